@@ -8,7 +8,7 @@ TESTS  ?= tests
 # Where this is set, every run would compile all tests, and every program a test starts, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run install dev test check format lint types storeys unit typed quick seeds bench demo soak specs lock clean
+.PHONY: help run install dev test check format lint types layers unit typed quick seeds bench demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -42,11 +42,11 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/dev.txt
 	touch $@
 
-test: dev format lint types storeys
+test: dev format lint types layers
 	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 	$(MAKE) --no-print-directory seeds
 
-check: dev format lint storeys
+check: dev format lint layers
 	$(MAKE) --no-print-directory --jobs 2 typed quick
 
 format:
@@ -62,7 +62,7 @@ types:
 typed:
 	$(BIN)/python scripts/typed.py
 
-storeys:
+layers:
 	$(BIN)/lint-imports --no-cache
 
 unit:

@@ -8,23 +8,23 @@ import anyio.to_thread
 
 from hermes.api.server import ApiServer
 from hermes.api.settings import ApiSettings
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
+from hermes.app.service.main import tune_gc
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
-from hermes.kit.collecting import settle
 
 KEY = "bench-0123456789abcdef"
 
 
 async def main() -> None:
     env = Env(dict(os.environ))
-    choices = Choices(workspace=env["HOME"], source="gateway")
+    choices = AppOptions(workspace=env["HOME"], source="gateway")
     async with open_app(resolve_home(env), env, choices) as app:
         server = ApiServer(ApiSettings(key=KEY, port=0, most=0), SystemClock())
         server.attach(app.home.profile, app)
         async with server:
-            settle()
+            tune_gc()
             sys.stdout.write(f"{server.port}\n")
             sys.stdout.flush()
             await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)

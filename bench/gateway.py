@@ -16,22 +16,22 @@ import anyio
 
 from bench.processes import ENV, HERMES, ROUNDS, mock_server, run_timed
 from bench.report import Number
-from hermes.app.build import App, Choices, open_app
-from hermes.app.directory import Directory
-from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.service.main import tune_gc
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.gateway.gateway import Gateway
 from hermes.kit.clock import SystemClock
-from hermes.kit.collecting import settle
-from hermes.ports.channel import Inbound, Outgoing, Receipt
-from hermes.ports.store import Append, OpenSession, Write
+from hermes.ports.channel import Inbound, Outbound, Receipt
+from hermes.ports.store import AppendMessage, OpenSession, Write
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
 from hermes.testing.channel import FakeChannel
-from hermes.testing.loop_guard import LoopGuard
+from hermes.testing.event_loop_guard import EventLoopGuard
 
 SESSIONS = 128
 TURNS = 8
@@ -140,7 +140,7 @@ async def _remember(path: Path) -> None:
             key = f"agent:main:fake:dm:k{number}"
             session = Session(id=f"known_{number}", started_at=at, key=key, source="fake")
             said = User(f"m{number}", (Text("something that was said long ago " * 10),))
-            writes += [OpenSession(session), Append(session.id, "r", said, at)]
+            writes += [OpenSession(session), AppendMessage(session.id, "r", said, at)]
         for start in range(0, len(writes), 1000):
             await store.commit(*writes[start : start + 1000])
 
@@ -152,7 +152,7 @@ class _Counting(FakeChannel):
         super().__init__()
         self.answered = {str(chat): anyio.Event() for chat in range(SESSIONS)}
 
-    async def send(self, to: Address, post: Outgoing) -> Receipt:
+    async def send(self, to: Address, post: Outbound) -> Receipt:
         receipt = await super().send(to, post)
         self.answered[to.chat].set()
         return receipt
@@ -166,14 +166,14 @@ class _Counting(FakeChannel):
 
 async def _throughput(env: dict[str, str]) -> list[Number]:
     variables = Env(env)
-    choices = Choices(workspace=env["HOME"], source="gateway")
+    choices = AppOptions(workspace=env["HOME"], source="gateway")
     async with open_app(resolve_home(variables), variables, choices) as app:
         channel = _Counting()
-        guard = LoopGuard()
+        guard = EventLoopGuard()
         async with anyio.create_task_group() as group:
             group.start_soon(_gateway(app, channel).run)
             await _round(channel, 1)
-            settle()
+            tune_gc()
             guard.start()
             begun = time.perf_counter()
             await _round(channel, TURNS)
@@ -199,9 +199,9 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
 
 def _gateway(app: App, channel: FakeChannel) -> Gateway:
     channels = {channel.name: channel}
-    directory = Directory(app.home.channel_directory, app.clock)
-    parts = ChatParts(
-        channels=channels, door=build_door(app, channels, multiplexed=False), directory=directory
+    directory = ChatDirectory(app.home.channel_directory, app.clock)
+    parts = GatewayOptions(
+        channels=channels, door=build_access(app, channels, multiplexed=False), directory=directory
     )
     return build_gateway(app, parts)
 

@@ -14,24 +14,29 @@ from msgspec import Raw
 
 from bench.report import Number
 from bench.spawn import PATH, sandboxes
-from hermes.agent.calls import Calls, Ended
 from hermes.agent.plan import Plan
-from hermes.app.later import Homecoming
+from hermes.agent.tool_calls import FinishedCall, ToolCallRunner
+from hermes.app.followups import FollowupRouter
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
-from hermes.ports.sandbox import Job, Reach, Sandbox
-from hermes.ports.tool import Output, Tool, ToolContext
-from hermes.sandbox.door import Door
-from hermes.sandbox.keeper import descendants
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
+from hermes.sandbox.reaper import descendants
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.events import Event
 from hermes.schema.messages import ToolCall
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.store.sqlite import open_store
-from hermes.testing.scripted import ScriptedModel
+from hermes.testing.scripted_model import ScriptedModel
 from hermes.testing.tools import all_tools
-from hermes.tools.lazily import Lazily
-from hermes.tools.processes.registry import MOST, Order, ProcessParts, open_registry
+from hermes.tools.processes.registry import (
+    MAX_PROCESSES,
+    ProcessDeps,
+    ProcessRequest,
+    open_process_registry,
+)
+from hermes.tools.tool_wrappers import LazyTool
 
 CALLS = 500
 LOG, SMALL = 100_000_000, 100_000
@@ -49,7 +54,7 @@ def measure() -> Iterator[Number]:
         yield Number(name="dispatch of a call to its tool and back", value=took, unit="ms", bar=1.0)
         yield from _tail(Path(folder), tools["read_file"])
         share = anyio.run(_crowd, Path(folder)) * 100
-        name = f"{MOST} background processes, a line a second each"
+        name = f"{MAX_PROCESSES} background processes, a line a second each"
         yield Number(name=name, value=share, unit="% CPU", bar=5.0, note="with their own time")
 
 
@@ -59,8 +64,8 @@ class _Nothing:
     def __init__(self) -> None:
         self.spec = ToolSpec("nothing", "does nothing", {"type": "object"}, Effect.OUTSIDE)
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        return Output.text(ctx.call)
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        return ToolOutput.text(ctx.call)
 
 
 async def _nobody(event: Event | str) -> None:
@@ -69,7 +74,7 @@ async def _nobody(event: Event | str) -> None:
 
 async def _dispatch(folder: Path, tools: dict[str, Tool]) -> float:
     """Median seconds of a call among all tools; without what is written down of it."""
-    nothing = Lazily(_Nothing().spec, _Nothing)
+    nothing = LazyTool(_Nothing().spec, _Nothing)
     plan = Plan(
         scope=_scope(folder),
         model=ScriptedModel(),
@@ -79,12 +84,12 @@ async def _dispatch(folder: Path, tools: dict[str, Tool]) -> float:
     )
     ends: list[float] = []
 
-    async def tell(ended: Ended) -> None:
+    async def tell(ended: FinishedCall) -> None:
         assert not ended.result.failed
         ends.append(time.perf_counter())
 
     calls = [ToolCall(f"c{n}", "nothing", Raw(b'{"n":%d}' % n)) for n in range(CALLS)]
-    await Calls(plan, calls, _nobody, tell).run()
+    await ToolCallRunner(plan, calls, _nobody, tell).run()
     return statistics.median(after - before for before, after in pairwise(ends))
 
 
@@ -120,34 +125,34 @@ async def _reads(
 async def _crowd(folder: Path) -> float:
     """The share of one processor that all of it takes: ours, the keeper's and the commands'."""
     clock = SystemClock()
-    with Door() as door:
+    with Spawner() as door:
         async with open_store(folder / "state.db", clock) as store:
-            later = Homecoming(store)
-            parts = ProcessParts(
+            later = FollowupRouter(store)
+            parts = ProcessDeps(
                 store=store,
                 clock=clock,
                 later=later,
                 redact=Redactor(["a-secret-of-the-bench"]).redact,
                 logs=folder / "logs",
             )
-            async with open_registry(parts) as registry:
+            async with open_process_registry(parts) as registry:
                 found = sandboxes(door, folder)
                 sandbox = found.get("bubblewrap") or found["landlock"]
-                for _ in range(MOST):
+                for _ in range(MAX_PROCESSES):
                     await registry.begin(_order(sandbox, folder))
                 await anyio.sleep(1.0)
                 before, started = _seconds_spent(), time.perf_counter()
                 await anyio.sleep(SECONDS)
                 share = (_seconds_spent() - before) / (time.perf_counter() - started)
-                assert len(registry.running) == MOST
+                assert len(registry.running) == MAX_PROCESSES
     return share
 
 
-def _order(sandbox: Sandbox, folder: Path) -> Order:
-    reach = Reach(writable=(str(folder),))
+def _order(sandbox: Sandbox, folder: Path) -> ProcessRequest:
+    reach = ProcessPermissions(writable=(str(folder),))
     argv = ("bash", "-c", TALKING)
-    job = Job(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=0.0, reach=reach)
-    return Order(sandbox=sandbox, job=job, command=TALKING, scope=_scope(folder))
+    job = ProcessSpec(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=0.0, reach=reach)
+    return ProcessRequest(sandbox=sandbox, job=job, command=TALKING, scope=_scope(folder))
 
 
 def _scope(folder: Path) -> Scope:

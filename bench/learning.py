@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 
 from bench.report import Number
-from hermes.agent.prompt import PromptFacts, build_prompt
-from hermes.app.build import Choices, open_app
-from hermes.app.context import FRESH, Asked, Briefing
+from hermes.agent.system_prompt import PromptFacts, build_prompt
+from hermes.app.build import AppOptions, open_app
 from hermes.app.learning import Learning
+from hermes.app.prompt_context import CACHE_SECONDS, PromptContext, PromptRequest
 from hermes.config.env import Env, process_env
 from hermes.config.home import Home, ensure_home
 from hermes.config.schema import Config
@@ -21,7 +21,7 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Role
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.mock_openai import Reply, Script, serve
+from hermes.testing.fake_openai import Reply, Script, serve
 
 SKILLS = 200
 ROUNDS = 200
@@ -43,12 +43,14 @@ async def _prompts(folder: Path) -> list[Number]:
     clock = FakeClock()
     async with open_store(home.state_db, clock) as store:
         learning = Learning(home, Env({}), Config(), store, clock)
-        briefing = Briefing(home, Config(), learning, clock)
+        briefing = PromptContext(home, Config(), learning, clock)
         _prompt(briefing, home, -1)
         waits = [await _looked_up(briefing, home, clock, number) for number in range(ROUNDS)]
         first: list[float] = []
         for number in range(PROCESSES):
-            anew = Briefing(home, Config(), Learning(home, Env({}), Config(), store, clock), clock)
+            anew = PromptContext(
+                home, Config(), Learning(home, Env({}), Config(), store, clock), clock
+            )
             began = time.perf_counter()
             _prompt(anew, home, number)
             first.append(time.perf_counter() - began)
@@ -61,19 +63,19 @@ async def _prompts(folder: Path) -> list[Number]:
     ]
 
 
-async def _looked_up(briefing: Briefing, home: Home, clock: FakeClock, number: int) -> float:
+async def _looked_up(briefing: PromptContext, home: Home, clock: FakeClock, number: int) -> float:
     """Later than what was seen last counts, so that every file is looked at again."""
-    await clock.advance(FRESH + 1)
+    await clock.advance(CACHE_SECONDS + 1)
     began = time.perf_counter()
     _prompt(briefing, home, number)
     return time.perf_counter() - began
 
 
-def _prompt(briefing: Briefing, home: Home, number: int) -> None:
+def _prompt(briefing: PromptContext, home: Home, number: int) -> None:
     """Each with words of its own, so that none is an older one again."""
     workspace = str(home.path.parent / "work")
     brief = briefing.brief(
-        Asked(
+        PromptRequest(
             workspace=workspace,
             role=Role.OWNER,
             platform="cli",
@@ -134,7 +136,7 @@ async def _compressions(folder: Path) -> list[Number]:
             }
         )
         turns = times = 0
-        async with open_app(home, env, Choices(source="bench", workspace=str(folder))) as app:
+        async with open_app(home, env, AppOptions(source="bench", workspace=str(folder))) as app:
             pressing = app.runner.compressing
             if pressing is None:
                 raise SystemExit("compression is switched off")

@@ -98,7 +98,7 @@ def run_timed(command: Sequence[str], env: dict[str, str]) -> float:
 @contextmanager
 def mock_server(log: Path | None = None, script: Path | None = None) -> Iterator[str]:
     """A mock model in a process of its own; yields its URL and writes its requests to `log`."""
-    command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
+    command = [sys.executable, "-m", "hermes.testing.fake_openai", "--port", "0"]
     command += ["--log", str(log)] if log else []
     command += ["--script", str(script)] if script else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

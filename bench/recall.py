@@ -12,15 +12,15 @@ from bench.report import Number, show
 from bench.store import ROWS, Prose, at_most, bulk, plain
 from hermes.kit.clock import SystemClock
 from hermes.schema.scope import OWNER
-from hermes.store.nearness import is_installed
 from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.vector_search import has_packages
 
 QUERIES = 300
 
 
 async def building(store: SqliteStore) -> list[Number]:
     """The first recall begins it and answers long before it is done."""
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     await archive.search("warm up")
     began = time.perf_counter()
     await archive.recall("something that was said")
@@ -35,7 +35,7 @@ async def building(store: SqliteStore) -> list[Number]:
 
 
 async def recalls(store: SqliteStore, prose: Prose) -> list[Number]:
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     began = time.perf_counter()
     await archive.recall("warm up")
     loading = time.perf_counter() - began
@@ -64,7 +64,7 @@ async def _measure(folder: Path) -> list[Number]:
 
 
 def measure() -> Iterator[Number]:
-    if not is_installed():
+    if not has_packages():
         yield Number(name="recall by meaning", value=0, note="the extra is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:

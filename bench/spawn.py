@@ -10,13 +10,13 @@ from pathlib import Path
 import anyio
 
 from bench.report import Number
-from hermes.ports.sandbox import Job, Reach, Sandbox
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
 from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.door import Door
+from hermes.sandbox.filesystem_policy import VISIBLE_IN_RUN, FilesystemPolicy, hidden_paths
+from hermes.sandbox.isolated_sandbox import IsolatedSandbox
 from hermes.sandbox.landlock import Landlock
 from hermes.sandbox.local import LocalSandbox
-from hermes.sandbox.view import OPEN_OF_RUN, View, hidden_from
-from hermes.sandbox.walled import WalledSandbox
+from hermes.sandbox.spawner import Spawner
 
 ROUNDS = 60
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -39,7 +39,7 @@ def measure() -> Iterator[Number]:
 async def _times(folder: Path) -> dict[str, list[float]]:
     """Interleaved, so that a noisy neighbour disturbs all of them alike."""
     times: dict[str, list[float]] = {}
-    with Door() as door:
+    with Spawner() as door:
         found = sandboxes(door, folder)
         for round_ in range(ROUNDS + 3):
             for name, sandbox in found.items():
@@ -50,16 +50,16 @@ async def _times(folder: Path) -> dict[str, list[float]]:
     return times
 
 
-def sandboxes(door: Door, folder: Path) -> dict[str, Sandbox]:
-    hidden = hidden_from(Path.home(), root=os.geteuid() == 0)
-    view = View(tmp=str(folder / "private"), hidden=hidden, shown=OPEN_OF_RUN)
+def sandboxes(door: Spawner, folder: Path) -> dict[str, Sandbox]:
+    hidden = hidden_paths(Path.home(), root=os.geteuid() == 0)
+    view = FilesystemPolicy(tmp=str(folder / "private"), hidden=hidden, shown=VISIBLE_IN_RUN)
     found: dict[str, Sandbox] = {"plain": LocalSandbox(door)}
     if program := find_bubblewrap(PATH):
-        found["bubblewrap"] = WalledSandbox(door, Bubblewrap(program, view))
-    return found | {"landlock": WalledSandbox(door, Landlock(view))}
+        found["bubblewrap"] = IsolatedSandbox(door, Bubblewrap(program, view))
+    return found | {"landlock": IsolatedSandbox(door, Landlock(view))}
 
 
-def _job(folder: Path) -> Job:
-    reach = Reach(writable=(str(folder),))
+def _job(folder: Path) -> ProcessSpec:
+    reach = ProcessPermissions(writable=(str(folder),))
     argv = ("bash", "-c", "true")
-    return Job(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=60, reach=reach)
+    return ProcessSpec(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=60, reach=reach)

@@ -13,7 +13,7 @@ import anyio
 
 from bench.report import Number, show
 from hermes.kit.clock import SystemClock
-from hermes.ports.store import Append, OpenSession, Write
+from hermes.ports.store import AppendMessage, OpenSession, Write
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionFilter
@@ -89,7 +89,7 @@ class Prose:
 def batches(prose: Prose) -> Iterator[list[Write]]:
     for start in range(0, ROWS, BATCH):
         yield [
-            Append(f"s{number % SESSIONS}", "run", prose.message(number), AT)
+            AppendMessage(f"s{number % SESSIONS}", "run", prose.message(number), AT)
             for number in range(start, start + BATCH)
         ]
 
@@ -113,7 +113,7 @@ async def bulk(store: SqliteStore, prose: Prose) -> Number:
 
 async def catching_up(store: SqliteStore) -> Number:
     began = time.perf_counter()
-    await store.seen_by(OWNER).search("anything")
+    await store.archive_for(OWNER).search("anything")
     return plain("indexing for search", ROWS / (time.perf_counter() - began), "rows/s")
 
 
@@ -123,7 +123,7 @@ async def singles(store: SqliteStore, prose: Prose) -> list[Number]:
     async def write(writer: int) -> None:
         for number in range(SINGLES // WRITERS):
             began = time.perf_counter()
-            await store.commit(Append(f"s{writer}", "run", prose.message(number), AT))
+            await store.commit(AppendMessage(f"s{writer}", "run", prose.message(number), AT))
             waits.append(time.perf_counter() - began)
 
     began = time.perf_counter()
@@ -140,12 +140,12 @@ async def singles(store: SqliteStore, prose: Prose) -> list[Number]:
 async def alone(store: SqliteStore, prose: Prose) -> Number:
     began = time.perf_counter()
     for number in range(500):
-        await store.commit(Append("s0", "run", prose.message(number), AT))
+        await store.commit(AppendMessage("s0", "run", prose.message(number), AT))
     return plain("durable single appends, 1 writer", 500 / (time.perf_counter() - began), "rows/s")
 
 
 async def searches(store: SqliteStore, prose: Prose) -> list[Number]:
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     await archive.search("warm up")
     waits: list[float] = []
     slowest: dict[int, list[float]] = {}
@@ -169,7 +169,7 @@ async def searches(store: SqliteStore, prose: Prose) -> list[Number]:
 
 
 async def listings(store: SqliteStore) -> list[Number]:
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     waits: list[float] = []
     for number in range(200):
         began = time.perf_counter()

@@ -13,7 +13,7 @@ import pexpect
 
 from bench.processes import ENV, HERMES, mock_server
 from bench.report import Number
-from hermes.testing.mock_openai.script import Reply, Script
+from hermes.testing.fake_openai.script import Reply, Script
 
 ROUNDS = 7
 KEYS = 80

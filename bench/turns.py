@@ -13,22 +13,22 @@ from msgspec import Raw
 from bench.processes import mock_server
 from bench.report import Number
 from hermes.agent.plan import Plan
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
-from hermes.ports.store import Append, OpenSession, Write
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.store import AppendMessage, OpenSession, Write
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.session.conversation import Conversation
-from hermes.session.runner import Runner, Turn
+from hermes.session.runner import Runner, TurnRequest
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.testing.scripted import ScriptedModel
+from hermes.testing.scripted_model import ScriptedModel
 
 CALLS = 200
 ROUNDS = 25
@@ -56,8 +56,8 @@ class _Nothing:
     def __init__(self, effect: Effect) -> None:
         self.spec = ToolSpec("nothing", "does nothing", {"type": "object"}, effect)
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        return Output.text(ctx.call)
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        return ToolOutput.text(ctx.call)
 
 
 class _FixedPlanner:
@@ -91,7 +91,9 @@ async def _cost_per_call(effect: Effect) -> float:
             session = Session(id="bench", started_at=clock.now())
             asked = User("u", (Text("go"),))
             start = time.perf_counter()
-            outcome = await runner.run(Turn(session=session, asked=asked, listen=_listen, new=True))
+            outcome = await runner.run(
+                TurnRequest(session=session, asked=asked, listen=_listen, new=True)
+            )
             took = time.perf_counter() - start
     assert outcome is Outcome.DONE
     return took / CALLS
@@ -109,7 +111,7 @@ async def _turn_times() -> tuple[float, float]:
                 "HERMES_INFERENCE_PROVIDER": "openai",
             }
         )
-        choices = Choices(source="bench", workspace=folder)
+        choices = AppOptions(source="bench", workspace=folder)
         async with open_app(resolve_home(env), env, choices) as app:
             for name, length in (("short", 10), ("long", 500)):
                 await _fill(app.store, name, length)
@@ -141,5 +143,5 @@ async def _fill(store: SqliteStore, name: str, length: int) -> None:
             Result(new_id("msg"), call.id, (Text('{"content":"' + "some line " * 60 + '"}'),)),
             Assistant(new_id("msg"), (Text(f"Answer {n}: " + "they say this. " * 20),), Stop.END),
         ]
-        writes += [Append(name, "fill", message, now) for message in talk]
+        writes += [AppendMessage(name, "fill", message, now) for message in talk]
     await store.commit(*writes)

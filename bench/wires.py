@@ -9,30 +9,30 @@ import anyio
 from bench.report import Number
 from hermes.kit.clock import SystemClock
 from hermes.kit.sse import SseReader
-from hermes.models.anthropic_messages import AnthropicWire
-from hermes.models.chat_completions import ChatWire
-from hermes.models.driver import Served, WireModel
-from hermes.models.endpoint import Crowd, Place
-from hermes.models.gemini_native import GeminiWire
-from hermes.models.images import Images
-from hermes.models.openai_responses import ResponsesWire
+from hermes.models.endpoint import EndpointSettings, StreamCoalescer
+from hermes.models.images import ImageUrls
+from hermes.models.wire.anthropic_messages import AnthropicWire
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.gemini_native import GeminiWire
+from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.models.wire.stream import Wire
-from hermes.ports.model import Request
+from hermes.models.wire_model import ServedModel, WireModel
+from hermes.ports.model import ModelRequest
 from hermes.schema.messages import Text, User
-from hermes.testing.mock_anthropic import AnthropicDialect
-from hermes.testing.mock_gemini import GeminiDialect
-from hermes.testing.mock_openai.frames import DONE, stream_frames
-from hermes.testing.mock_openai.script import Reply
-from hermes.testing.mock_openai.server import Exchange
-from hermes.testing.mock_responses import ResponsesDialect
-from hermes.testing.wires import MemoryBlobs
+from hermes.testing.fake_openai.frames import DONE, stream_frames
+from hermes.testing.fake_openai.script import Reply
+from hermes.testing.fake_openai.server import RecordedRequest
+from hermes.testing.fake_provider.anthropic import AnthropicDialect
+from hermes.testing.fake_provider.gemini import GeminiDialect
+from hermes.testing.fake_provider.openai import ResponsesDialect
+from hermes.testing.fake_provider.wire_rig import FakeBlobs
 
 TOKENS = 20_000
 WORD = "word "
 ROUNDS = 5
 READ = 16 * 1024
-SERVED = Served(model="m", provider="p", window=128_000)
-ASKED = Request("", [User("u", (Text("go"),))])
+SERVED = ServedModel(model="m", provider="p", window=128_000)
+ASKED = ModelRequest("", [User("u", (Text("go"),))])
 
 
 def measure() -> Iterator[Number]:
@@ -50,9 +50,9 @@ def measure() -> Iterator[Number]:
         )
 
 
-def _wires() -> Iterator[tuple[str, Callable[[Served], Wire], list[bytes]]]:
+def _wires() -> Iterator[tuple[str, Callable[[ServedModel], Wire], list[bytes]]]:
     reply = Reply(text=WORD * TOKENS, chunk=len(WORD))
-    asked = Exchange("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
+    asked = RecordedRequest("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
     chat = [*stream_frames(reply, "m", 1, usage=True), DONE]
     yield "chat completions", ChatWire, chat
     yield "anthropic", AnthropicWire, AnthropicDialect().frames(reply, asked, 1)
@@ -77,8 +77,8 @@ def _read(wire: Wire, frames: list[bytes]) -> float:
 class _Replay:
     """An endpoint that gives every frame as a read of its own."""
 
-    place = Place(base_url="http://replay/v1")
-    crowd = Crowd()
+    place = EndpointSettings(base_url="http://replay/v1")
+    crowd = StreamCoalescer()
 
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = iter(frames)
@@ -107,7 +107,7 @@ class _Replay:
 
 async def _driven(wire: Wire, frames: list[bytes]) -> float:
     """Milliseconds of CPU for a thousand tokens, from the read to whoever listens."""
-    model = WireModel(_Replay(frames), SERVED, Images(MemoryBlobs()), SystemClock(), wire)  # pyright: ignore[reportArgumentType]
+    model = WireModel(_Replay(frames), SERVED, ImageUrls(FakeBlobs()), SystemClock(), wire)  # pyright: ignore[reportArgumentType]
     begun = time.process_time()
     async with model.stream(ASKED) as chunks:
         heard = 0

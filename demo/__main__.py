@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from demo.tasks import ENOUGH, TASKS, Task
 from hermes.agent.answers import final_text
-from hermes.app.build import App, Choices, open_app
-from hermes.app.embedded import fetched
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.models.embedded.catalogue import weights_named
-from hermes.models.embedded.fetching import Progress, in_megabytes
-from hermes.models.embedded.place import FOLDER, Place
-from hermes.schema.events import Event, RunEnded, Said, TextDelta
+from hermes.models.embedded.catalog import find_weights
+from hermes.models.embedded.download import DownloadProgress, format_size
+from hermes.models.embedded.folder import FOLDER_NAME, ModelFolder
+from hermes.schema.events import Event, MessageAdded, RunEnded, TextDelta
 from hermes.schema.messages import Assistant, Message, Text
-from hermes.session.conversation import Origin
+from hermes.session.conversation import SessionOptions
 
 PATIENCE = 400.0
 """Seconds for one task, on a machine that may be busy."""
@@ -46,7 +46,7 @@ class Talk:
     """A session of its own in a folder."""
 
     def __init__(self, app: App, folder: Path) -> None:
-        self._talk = app.talk(Origin(source="cli", cwd=str(folder)))
+        self._talk = app.talk(SessionOptions(source="cli", cwd=str(folder)))
 
     async def ask(self, asked: str) -> Done:
         messages: list[Message] = []
@@ -56,7 +56,7 @@ class Talk:
 
         async def hear(event: Event) -> None:
             match event:
-                case Said(message=message):
+                case MessageAdded(message=message):
                     messages.append(message)
                 case TextDelta() if not first:
                     first.append(time.monotonic() - begun)
@@ -79,17 +79,17 @@ class Talk:
 
 
 async def attempt_all(model: str, only: list[int], *, verbose: bool) -> int:
-    weights = weights_named(model)
+    weights = find_weights(model)
     with tempfile.TemporaryDirectory(prefix="hermes-demo-") as temporary:
         root = Path(temporary)
         env = Env(process_env()).under({"HERMES_HOME": str(root / "home")})
-        place = Place(Path(sys.prefix) / FOLDER)
-        say(f"{weights.title}, {in_megabytes(weights.size)}, {weights.licence}: {place.folder}")
-        await fetched(weights, place, env, _progress)
+        place = ModelFolder(Path(sys.prefix) / FOLDER_NAME)
+        say(f"{weights.title}, {format_size(weights.size)}, {weights.licence}: {place.folder}")
+        await fetch_model(weights, place, env, _progress)
         (root / "home").mkdir()
-        (root / "home" / FOLDER).symlink_to(place.folder)
+        (root / "home" / FOLDER_NAME).symlink_to(place.folder)
         home = resolve_home(env)
-        choices = Choices(workspace=str(root), model=model, provider="embedded")
+        choices = AppOptions(workspace=str(root), model=model, provider="embedded")
         done = 0
         async with open_app(home, env, choices) as app:
             for number, task in enumerate(TASKS, 1):
@@ -137,7 +137,7 @@ async def _follow_up(app: App, root: Path) -> None:
     say(f"    follow-up turn within {FOLLOW_UP:g} s: {'yes' if soon else 'NO'}")
 
 
-def _progress(progress: Progress) -> None:
+def _progress(progress: DownloadProgress) -> None:
     part = progress.done * 100 // max(progress.total, 1)
     sys.stderr.write(f"\r{progress.stage} {part:3}% {progress.source}   ")
     if progress.done == progress.total:

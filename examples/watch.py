@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from hermes import Agent
-from hermes.schema.events import RunEnded, Said, TextDelta, ToolStarted
+from hermes.schema.events import MessageAdded, RunEnded, TextDelta, ToolStarted
 from hermes.schema.messages import Result, text_of
 
 
@@ -17,7 +17,7 @@ async def main() -> None:
                     print(text, end="", flush=True)
                 case ToolStarted(call=call):
                     print(f"\n[{call.name} {bytes(call.args).decode()}]")
-                case Said(message=Result() as result):
+                case MessageAdded(message=Result() as result):
                     print(f"[-> {text_of(result)[:200]}]")
                 case RunEnded(outcome=outcome, usage=usage):
                     print(f"\n{outcome}: {usage.input} tokens in, {usage.output} out")

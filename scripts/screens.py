@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from companions import Scripted, answered, called, leave_asked  # noqa: E402
-from drawn import Drawn, drawn  # noqa: E402
+from support.fake_tui_client import FakeTuiClient, answer_events, approval_asked, tool_events  # noqa: E402
+from support.tui_screen import TuiScreen, tui_screen  # noqa: E402
 
 PLACE = ROOT / "docs" / "screens"
 SIZE = (92, 26)
@@ -38,22 +38,22 @@ def greet(name: str) -> None:
 TESTS = "............\n12 passed in 0.31s"
 
 
-def companion() -> Scripted:
-    one = Scripted()
+def companion() -> FakeTuiClient:
+    one = FakeTuiClient()
     one.turns = [
         [
-            *called("read_file", '{"path": "greet.py"}', "def greet(name):", call="c1"),
-            *called("patch", '{"path": "greet.py"}', DIFF, call="c2"),
-            *called("terminal", '{"command": "pytest -q"}', TESTS, call="c3"),
-            *answered(ANSWER, used=38_000),
+            *tool_events("read_file", '{"path": "greet.py"}', "def greet(name):", call="c1"),
+            *tool_events("patch", '{"path": "greet.py"}', DIFF, call="c2"),
+            *tool_events("terminal", '{"command": "pytest -q"}', TESTS, call="c3"),
+            *answer_events(ANSWER, used=38_000),
         ],
         [
-            called("terminal", '{"command": "pytest -q --slow"}', TESTS, call="c4")[0],
-            one.until_stopped,
+            tool_events("terminal", '{"command": "pytest -q --slow"}', TESTS, call="c4")[0],
+            one.wait_until_stopped,
         ],
         [
-            leave_asked(subject="git push origin main", reason="you asked for it"),
-            one.until_decided,
+            approval_asked(subject="git push origin main", reason="you asked for it"),
+            one.wait_until_decided,
         ],
     ]
     return one
@@ -63,12 +63,12 @@ async def take(look: str, folder: Path, place: Path) -> None:
     """`folder` is for what the program itself writes."""
     partner = companion()
 
-    def keep(screen: Drawn, name: str) -> None:
+    def keep(screen: TuiScreen, name: str) -> None:
         svg = screen.ui.export_screenshot(title="hermes")
         text = "\n".join(line.rstrip() for line in svg.splitlines())
         (place / f"{name}.svg").write_text(text + "\n")
 
-    async with drawn(partner, folder, size=SIZE, look=look) as screen:
+    async with tui_screen(partner, folder, size=SIZE, look=look) as screen:
         await screen.says("The greeting looks wrong. Can you fix it?")
         await screen.rests()
         keep(screen, f"chat-{look}")

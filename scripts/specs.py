@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from hermes.testing.tools import all_tools
-from hermes.tools.lazily import SPECS, specs_text
+from hermes.tools.tool_wrappers import SPECS_FILE, encode_specs
 
 if __name__ == "__main__":
-    text = specs_text(all_tools(Path.cwd()))
-    SPECS.write_bytes(text)
-    sys.stdout.write(f"{SPECS}: {len(text):,} bytes\n")
+    text = encode_specs(all_tools(Path.cwd()))
+    SPECS_FILE.write_bytes(text)
+    sys.stdout.write(f"{SPECS_FILE}: {len(text):,} bytes\n")

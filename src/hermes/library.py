@@ -11,14 +11,14 @@ import anyio
 from msgspec import Struct
 
 from hermes.agent.answers import final_text
-from hermes.app.build import App, Choices, open_app
+from hermes.app.build import App, AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.schema.errors import HermesError, UsageError
-from hermes.schema.events import Delta, Event, Outcome, RunEnded, Said
+from hermes.schema.events import Delta, Event, MessageAdded, Outcome, RunEnded
 from hermes.schema.messages import Media, Message, Text
 
-BUFFER = 1024
+EVENT_BUFFER = 1024
 
 
 class Answer(Struct, frozen=True):
@@ -38,7 +38,7 @@ async def collect(
 
     async def listen(event: Event) -> None:
         nonlocal ended
-        if isinstance(event, Said):
+        if isinstance(event, MessageAdded):
             messages.append(event.message)
         elif isinstance(event, RunEnded):
             ended = event
@@ -50,15 +50,15 @@ async def collect(
     return Answer(final_text(messages), tuple(messages), last)
 
 
-def failure_of(ended: RunEnded) -> HermesError:
+def error_of_run(ended: RunEnded) -> HermesError:
     """The error that a turn ended with, as itself; an interrupted one has none of its own."""
-    return _kinds(HermesError).get(ended.code, HermesError)(ended.reason)
+    return _errors_by_code(HermesError).get(ended.code, HermesError)(ended.reason)
 
 
-def _kinds(root: type[HermesError]) -> dict[str, type[HermesError]]:
+def _errors_by_code(root: type[HermesError]) -> dict[str, type[HermesError]]:
     found = {root.code: root}
     for kind in root.__subclasses__():
-        found |= _kinds(kind)
+        found |= _errors_by_code(kind)
     return found
 
 
@@ -71,7 +71,7 @@ class Agent:
 
     def __init__(
         self,
-        choices: Choices | None = None,
+        choices: AppOptions | None = None,
         *,
         home: str | os.PathLike[str] | None = None,
         profile: str | None = None,
@@ -82,7 +82,7 @@ class Agent:
         """`choices` is for what the few arguments here do not say; it is used alone."""
         if choices is not None and (model or provider or toolsets is not None):
             raise UsageError("Put model, provider and toolsets into the choices, or give none.")
-        self._choices = choices or Choices(
+        self._choices = choices or AppOptions(
             model=model,
             provider=provider,
             toolsets=None if toolsets is None else tuple(toolsets),
@@ -132,7 +132,7 @@ class Agent:
         """
         answer = await self.answer(prompt)
         if answer.ended.outcome is not Outcome.DONE:
-            raise failure_of(answer.ended)
+            raise error_of_run(answer.ended)
         return answer.text
 
     async def answer(self, prompt: str) -> Answer:
@@ -146,7 +146,7 @@ class Agent:
 
         A reader that is too slow misses deltas, never facts.
         """
-        send, receive = anyio.create_memory_object_stream[Event](BUFFER)
+        send, receive = anyio.create_memory_object_stream[Event](EVENT_BUFFER)
         turn = anyio.CancelScope()
         failures: list[Exception] = []
 

@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from processes import Fifo, Hermes, MockModel, mock_model
+from support.cli_process import FakeModelProcess, Fifo, HermesCli, fake_model_process
 
 
 @pytest.fixture(scope="module")
 def model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MockModel]:
+) -> Iterator[FakeModelProcess]:
     """Speaks by the `SCRIPT` of the module that asks for it."""
-    with mock_model(tmp_path_factory.mktemp("model"), request.module.SCRIPT) as running:
+    with fake_model_process(tmp_path_factory.mktemp("model"), request.module.SCRIPT) as running:
         yield running
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
+    return HermesCli(tmp_path, model.url)
 
 
 @pytest.fixture
-def fifo(hermes: Hermes) -> Iterator[Fifo]:
+def fifo(hermes: HermesCli) -> Iterator[Fifo]:
     opened = Fifo(hermes.work / "told")
     yield opened
     opened.close()

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from hermes.agent.guard import GuardLimits
-from hermes.agent.repair import History
+from hermes.agent.history import History
+from hermes.agent.loop_guard import GuardLimits
 from hermes.kit.clock import Clock, SystemClock
-from hermes.ports.counsel import Counsel
-from hermes.ports.model import FREELY, Calling, Model
+from hermes.ports.approvals import Approvals
+from hermes.ports.events import Emit
+from hermes.ports.model import UNCONSTRAINED, Model, OutputConstraints
 from hermes.ports.runtime import Runtime
-from hermes.ports.sink import Emit
 from hermes.ports.tool import Tool
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
@@ -19,9 +19,9 @@ from hermes.schema.tools import ToolSpec
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     # Few people have anybody who looks on.
-    from hermes.ports.watch import Watch
+    from hermes.ports.hooks import TurnHooks
 
-Steer = Callable[[], Awaitable[Sequence[User]]]
+ReadSteering = Callable[[], Awaitable[Sequence[User]]]
 """What people said while the turn was running, each message given out once."""
 
 
@@ -29,7 +29,7 @@ async def no_steering() -> Sequence[User]:
     return ()
 
 
-class Need(Struct, frozen=True):
+class CompactionNeed(Struct, frozen=True):
     """What the next request would take, as far as is known; `refused`: it was too long."""
 
     tokens: int
@@ -37,13 +37,13 @@ class Need(Struct, frozen=True):
     refused: bool = False
 
 
-Compress = Callable[[History, Need], Awaitable[str | None]]
+CompactHistory = Callable[[History, CompactionNeed], Awaitable[str | None]]
 """Makes a history fit, in place, where that is needed; then the prompt to go on with."""
 
-Renew = Callable[[], str]
+RebuildPrompt = Callable[[], str]
 """The prompt as it would be put together now."""
 
-Allowed = Callable[[], Awaitable[None]]
+CheckSpend = Callable[[], Awaitable[None]]
 """Raises `SpendCapReached` when no more may be spent."""
 
 
@@ -63,23 +63,23 @@ class Plan(Struct, frozen=True, kw_only=True):
     history: Sequence[Message] = ()
     tools: Mapping[str, Tool] = {}
     steps: int = 90
-    steer: Steer = no_steering
+    steer: ReadSteering = no_steering
     guard: GuardLimits = GuardLimits()
     clock: Clock
     effort: str | None = None
     handed: Sequence[ToolSpec] = ()
-    calling: Calling = FREELY
-    counsel: Counsel | None = None
+    calling: OutputConstraints = UNCONSTRAINED
+    counsel: Approvals | None = None
     unlisted: Collection[str] = ()
-    compress: Compress | None = None
-    renew: Renew | None = None
-    allowed: Allowed | None = None
+    compress: CompactHistory | None = None
+    renew: RebuildPrompt | None = None
+    allowed: CheckSpend | None = None
     resumes: bool = False
-    watch: "Watch | None" = None
+    watch: "TurnHooks | None" = None
     prefill: Sequence[Message] = ()
 
 
-class Entrusted(Struct, frozen=True, kw_only=True):
+class RuntimePlan(Struct, frozen=True, kw_only=True):
     """A plan for a turn that is run elsewhere, from the question to the answer.
 
     `tools` are ours that it may call from there; `counsel` is whom they ask.
@@ -89,8 +89,8 @@ class Entrusted(Struct, frozen=True, kw_only=True):
     runtime: Runtime
     system: str
     history: Sequence[Message] = ()
-    steer: Steer = no_steering
+    steer: ReadSteering = no_steering
     tools: Mapping[str, Tool] = {}
-    counsel: Counsel | None = None
+    counsel: Approvals | None = None
     clock: Clock = SystemClock()
-    watch: "Watch | None" = None
+    watch: "TurnHooks | None" = None

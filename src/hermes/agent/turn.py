@@ -10,21 +10,27 @@ from collections.abc import Sequence
 import anyio
 import anyio.lowlevel
 
-from hermes.agent.answers import PATIENCE, Verdict, judge, nudge, runnable_calls
-from hermes.agent.calls import Calls, Ended, failed
-from hermes.agent.cancelling import cancelled_from_outside
-from hermes.agent.compression.sizes import Gauge, tokens_in, tokens_of_text, tokens_of_tools
-from hermes.agent.entrusted import EntrustedTurn
-from hermes.agent.guard import LoopGuard
-from hermes.agent.plan import Entrusted, Need, Plan
-from hermes.agent.repair import History, open_calls, says_something, with_own_call_ids
-from hermes.agent.strangers import Strangers
-from hermes.agent.stream import AnswerStream
-from hermes.agent.watched import added, tell_ended
-from hermes.ports.counsel import PutOff
-from hermes.ports.model import Request
-from hermes.ports.runtime import Ending
-from hermes.ports.sink import Emit
+from hermes.agent.answers import (
+    MAX_BAD_ANSWERS,
+    AnswerKind,
+    AnswerStream,
+    classify_answer,
+    nudge,
+    runnable_calls,
+)
+from hermes.agent.context_size import TokenGauge, text_tokens, tool_tokens, total_tokens
+from hermes.agent.history import History, has_content, open_calls, with_unique_call_ids
+from hermes.agent.hooks import after_turn, hook_messages
+from hermes.agent.loop_guard import LoopGuard
+from hermes.agent.plan import CompactionNeed, Plan, RuntimePlan
+from hermes.agent.provenance import UntrustedContent
+from hermes.agent.runtime_turn import RuntimeTurn
+from hermes.agent.tool_calls import FinishedCall, ToolCallRunner, failed_result
+from hermes.kit.tasks import cancelled_from_outside
+from hermes.ports.approvals import TurnSuspended
+from hermes.ports.events import Emit
+from hermes.ports.model import ModelRequest
+from hermes.ports.runtime import TurnEnd
 from hermes.schema.errors import (
     ContextTooLong,
     HermesError,
@@ -32,44 +38,44 @@ from hermes.schema.errors import (
     PolicyRefused,
     UsageError,
 )
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Message, ToolCall, Usage, User
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
 
-HANDED = "handed"
+CLIENT_CALLS = "handed"
 """The code of an end that leaves calls to whoever asked: their results begin the next turn."""
 
-PUT_OFF = "put_off"
+SUSPENDED = "put_off"
 """The code of one that comes before the turn is over: it waits on after the next start."""
 
-SQUEEZES = 3
+MAX_TOO_LONG = 3
 """How many requests of one turn may be too long for their window."""
 
 
-async def run_turn(plan: Plan | Entrusted, asked: Sequence[User], emit: Emit) -> Outcome:
+async def run_turn(plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit) -> Outcome:
     """Run to an end and say so exactly once, even when cancelled.
 
     What was asked is told before anything can go wrong with answering it.
     """
-    turn = _Turn(plan, emit) if isinstance(plan, Plan) else EntrustedTurn(plan, emit)
-    ending = Ending(Outcome.FAILED, "Something broke inside Hermes; the log has it.", "internal")
+    turn = _Turn(plan, emit) if isinstance(plan, Plan) else RuntimeTurn(plan, emit)
+    ending = TurnEnd(Outcome.FAILED, "Something broke inside Hermes; the log has it.", "internal")
     try:
         ending = await turn.run(asked)
     except HermesError as error:
-        ending = Ending(Outcome.FAILED, error.sentence, error.code)
-    except PutOff:
-        ending = Ending(Outcome.CANCELLED, "Interrupted.", PUT_OFF)
+        ending = TurnEnd(Outcome.FAILED, error.sentence, error.code)
+    except TurnSuspended:
+        ending = TurnEnd(Outcome.CANCELLED, "Interrupted.", SUSPENDED)
     except anyio.get_cancelled_exc_class():
         if cancelled_from_outside():
-            ending = Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")
+            ending = TurnEnd(Outcome.CANCELLED, "Interrupted.", "cancelled")
             raise
         log.exception("the turn was cancelled by its own doing")
     finally:
         run, usage, steps = plan.scope.run, turn.usage, turn.steps
         await turn.tell(RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps))
-        await tell_ended(plan, ending.outcome)
+        await after_turn(plan, ending.outcome)
     return ending.outcome
 
 
@@ -83,27 +89,27 @@ class _Turn:
         if not self._open:
             self._history.valid()
         self._guard: LoopGuard | None = None
-        self._strangers = Strangers(plan.tools)
+        self._untrusted = UntrustedContent(plan.tools)
         # A steady order keeps the beginning of each request the same for the provider's cache.
         self._handed = tuple(spec.name for spec in plan.handed)
         told = plan.tools.keys() - {*self._handed, *plan.unlisted}
         self._specs = [plan.tools[name].spec for name in sorted(told)]
         self._specs += plan.handed
         self._system = plan.system
-        self._gauge = Gauge(self._fixed() if plan.compress else 0)
-        self._squeezes = 0
+        self._token_gauge = TokenGauge(self._fixed() if plan.compress else 0)
+        self._too_long = 0
         self._refunded = 0
         self.usage = Usage()
         self.steps = 0
 
-    async def run(self, asked: Sequence[User]) -> Ending:
+    async def run(self, asked: Sequence[User]) -> TurnEnd:
         begun, new = RunStarted(self._plan.scope.run, self._plan.scope.session), not self._history
-        await self.tell(begun, *map(Said, asked))
+        await self.tell(begun, *map(MessageAdded, asked))
         if not asked:
-            self._strangers.recall(self._history)
+            self._untrusted.recall(self._history)
         for message in asked:
             self._note(message)
-        for message in await added(self._plan, asked, new=new):
+        for message in await hook_messages(self._plan, asked, new=new):
             await self._say(message)
         if self._open:
             await self._run_calls(self._open)
@@ -112,10 +118,12 @@ class _Turn:
         bad_answers = 0
         while self.steps - self._refunded < self._plan.steps:
             answer = await self._ask(self._specs)
-            verdict = judge(answer)
-            bad_answers = bad_answers + 1 if verdict in {Verdict.EMPTY, Verdict.CUT_OFF} else 0
-            if bad_answers > PATIENCE:
-                return _gave_up(verdict)
+            verdict = classify_answer(answer)
+            bad_answers = (
+                bad_answers + 1 if verdict in {AnswerKind.EMPTY, AnswerKind.CUT_OFF} else 0
+            )
+            if bad_answers > MAX_BAD_ANSWERS:
+                return _bad_answers_end(verdict)
             ending = await self._follow_up(verdict, answer)
             if ending is not None:
                 return ending
@@ -127,31 +135,31 @@ class _Turn:
             for event in events:
                 await self._emit(event)
 
-    async def _follow_up(self, verdict: Verdict, answer: Assistant) -> Ending | None:
+    async def _follow_up(self, verdict: AnswerKind, answer: Assistant) -> TurnEnd | None:
         """Do what the answer asks for; an ending, when there is nothing more to do."""
         match verdict:
-            case Verdict.CALLS:
+            case AnswerKind.CALLS:
                 calls = runnable_calls(answer)
                 own = [call for call in calls if call.broken or call.name not in self._handed]
                 await self._run_calls(own)
                 self._refund(calls)
                 if len(own) < len(calls):
-                    return Ending(Outcome.DONE, code=HANDED)
+                    return TurnEnd(Outcome.DONE, code=CLIENT_CALLS)
                 return await self._after_calls()
-            case Verdict.EMPTY:
+            case AnswerKind.EMPTY:
                 await self._say(nudge("empty"))
-            case Verdict.CUT_OFF:
+            case AnswerKind.CUT_OFF:
                 await self._say(nudge("continue"))
-            case Verdict.REFUSED:
+            case AnswerKind.REFUSED:
                 await self._leave(answer.calls, "the provider declined the answer")
                 error = PolicyRefused(
                     "The provider declined to answer this.",
                     hint="Put it in other words, or use another model.",
                 )
-                return Ending(Outcome.FAILED, error.sentence, error.code)
-            case Verdict.FINAL:
+                return TurnEnd(Outcome.FAILED, error.sentence, error.code)
+            case AnswerKind.FINAL:
                 if not await self._hear():
-                    return Ending(Outcome.DONE)
+                    return TurnEnd(Outcome.DONE)
         return None
 
     def _refund(self, calls: Sequence[ToolCall]) -> None:
@@ -160,16 +168,16 @@ class _Turn:
         if self._refunded < self._plan.steps and all(it and it.spec.refunded for it in tools):
             self._refunded += 1
 
-    async def _after_calls(self) -> Ending | None:
+    async def _after_calls(self) -> TurnEnd | None:
         """A word from a person is a new start, even for an agent that ran in circles."""
         if await self._hear():
             self._guard = None
         elif self._guard is not None and self._guard.verdict:
             reason = f"Stopped, because {self._guard.verdict}. Say how to go on."
-            return Ending(Outcome.FAILED, reason, "loop")
+            return TurnEnd(Outcome.FAILED, reason, "loop")
         return None
 
-    async def _summarize(self) -> Ending:
+    async def _summarize(self) -> TurnEnd:
         """The budget is used up: one more call, without tools, to say where things stand."""
         reason = f"The limit of {self._plan.steps} steps was reached."
         await self._say(nudge("exhausted"))
@@ -179,23 +187,23 @@ class _Turn:
             reason = f"{reason} The closing summary failed: {error.sentence}"
         else:
             await self._leave(answer.calls, "the turn has used all its steps")
-        return Ending(Outcome.EXHAUSTED, reason, "steps")
+        return TurnEnd(Outcome.EXHAUSTED, reason, "steps")
 
     async def _say(self, message: Message) -> None:
-        await self.tell(Said(message))
+        await self.tell(MessageAdded(message))
         self._note(message)
 
     def _note(self, message: Message) -> None:
         self._history.add(message)
-        self._strangers.hear(message)
+        self._untrusted.hear(message)
 
     async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
-            await self._say(failed(call, f"Not run: {why}."))
+            await self._say(failed_result(call, f"Not run: {why}."))
 
     async def _hear(self) -> bool:
         """Take in what people said meanwhile."""
-        heard = [message for message in await self._plan.steer() if says_something(message)]
+        heard = [message for message in await self._plan.steer() if has_content(message)]
         for message in heard:
             await self._say(message)
         return bool(heard)
@@ -203,10 +211,10 @@ class _Turn:
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
         guard = self._guard = self._guard or LoopGuard(self._plan.guard)
 
-        async def tell(ended: Ended) -> None:
+        async def tell(ended: FinishedCall) -> None:
             await self._say(guard.observe(ended.call, ended.effect, ended.result, ended.took))
 
-        await Calls(self._plan, calls, self._emit, tell, self._strangers).run()
+        await ToolCallRunner(self._plan, calls, self._emit, tell, self._untrusted).run()
         guard.end_step()
 
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
@@ -218,8 +226,8 @@ class _Turn:
         try:
             return await self._request(specs)
         except ContextTooLong:
-            self._squeezes += 1
-            if self._squeezes > SQUEEZES or not await self._make_room(refused=True):
+            self._too_long += 1
+            if self._too_long > MAX_TOO_LONG or not await self._make_room(refused=True):
                 raise
         return await self._ask(specs)
 
@@ -228,18 +236,18 @@ class _Turn:
         compress = self._plan.compress
         if compress is None:
             return False
-        tokens = self._gauge.tokens(self._history.size)
-        system = await compress(self._history, Need(tokens, self._emit, refused))
+        tokens = self._token_gauge.tokens(self._history.size)
+        system = await compress(self._history, CompactionNeed(tokens, self._emit, refused))
         if system is None:
             return False
         self._system = system
-        self._gauge.begin_again(self._fixed())
+        self._token_gauge.begin_again(self._fixed())
         return True
 
     def _fixed(self) -> int:
         """Tokens of what is in every request."""
-        always = tokens_of_text(self._system) + tokens_of_tools(self._specs)
-        return always + tokens_in(self._plan.prefill)
+        always = text_tokens(self._system) + tool_tokens(self._specs)
+        return always + total_tokens(self._plan.prefill)
 
     async def _request(self, specs: Sequence[ToolSpec]) -> Assistant:
         history = self._history.valid()
@@ -248,7 +256,7 @@ class _Turn:
         self.steps += 1
         plan = self._plan
         stream = AnswerStream(plan.model, self._emit)
-        request = Request(
+        request = ModelRequest(
             self._system,
             [*plan.prefill, *history] if plan.prefill else history,
             specs,
@@ -266,18 +274,18 @@ class _Turn:
         return await self._take(answer)
 
     async def _take(self, answer: Assistant) -> Assistant:
-        answer = with_own_call_ids(answer, set(self._history.call_ids))
+        answer = with_unique_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
         await self._say(answer)
-        self._gauge.heard(answer.usage, self._history.size)
+        self._token_gauge.heard(answer.usage, self._history.size)
         return answer
 
 
-def _gave_up(verdict: Verdict) -> Ending:
-    what = "was empty" if verdict is Verdict.EMPTY else "was cut off"
-    return Ending(
+def _bad_answers_end(verdict: AnswerKind) -> TurnEnd:
+    what = "was empty" if verdict is AnswerKind.EMPTY else "was cut off"
+    return TurnEnd(
         Outcome.FAILED,
-        f"The model's answer {what} {PATIENCE + 1} times in a row. "
+        f"The model's answer {what} {MAX_BAD_ANSWERS + 1} times in a row. "
         "Try again, or choose another model: hermes model",
-        "empty" if verdict is Verdict.EMPTY else "truncated",
+        "empty" if verdict is AnswerKind.EMPTY else "truncated",
     )

@@ -65,7 +65,7 @@ class ApiError(Exception):
 
     @property
     def envelope(self) -> Envelope:
-        kind = _KINDS.get(self.status) or (INVALID if self.status < 500 else SERVER)
+        kind = _ERROR_TYPES.get(self.status) or (INVALID if self.status < 500 else SERVER)
         return Envelope(Problem(message=str(self), type=kind, param=self.param, code=self.code))
 
     def response(self) -> web.Response:
@@ -77,46 +77,46 @@ class ApiError(Exception):
         )
 
 
-FINAL = {"x-should-retry": "false"}
-_PASSING = frozenset({RateLimited.code, Overloaded.code, Unreachable.code})
-_JOBS = re.compile(r"(/p/[^/]+)?/api/jobs(/|$)")
-_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+NO_RETRY_HEADERS = {"x-should-retry": "false"}
+_TRANSIENT_CODES = frozenset({RateLimited.code, Overloaded.code, Unreachable.code})
+_JOBS_PATH = re.compile(r"(/p/[^/]+)?/api/jobs(/|$)")
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:
     return ApiError(400, code, message, param=param)
 
 
-def retrying(code: str, *, acted: bool = False) -> dict[str, str]:
+def retry_headers(code: str, *, acted: bool = False) -> dict[str, str]:
     """Headers that keep clients from trying again what is done, or what will fail again."""
-    return {} if code in _PASSING and not acted else FINAL
+    return {} if code in _TRANSIENT_CODES and not acted else NO_RETRY_HEADERS
 
 
-def missing(what: str, code: str = "not_found") -> ApiError:
+def not_found(what: str, code: str = "not_found") -> ApiError:
     return ApiError(404, code, what)
 
 
-def from_http(error: web.HTTPException, path: str) -> ApiError:
+def error_from_http(error: web.HTTPException, path: str) -> ApiError:
     """What the router says about an address or a method, in our shape."""
     if allowed := error.headers.get("Allow"):
         told = f"Only {allowed} is understood here."
         return ApiError(405, "method_not_allowed", told, headers={"Allow": allowed})
-    if error.status == 404 and _JOBS.match(path):
+    if error.status == 404 and _JOBS_PATH.match(path):
         told = "There is no scheduled work here yet; features.jobs_api of /v1/capabilities says so."
-        return missing(told, "jobs_not_available")
+        return not_found(told, "jobs_not_available")
     if error.status == 404:
-        return missing("There is nothing at this address.")
+        return not_found("There is nothing at this address.")
     return ApiError(error.status, "http_error", error.reason or "The request was refused.")
 
 
-def from_hermes(error: HermesError) -> ApiError:
+def error_from_hermes(error: HermesError) -> ApiError:
     """An error of ours that ended a request before there was an answer."""
     status, wait = _status(error), 0
     if isinstance(error, RateLimited):
         wait = max(1, round(error.wait or 1))
     if isinstance(error, SessionBusy | LeaseLost):
         wait = 1
-    final = FINAL if isinstance(error, ConfigError) else {}
+    final = NO_RETRY_HEADERS if isinstance(error, ConfigError) else {}
     return ApiError(status, error.code, error.sentence, wait=wait, headers=final)
 
 

@@ -9,18 +9,18 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from hermes import __version__
-from hermes.api.desk import PROFILE, Desk, Route, answer
-from hermes.api.entry import SOURCE
+from hermes.api.context import KEY_PROFILE, ApiContext, Route, json_response
+from hermes.api.turn_gate import SOURCE
 from hermes.app.build import App
 from hermes.app.models import NO_MODEL
-from hermes.app.proxying import proxy_url
-from hermes.gateway.letters import INBOX, outbox
+from hermes.app.proxy import proxy_url
+from hermes.gateway.messages import INBOX, outbox_name
 from hermes.schema.errors import HermesError
 
-LITTLE_DISK = 100_000_000
+MIN_FREE_DISK = 100_000_000
 """Bytes; with less than that, the next answers may not be kept."""
 
-State = Literal["ok", "degraded", "draining"]
+HealthState = Literal["ok", "degraded", "draining"]
 
 
 class Health(Struct, frozen=True):
@@ -29,8 +29,8 @@ class Health(Struct, frozen=True):
     version: str
 
 
-WELL = Health("ok", "hermes-agent", __version__)
-PATHS = ("/health", "/v1/health")
+HEALTHY = Health("ok", "hermes-agent", __version__)
+HEALTH_PATHS = ("/health", "/v1/health")
 """Answered to anybody, also when there is room for nothing else."""
 
 
@@ -44,7 +44,7 @@ class Readiness(Struct, frozen=True):
     checks: dict[str, Check]
 
 
-class Platform(Struct, frozen=True, kw_only=True):
+class PlatformHealth(Struct, frozen=True, kw_only=True):
     """One channel of the gateway, or this server itself."""
 
     state: str
@@ -53,15 +53,15 @@ class Platform(Struct, frozen=True, kw_only=True):
     updated_at: str | None = None
 
 
-class Gateway(Struct, frozen=True, kw_only=True):
+class GatewayHealth(Struct, frozen=True, kw_only=True):
     """What the gateway says of itself. Platforms of other profiles are named `PROFILE/NAME`."""
 
     gateway_state: str = "running"
     exit_reason: str | None = None
     active_agents: int = 0
-    platforms: dict[str, Platform] = {}
+    platforms: dict[str, PlatformHealth] = {}
 
-    def of(self, profile: str) -> "Gateway":
+    def of(self, profile: str) -> "GatewayHealth":
         """As far as it is this profile's."""
         own, mark = self.platforms.items(), f"{profile}/"
         named = {name.removeprefix(mark): one for name, one in own if name.startswith(mark)}
@@ -69,12 +69,12 @@ class Gateway(Struct, frozen=True, kw_only=True):
 
 
 class DetailedHealth(Struct, frozen=True, kw_only=True):
-    status: State
+    status: HealthState
     platform: str
     version: str
     readiness: Readiness
     gateway_state: str
-    platforms: dict[str, Platform]
+    platforms: dict[str, PlatformHealth]
     active_agents: int
     gateway_busy: bool
     gateway_drainable: bool
@@ -85,25 +85,25 @@ class DetailedHealth(Struct, frozen=True, kw_only=True):
     pid: int
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(desk: ApiContext) -> list[Route]:
     async def health(request: web.Request) -> web.Response:
         if "profile" in request.match_info:
             desk.app(request)
-        return answer(WELL)
+        return json_response(HEALTHY)
 
     async def detailed(request: web.Request) -> web.Response:
-        return answer(await _detailed(desk, desk.app(request), request.get(PROFILE, "")))
+        return json_response(await _detailed(desk, desk.app(request), request.get(KEY_PROFILE, "")))
 
     async def metrics(request: web.Request) -> web.Response:
         desk.app(request)
-        only = request.match_info.get("profile", "") or request.get(PROFILE, "")
+        only = request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=desk.entry.tally.text(only).encode(), headers=kind)
 
     there = "Whether somebody is there."
     return [
         Route(method="GET", path=path, handler=health, summary=there, answer=Health, free=True)
-        for path in PATHS
+        for path in HEALTH_PATHS
     ] + [
         Route(
             method="GET",
@@ -122,17 +122,21 @@ def routes(desk: Desk) -> list[Route]:
     ]
 
 
-async def _detailed(desk: Desk, app: App, only: str) -> DetailedHealth:
+async def _detailed(desk: ApiContext, app: App, only: str) -> DetailedHealth:
     """`only` is the profile whose own key was given: it is told of no other."""
-    entry, gateway = desk.entry, _gateway(desk)
+    entry, gateway = desk.entry, _gateway_health(desk)
     gateway = gateway.of(only) if only else gateway
     draining = entry.draining or gateway.gateway_state == "draining"
-    checks = {"state_db": await _store(app), "model": await _model(app), "disk": _disk(app)}
+    checks = {
+        "state_db": await _check_store(app),
+        "model": await _check_model(app),
+        "disk": _check_disk(app),
+    }
     checks["config"] = Check("ok", "; ".join(app.warnings))
-    checks["gateway"] = _standing(gateway)
-    checks["background_queues"] = await _queues(app, gateway)
+    checks["gateway"] = _check_gateway(gateway)
+    checks["background_queues"] = await _check_queues(app, gateway)
     well = all(one.status == "ok" for one in checks.values())
-    state: State = "ok" if well else "degraded"
+    state: HealthState = "ok" if well else "degraded"
     return DetailedHealth(
         status="draining" if draining else state,
         platform="hermes-agent",
@@ -151,13 +155,13 @@ async def _detailed(desk: Desk, app: App, only: str) -> DetailedHealth:
     )
 
 
-def _gateway(desk: Desk) -> Gateway:
+def _gateway_health(desk: ApiContext) -> GatewayHealth:
     if desk.status is None:
-        return Gateway(active_agents=desk.entry.active)
-    return msgspec.json.decode(desk.status(), type=Gateway)
+        return GatewayHealth(active_agents=desk.entry.active)
+    return msgspec.json.decode(desk.status(), type=GatewayHealth)
 
 
-def _standing(gateway: Gateway) -> Check:
+def _check_gateway(gateway: GatewayHealth) -> Check:
     """What keeps failing until somebody sees to it; a channel that tries again may be well soon."""
     fatal = [
         f"{name}: {one.error_message or one.error_code or 'failed'}"
@@ -167,32 +171,32 @@ def _standing(gateway: Gateway) -> Check:
     return Check("failed" if fatal else "ok", "; ".join(fatal))
 
 
-async def _queues(app: App, gateway: Gateway) -> Check:
-    lanes = app.store.lanes
+async def _check_queues(app: App, gateway: GatewayHealth) -> Check:
+    queues = app.store.queues
     channels = {SOURCE, *(name.rpartition("/")[2] for name in gateway.platforms)}
     try:
-        inbox = len(await lanes.topics(INBOX))
-        outboxes = [len(await lanes.topics(outbox(name))) for name in channels]
+        inbox = len(await queues.topics(INBOX))
+        outboxes = [len(await queues.topics(outbox_name(name))) for name in channels]
     except HermesError as error:
         return Check("failed", error.sentence)
     return Check("ok", f"sessions to be woken: {inbox}, places to deliver to: {sum(outboxes)}")
 
 
-async def _store(app: App) -> Check:
+async def _check_store(app: App) -> Check:
     try:
-        await app.store.seen_by("owner").latest()
+        await app.store.archive_for("owner").latest()
     except HermesError as error:
         return Check("failed", error.sentence)
     return Check("ok")
 
 
-async def _model(app: App) -> Check:
+async def _check_model(app: App) -> Check:
     nearest = await app.models.nearest()
     if nearest == NO_MODEL and proxy_url(app.config, app.env) is not None:
         return Check("ok", "none here; another gateway runs the turns of chats")
     return Check("failed" if nearest == NO_MODEL else "ok", nearest)
 
 
-def _disk(app: App) -> Check:
+def _check_disk(app: App) -> Check:
     free = shutil.disk_usage(app.home.path).free
-    return Check("ok" if free > LITTLE_DISK else "failed", f"{free:,} bytes free")
+    return Check("ok" if free > MIN_FREE_DISK else "failed", f"{free:,} bytes free")

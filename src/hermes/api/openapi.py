@@ -9,13 +9,13 @@ import msgspec
 from aiohttp import web
 
 from hermes import __version__
-from hermes.api.desk import JSON, Route, answer
+from hermes.api.context import JSON, Route, json_response
 from hermes.api.errors import Envelope
 
-Table: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 _REFS = "#/components/schemas/{name}"
-_REFUSALS = {
+_ERROR_STATUSES = {
     "400": "The request is not as it must be.",
     "401": "The key is missing or wrong.",
     "403": "This origin or host may not ask here.",
@@ -33,25 +33,25 @@ def document_route(routes: Sequence[Route]) -> Route:
     summary = "This document."
 
     async def document(request: web.Request) -> web.Response:
-        return answer(whole())
+        return json_response(whole())
 
     own = Route(method="GET", path="/openapi.json", handler=document, summary=summary)
 
     @cache
-    def whole() -> Table:
+    def whole() -> JsonObject:
         return openapi([*routes, own])
 
     return own
 
 
-def openapi(routes: Sequence[Route]) -> Table:
+def openapi(routes: Sequence[Route]) -> JsonObject:
     kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
     unique = list(dict.fromkeys([Envelope, *kinds]))
     shapes, components = msgspec.json.schema_components(
-        unique, schema_hook=_anything, ref_template=_REFS
+        unique, schema_hook=_any_json_schema, ref_template=_REFS
     )
     schema = dict(zip(unique, shapes, strict=True))
-    paths: dict[str, Table] = {}
+    paths: dict[str, JsonObject] = {}
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, schema)
@@ -74,16 +74,16 @@ def openapi(routes: Sequence[Route]) -> Table:
     }
 
 
-def _anything(kind: type) -> Table:
+def _any_json_schema(kind: type) -> JsonObject:
     if kind is object:
         return {"description": "Any JSON."}
     raise NotImplementedError
 
 
-def _operation(route: Route, schema: dict[Any, Table]) -> Table:
-    operation: Table = {
+def _operation(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
+    operation: JsonObject = {
         "summary": route.summary,
-        "operationId": _identity(route),
+        "operationId": _operation_id(route),
         "responses": _responses(route, schema),
     }
     if parameters := list(_parameters(route)):
@@ -98,33 +98,33 @@ def _operation(route: Route, schema: dict[Any, Table]) -> Table:
     return operation
 
 
-def _identity(route: Route) -> str:
+def _operation_id(route: Route) -> str:
     words = re.sub(r"\W+", "_", route.path).strip("_")
     return f"{route.method.lower()}_{words}"
 
 
-def _responses(route: Route, schema: dict[Any, Table]) -> Table:
-    content: Table = {}
+def _responses(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
+    content: JsonObject = {}
     if route.answer is not None:
         content[JSON] = {"schema": schema[route.answer]}
     elif not route.streams:
         content[route.kind] = {"schema": {"type": "object" if route.kind == JSON else "string"}}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
-    good: Table = {"description": route.summary}
+    good: JsonObject = {"description": route.summary}
     if content:
         good["content"] = content
     refused = {JSON: {"schema": schema[Envelope]}}
-    told = _REFUSALS | {str(status): words for status, words in route.answers.items()}
+    told = _ERROR_STATUSES | {str(status): words for status, words in route.answers.items()}
     refusals = {
         status: {"description": words, "content": refused} for status, words in told.items()
     }
     return {str(route.status): good} | refusals
 
 
-def _parameters(route: Route) -> Iterator[Table]:
+def _parameters(route: Route) -> Iterator[JsonObject]:
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
     for one in route.takes:
-        told: Table = {"name": one.name, "in": one.place, "required": False}
+        told: JsonObject = {"name": one.name, "in": one.place, "required": False}
         yield told | {"schema": dict(one.schema), "description": one.words}

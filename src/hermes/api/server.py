@@ -12,15 +12,15 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from hermes.api import chat, facts, health, responses, runs, sessions
-from hermes.api.desk import JSON, Desk, Limits, Route
-from hermes.api.entry import Entry
+from hermes.api import catalog, chat, health, responses, runs, sessions
+from hermes.api.context import JSON, ApiContext, ApiLimits, Route
 from hermes.api.errors import ApiError
-from hermes.api.guard import SECURITY, Guard
-from hermes.api.office import Office
+from hermes.api.followup_service import FollowupService
+from hermes.api.metrics import ApiMetrics
+from hermes.api.middleware import SECURITY_HEADERS, ApiMiddleware
 from hermes.api.openapi import document_route
-from hermes.api.settings import ApiSettings, own_key
-from hermes.api.tally import Tally
+from hermes.api.settings import ApiSettings, profile_key
+from hermes.api.turn_gate import TurnGate
 from hermes.app.build import App
 from hermes.kit.clock import Clock
 from hermes.kit.connections import (
@@ -30,29 +30,29 @@ from hermes.kit.connections import (
     wait_in_kernel,
 )
 from hermes.kit.hosts import is_loopback
-from hermes.kit.listening import cannot_listen
-from hermes.kit.serving import put_away
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.listen_errors import listen_error
 from hermes.kit.text import one_line
 from hermes.models.settings import CustomProvider
 from hermes.schema.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-TURNED = 64
+MAX_REJECTED = 64
 """Connections that may say what they want although there is no room for them."""
-TURNED_SECONDS = 2.0
-LONGEST_HEAD = 16_384
-LOOK = 1.0
+REJECT_TIMEOUT = 2.0
+MAX_HEAD = 16_384
+CHECK_INTERVAL = 1.0
 """Seconds between two looks at the loop's lateness and at connections that say nothing."""
 
-_TOO_MANY = ApiError(
+_TOO_MANY_CONNECTIONS = ApiError(
     503, "too_many_connections", "There are too many connections. Try again in a moment.", wait=1
 )
 
-Offer = Callable[[Desk], list[Route]]
+RouteProvider = Callable[[ApiContext], list[Route]]
 
-MODULES: tuple[Offer, ...] = (
-    health.routes, facts.routes, chat.routes, runs.routes, responses.routes, sessions.routes,
+ROUTE_PROVIDERS: tuple[RouteProvider, ...] = (
+    health.routes, catalog.routes, chat.routes, runs.routes, responses.routes, sessions.routes,
 )  # fmt: skip
 """Each module that has routes; a new one is a name here."""
 
@@ -86,18 +86,18 @@ class _Connection(RequestHandler):
         told = one_line(message or "The request is no HTTP that is understood here.", 200)
         code = "bad_http" if status < 500 else "internal"
         response = ApiError(status, code, told).response()
-        response.headers.update(SECURITY)
+        response.headers.update(SECURITY_HEADERS)
         response.force_close()
         return response
 
 
-class _Turned(asyncio.Protocol):
+class _RejectedConnection(asyncio.Protocol):
     """Tells a connection that there are too many, and ends it; of its health it tells anybody.
 
     It waits for what is asked, but not for long, nor with many others who say nothing.
     """
 
-    def __init__(self, waiting: "dict[_Turned, None]") -> None:
+    def __init__(self, waiting: "dict[_RejectedConnection, None]") -> None:
         self._waiting = waiting
         self._head = b""
         self._transport: asyncio.WriteTransport | None = None
@@ -108,20 +108,20 @@ class _Turned(asyncio.Protocol):
             transport.close()
             return
         self._transport = transport
-        self._patience = asyncio.get_running_loop().call_later(TURNED_SECONDS, self.turn_away)
+        self._patience = asyncio.get_running_loop().call_later(REJECT_TIMEOUT, self.reject)
         self._waiting[self] = None
-        if len(self._waiting) > TURNED:
-            next(iter(self._waiting)).turn_away()
+        if len(self._waiting) > MAX_REJECTED:
+            next(iter(self._waiting)).reject()
 
     def data_received(self, data: bytes) -> None:
         self._head += data
-        if b"\r\n\r\n" in self._head or len(self._head) > LONGEST_HEAD:
-            self.turn_away()
+        if b"\r\n\r\n" in self._head or len(self._head) > MAX_HEAD:
+            self.reject()
 
-    def turn_away(self) -> None:
+    def reject(self) -> None:
         self._let_go()
         if self._transport is not None:
-            self._transport.write(_turned_answer(self._head))
+            self._transport.write(_rejection(self._head))
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -133,14 +133,18 @@ class _Turned(asyncio.Protocol):
             self._patience.cancel()
 
 
-def _turned_answer(head: bytes) -> bytes:
+def _rejection(head: bytes) -> bytes:
     method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
-    if method in {b"GET", b"HEAD"} and path.decode("latin-1") in health.PATHS:
-        body, more, status = msgspec.json.encode(health.WELL), {}, "200 OK"
+    if method in {b"GET", b"HEAD"} and path.decode("latin-1") in health.HEALTH_PATHS:
+        body, more, status = msgspec.json.encode(health.HEALTHY), {}, "200 OK"
     else:
-        body, more, status = _TOO_MANY.body, _TOO_MANY.headers, "503 Service Unavailable"
-    headers = {"Connection": "close", "Content-Type": JSON, **more, **SECURITY}
+        body, more, status = (
+            _TOO_MANY_CONNECTIONS.body,
+            _TOO_MANY_CONNECTIONS.headers,
+            "503 Service Unavailable",
+        )
+    headers = {"Connection": "close", "Content-Type": JSON, **more, **SECURITY_HEADERS}
     lines = [f"{name}: {value}" for name, value in headers.items()]
     lines = [f"HTTP/1.1 {status}", *lines, f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + (b"" if method == b"HEAD" else body)
@@ -154,27 +158,27 @@ class ApiServer:
         settings: ApiSettings,
         clock: Clock,
         *,
-        limits: Limits | None = None,
-        modules: Sequence[Offer] = MODULES,
+        limits: ApiLimits | None = None,
+        modules: Sequence[RouteProvider] = ROUTE_PROVIDERS,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._limits = limits or Limits()
-        self.tally = Tally()
-        self.entry = Entry(settings.most, self.tally)
-        self.desk = Desk(settings, clock, self.entry, self._limits)
+        self._limits = limits or ApiLimits()
+        self.tally = ApiMetrics()
+        self.entry = TurnGate(settings.most, self.tally)
+        self.desk = ApiContext(settings, clock, self.entry, self._limits)
         routes = [route for offer in modules for route in offer(self.desk)]
         self.routes = [*routes, document_route(routes)]
         free = {path for one in self.routes if one.free for path in _paths(one)}
         self._connections = Connections(room_for(self._limits.connections))
-        self._guard = Guard(settings, self.tally, free, self._connections)
+        self._guard = ApiMiddleware(settings, self.tally, free, self._connections)
         self.entry.keyed = self._guard.keyed
-        self._turned: dict[_Turned, None] = {}
+        self._rejected: dict[_RejectedConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._stack = AsyncExitStack()
-        self._staffed: dict[str, anyio.CancelScope] = {}
-        self.entry.calls_back = self._calls_back
+        self._followup_scopes: dict[str, anyio.CancelScope] = {}
+        self.entry.has_callback = self._has_callback
         self._http_log = _HttpLog(__name__)
 
     @property
@@ -210,25 +214,25 @@ class ApiServer:
         self.desk.apps[profile] = app
         self.tally.serves(profile)
         try:
-            self._guard.lets_in(profile, own_key(app.config, app.env))
+            self._guard.lets_in(profile, profile_key(app.config, app.env))
         except ConfigError as error:
             log.warning("the own API key of profile %s does not count: %s", profile, error.sentence)
         private = self._settings.callback_allow_private
-        self.desk.offices[profile] = Office(app, self.entry, private=private)
+        self.desk.followup_services[profile] = FollowupService(app, self.entry, private=private)
         if self.desk.open:
-            self._staff(profile)
+            self._start_followups(profile)
 
     def detach(self, profile: str) -> None:
         if app := self.desk.apps.pop(profile, None):
             self.desk.end_followers(app)
-        self._guard.forgets(profile)
-        self.desk.offices.pop(profile, None)
-        if scope := self._staffed.pop(profile, None):
+        self._guard.remove_key(profile)
+        self.desk.followup_services.pop(profile, None)
+        if scope := self._followup_scopes.pop(profile, None):
             scope.cancel()
 
-    def _staff(self, profile: str) -> None:
-        office, scope = self.desk.offices[profile], anyio.CancelScope()
-        self._staffed[profile] = scope
+    def _start_followups(self, profile: str) -> None:
+        office, scope = self.desk.followup_services[profile], anyio.CancelScope()
+        self._followup_scopes[profile] = scope
 
         async def work() -> None:
             with scope:
@@ -236,9 +240,9 @@ class ApiServer:
 
         self.desk.spawn(work, f"the office of {profile}")
 
-    async def _calls_back(self, app: App, session: str) -> bool:
+    async def _has_callback(self, app: App, session: str) -> bool:
         office = self.desk.office(app)
-        return office is not None and await office.calls_back(session)
+        return office is not None and await office.has_callback(session)
 
     def drain(self) -> None:
         """Refuse new turns from now on; those that go on may end."""
@@ -248,17 +252,17 @@ class ApiServer:
         async with AsyncExitStack() as stack:
             runner = self._app_runner()
             await runner.setup()
-            stack.push_async_callback(put_away, runner)
+            stack.push_async_callback(shut_down_server, runner)
             self._runner = runner
             self._server = await self._bind()
             stack.callback(self._server.close)
-            stack.callback(self._turn_all_away)
+            stack.callback(self._reject_all)
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
-            self.desk.works_in(group)
-            stack.callback(self.desk.works_in, None)
+            self.desk.set_task_group(group)
+            stack.callback(self.desk.set_task_group, None)
             for profile in self.desk.apps:
-                self._staff(profile)
+                self._start_followups(profile)
             group.start_soon(self._look)
             sockets = [one.getsockname()[0] for one in self._server.sockets]
             local = all(is_loopback(str(one)) for one in sockets)
@@ -278,7 +282,7 @@ class ApiServer:
         try:
             with anyio.move_on_after(self._limits.drain):
                 await self.entry.idle()
-                for office in self.desk.offices.values():
+                for office in self.desk.followup_services.values():
                     await office.drain()
         finally:
             self.desk.end_followers()
@@ -308,14 +312,14 @@ class ApiServer:
                 self._connection, host, port, backlog=ACCEPTED_AT_ONCE
             )
         except OSError as error:
-            raise cannot_listen("api_server", host, port, error) from error
+            raise listen_error("api_server", host, port, error) from error
         wait_in_kernel(server.sockets)
         return server
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
         if server is None or not self._connections.make_room():
-            return _Turned(self._turned)
+            return _RejectedConnection(self._rejected)
         connection = _Connection(
             server,
             self._connections,
@@ -329,16 +333,16 @@ class ApiServer:
         self._connections.opened(connection, self._clock.monotonic())
         return connection
 
-    def _turn_all_away(self) -> None:
-        for one in [*self._turned]:
-            one.turn_away()
+    def _reject_all(self) -> None:
+        for one in [*self._rejected]:
+            one.reject()
 
     async def _look(self) -> None:
         while True:
             before = self._clock.monotonic()
-            await self._clock.sleep(LOOK)
+            await self._clock.sleep(CHECK_INTERVAL)
             now = self._clock.monotonic()
-            self.tally.lag = max(0.0, now - before - LOOK)
+            self.tally.lag = max(0.0, now - before - CHECK_INTERVAL)
             self._connections.end_silent(now - self._limits.head_seconds)
 
 

@@ -6,16 +6,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.config.schema import Config
-from hermes.config.sections.chats import Platform
-from hermes.config.sections.words import Port
-from hermes.gateway.settings import is_yes, listed
+from hermes.config.sections.messaging import Platform
+from hermes.config.sections.types import Port
+from hermes.gateway.platform_settings import is_true, parse_list
 from hermes.schema.errors import ConfigError
 
-PLACE = "platforms.api_server.extra"
-NAME = "api_server"
-HOST = "127.0.0.1"
-PORT = 8642
-SHORTEST_KEY = 16
+SETTINGS_PATH = "platforms.api_server.extra"
+PLATFORM_NAME = "api_server"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8642
+MIN_KEY = 16
 _PLACEHOLDERS = (
     "changeme", "change-me", "change_me", "your-api-key", "your_api_key", "yourapikey",
     "placeholder", "example", "replace-me", "replace_me", "secret-key-here", "your-secret",
@@ -39,8 +39,8 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    host: str = HOST
-    port: int = PORT
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     model_name: str = ""
@@ -50,31 +50,31 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
 
 
 class _Extra(Struct, frozen=True, kw_only=True):
-    host: str = HOST
-    port: Port = PORT
+    host: str = DEFAULT_HOST
+    port: Port = DEFAULT_PORT
     key: str = ""
     model_name: str = ""
     model_routes: dict[str, ModelRoute] = {}
     callback_allow_private: bool = False
 
 
-def is_wanted(config: Config, env: Mapping[str, str]) -> bool:
+def is_enabled(config: Config, env: Mapping[str, str]) -> bool:
     """Whether the settings or the variables ask for the server."""
-    platform = config.platforms.get(NAME) or Platform()
+    platform = config.platforms.get(PLATFORM_NAME) or Platform()
     said = env.get("API_SERVER_ENABLED", "").strip()
-    return is_yes(said) if said else platform.enabled
+    return is_true(said) if said else platform.enabled
 
 
-def own_key(config: Config, env: Mapping[str, str]) -> str:
+def profile_key(config: Config, env: Mapping[str, str]) -> str:
     """The key that a profile has for itself; empty when it has none."""
-    platform = config.platforms.get(NAME) or Platform()
+    platform = config.platforms.get(PLATFORM_NAME) or Platform()
     given = platform.extra.get("key") or platform.api_key or platform.token
     return str(given or env.get("API_SERVER_KEY", "")).strip()
 
 
 def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
     """What the file says, else the variables, else the defaults. Raises `ConfigError`."""
-    platform = config.platforms.get(NAME) or Platform()
+    platform = config.platforms.get(PLATFORM_NAME) or Platform()
     given = {name: value for name, value in platform.extra.items() if value is not None}
     if platform.api_key or platform.token:
         given.setdefault("key", platform.api_key or platform.token)
@@ -86,16 +86,19 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         read = msgspec.convert(given, _Extra, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{PLACE}: {error}", hint="See what is set with: hermes config get platforms.api_server"
+            f"{SETTINGS_PATH}: {error}",
+            hint="See what is set with: hermes config get platforms.api_server",
         ) from error
     settings = ApiSettings(
         key=read.key.strip(),
-        host=read.host.strip() or HOST,
+        host=read.host.strip() or DEFAULT_HOST,
         port=read.port,
-        cors_origins=tuple(one.rstrip("/").lower() for one in listed(given.get("cors_origins"))),
-        allowed_hosts=tuple(one.lower() for one in listed(given.get("allowed_hosts"))),
+        cors_origins=tuple(
+            one.rstrip("/").lower() for one in parse_list(given.get("cors_origins"))
+        ),
+        allowed_hosts=tuple(one.lower() for one in parse_list(given.get("allowed_hosts"))),
         model_name=read.model_name.strip(),
-        model_routes={name: _route(name, one) for name, one in read.model_routes.items()},
+        model_routes={name: _check_route(name, one) for name, one in read.model_routes.items()},
         most=config.gateway.api_server.max_concurrent_runs,
         callback_allow_private=read.callback_allow_private,
     )
@@ -103,13 +106,13 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
     return settings
 
 
-def _route(name: str, route: ModelRoute) -> ModelRoute:
+def _check_route(name: str, route: ModelRoute) -> ModelRoute:
     """One with an address of its own is a provider of its own."""
     if not route.model.strip():
-        raise ConfigError(f"{PLACE}.model_routes.{name}: the model is missing.")
+        raise ConfigError(f"{SETTINGS_PATH}.model_routes.{name}: the model is missing.")
     if route.api_key and not route.base_url:
         raise ConfigError(
-            f"{PLACE}.model_routes.{name}: a key of its own needs an address of its own.",
+            f"{SETTINGS_PATH}.model_routes.{name}: a key of its own needs an address of its own.",
             hint="Add base_url, or take api_key away.",
         )
     return structs.replace(route, provider=f"custom:api-{name}") if route.base_url else route
@@ -120,8 +123,8 @@ def check_key(key: str) -> None:
     hint = "Set API_SERVER_KEY to a long random text, such as that of: openssl rand -hex 32"
     if not key:
         raise ConfigError("The API server has no key.", hint=hint)
-    if len(key) < SHORTEST_KEY:
-        told = f"The key of the API server is shorter than {SHORTEST_KEY} characters."
+    if len(key) < MIN_KEY:
+        told = f"The key of the API server is shorter than {MIN_KEY} characters."
         raise ConfigError(told, hint=hint)
     small = key.lower()
     if len(set(key)) < 4 or any(word in small for word in _PLACEHOLDERS):

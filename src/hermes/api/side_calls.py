@@ -7,27 +7,27 @@ What they cost is kept in a ledger of the day, which no list of sessions shows.
 import anyio
 from aiohttp import web
 
-from hermes.agent.repair import History
-from hermes.agent.stream import AnswerStream
-from hermes.api.chat_wire import ChatRequest
+from hermes.agent.answers import AnswerStream
+from hermes.agent.history import History
+from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
-from hermes.api.prompts import Prompt
+from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
-from hermes.ports.model import Calling, Request
-from hermes.ports.sink import Emit
-from hermes.ports.store import Meter, OpenSession
+from hermes.ports.events import Emit
+from hermes.ports.model import ModelRequest, OutputConstraints
+from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
-from hermes.schema.events import Outcome, RunEnded, RunStarted, Said
+from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.session.spending import Caps, Purse
+from hermes.session.spend_guard import SpendCaps, SpendGuard
 
-HEADER = "X-Hermes-Task"
-LEDGER = "api_task"
+TASK_HEADER = "X-Hermes-Task"
+COST_SOURCE = "api_task"
 """The source of the ledgers, which keeps them out of the list of sessions."""
-MOST = 1_000_000
-_BEGINNING, _QUOTE = "### Task:", "<chat_history>"
+MAX_OUTPUT_TOKENS = 1_000_000
+_TASK_MARK, _HISTORY_MARK = "### Task:", "<chat_history>"
 _YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -36,25 +36,25 @@ def is_side_call(request: web.Request, body: ChatRequest, *, bound: bool) -> boo
 
     Raises `ApiError` for a header that goes against the rest of the request.
     """
-    said = request.headers.get(HEADER, "").strip().lower()
+    said = request.headers.get(TASK_HEADER, "").strip().lower()
     if not said:
-        return not bound and _has_the_shape(body)
+        return not bound and _looks_like_side_call(body)
     if said not in _YES | _NO:
-        raise invalid(f"{HEADER} is 1 or 0.", param=HEADER)
+        raise invalid(f"{TASK_HEADER} is 1 or 0.", param=TASK_HEADER)
     if said in _YES and (bound or body.tools):
-        told = f"A call with {HEADER} has no session, no tools and no Idempotency-Key."
-        raise invalid(told, param=HEADER)
+        told = f"A call with {TASK_HEADER} has no session, no tools and no Idempotency-Key."
+        raise invalid(told, param=TASK_HEADER)
     return said in _YES
 
 
-def _has_the_shape(body: ChatRequest) -> bool:
+def _looks_like_side_call(body: ChatRequest) -> bool:
     # A chat with documents may begin in the same way: it is streamed and quotes no chat.
     if body.tools or body.stream or len(body.messages) != 1:
         return False
     only = body.messages[0]
     if only.role != "user" or not isinstance(only.content, str):
         return False
-    return only.content.lstrip().startswith(_BEGINNING) and _QUOTE in only.content
+    return only.content.lstrip().startswith(_TASK_MARK) and _HISTORY_MARK in only.content
 
 
 def has_own_model(app: App) -> bool:
@@ -62,35 +62,39 @@ def has_own_model(app: App) -> bool:
     return not app.codex.on
 
 
-def alone(prompt: Prompt, body: ChatRequest, calling: Calling) -> Request:
+def side_call_request(
+    prompt: TurnInput, body: ChatRequest, calling: OutputConstraints
+) -> ModelRequest:
     """The request as it goes to the model."""
     asked = [prompt.asked] if prompt.asked else []
     history = History([*prompt.past, *prompt.results, *asked]).valid()
     most = body.max_completion_tokens or body.max_tokens or 0
-    limit = min(most, MOST) if most > 0 else None
-    return Request(prompt.instructions, history, max_output=limit, effort="none", calling=calling)
+    limit = min(most, MAX_OUTPUT_TOKENS) if most > 0 else None
+    return ModelRequest(
+        prompt.instructions, history, max_output=limit, effort="none", calling=calling
+    )
 
 
-def ledger(app: App) -> Session:
+def cost_session(app: App) -> Session:
     """Where the costs of today are kept; it may not be there yet."""
     now = app.clock.now()
-    return Session(id=f"{LEDGER}-{now:%Y-%m-%d}", started_at=now, source=LEDGER)
+    return Session(id=f"{COST_SOURCE}-{now:%Y-%m-%d}", started_at=now, source=COST_SOURCE)
 
 
-async def answer_alone(
-    app: App, session: Session, request: Request, run: str, listen: Emit
+async def run_side_call(
+    app: App, session: Session, request: ModelRequest, run: str, listen: Emit
 ) -> Outcome:
     """Told in the same events as a turn. Raises `ConfigError` when there is no model."""
     model = await app.models.model_for(session)
     await listen(RunStarted(run, ""))
     ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
     try:
-        await _check_money(app, session)
+        await _check_spend(app, session)
         answer = await AnswerStream(model, listen).listen(request)
         with anyio.CancelScope(shield=True):
-            await _note(app, session, answer)
-        await listen(Said(answer))
-        ended = _end(run, answer)
+            await _record_usage(app, session, answer)
+        await listen(MessageAdded(answer))
+        ended = _run_end(run, answer)
     except HermesError as error:
         ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
     finally:
@@ -99,25 +103,25 @@ async def answer_alone(
     return ended.outcome
 
 
-async def _check_money(app: App, session: Session) -> None:
+async def _check_spend(app: App, session: Session) -> None:
     limits = app.config.limits
-    caps = Caps(day=limits.usd_per_day, principal=limits.usd_per_principal)
-    allowed = Purse(app.store, app.clock, caps).of(session, OWNER)
+    caps = SpendCaps(day=limits.usd_per_day, principal=limits.usd_per_principal)
+    allowed = SpendGuard(app.store, app.clock, caps).of(session, OWNER)
     if allowed is not None:
         await allowed()
 
 
-async def _note(app: App, session: Session, answer: Assistant) -> None:
+async def _record_usage(app: App, session: Session, answer: Assistant) -> None:
     cost = app.price(answer.model, answer.provider, answer.usage)
     now = app.clock.now()
-    meter = Meter(session.id, "", answer.model, answer.provider, answer.usage, cost, now)
+    meter = RecordUsage(session.id, "", answer.model, answer.provider, answer.usage, cost, now)
     try:
         await app.store.commit(meter)
     except NotFound:
-        await _begin(app, session, meter)
+        await _open_cost_session(app, session, meter)
 
 
-async def _begin(app: App, session: Session, meter: Meter) -> None:
+async def _open_cost_session(app: App, session: Session, meter: RecordUsage) -> None:
     try:
         await app.store.commit(OpenSession(session), meter)
     except StoreError:
@@ -125,7 +129,7 @@ async def _begin(app: App, session: Session, meter: Meter) -> None:
         await app.store.commit(meter)
 
 
-def _end(run: str, answer: Assistant) -> RunEnded:
+def _run_end(run: str, answer: Assistant) -> RunEnded:
     match answer.stop:
         case Stop.LENGTH:
             told = "The answer has as many tokens as were asked for."

@@ -4,13 +4,13 @@ from contextlib import AbstractAsyncContextManager
 
 from hermes.config.home import Home
 from hermes.kit.clock import Clock
-from hermes.kit.plain import flat
-from hermes.ports.store import Archive
+from hermes.kit.terminal_text import single_line
+from hermes.ports.store import SessionArchive
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 
-_LISTED = 1000
+_MAX_LISTED = 1000
 
 
 def open_archive(home: Home, clock: Clock) -> AbstractAsyncContextManager[SqliteStore]:
@@ -18,14 +18,16 @@ def open_archive(home: Home, clock: Clock) -> AbstractAsyncContextManager[Sqlite
     return open_store(home.state_db, clock)
 
 
-async def listed_as(archive: Archive, name: str) -> Session | None:
+async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
     """One without a title is listed by how it began, in quotes, and cut off where there is no room.
 
     Of several that began so, it is the one that was used last.
     """
     begun = name.strip("“”\"' ").rstrip("…")
-    digests = await archive.list(SessionFilter(), _LISTED) if begun else ()
-    return next((one.session for one in digests if flat(one.preview).startswith(begun)), None)
+    digests = await archive.list(SessionFilter(), _MAX_LISTED) if begun else ()
+    return next(
+        (one.session for one in digests if single_line(one.preview).startswith(begun)), None
+    )
 
 
 def open_blobs(home: Home) -> FileBlobs:

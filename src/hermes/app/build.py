@@ -7,59 +7,57 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.agent.guard import GuardLimits
-from hermes.app.chats import ChatSettings
-from hermes.app.codex import CODEX, Codex, CodexNear, open_codex
-from hermes.app.compressing import Means, compressing_of
-from hermes.app.context import Briefing
-from hermes.app.embedded import EngineRoom, open_models
-from hermes.app.later import Homecoming
+from hermes.agent.loop_guard import GuardLimits
+from hermes.app.after_turn import BackgroundReviewDeps, BackgroundReviews, open_reviews, open_titles
+from hermes.app.approvals import build_approvals
+from hermes.app.chat_settings import ChatSettings
+from hermes.app.codex import CODEX_RUNTIME, Codex, CodexHostDeps, open_codex
+from hermes.app.compaction import CompactionDeps, build_compaction
+from hermes.app.embedded_models import ModelServerPool, open_models
+from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
-from hermes.app.leave import approval_desk
-from hermes.app.mcp import ServerParts, Servers, open_servers
+from hermes.app.mcp_servers import McpDeps, McpServers, open_mcp_servers
+from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
-from hermes.app.models import ModelDesk
-from hermes.app.personalities import personality_words
-from hermes.app.planner import EveryTurn, StandardPlanner, TurnSettings
-from hermes.app.posting import Outgoing
-from hermes.app.proxying import Near, afterwards_of, proxied, proxy_url
-from hermes.app.reviewing import Looking, LookingBack, open_looking_back
-from hermes.app.subagents import delegation_parts
-from hermes.app.titling import open_titles
-from hermes.app.toolbox import Toolbox, Workbench
-from hermes.approvals.desk import ApprovalDesk
-from hermes.config.dotenv import env_of
+from hermes.app.models import ModelSelector
+from hermes.app.planner import RuntimePlanner, StandardPlanner, TurnSettings
+from hermes.app.prompt_context import PromptContext, personality_text
+from hermes.app.proxy import ProxyDeps, build_followups, proxy_url, with_proxy
+from hermes.app.subagents import delegation_deps
+from hermes.app.toolbox import Toolbox, ToolFactory
+from hermes.approvals.service import ApprovalService
+from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home, user_home
-from hermes.config.load import Loaded, load_config
+from hermes.config.loader import LoadedConfig, load_config
 from hermes.config.masking import secrets_in
 from hermes.config.schema import Config
 from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
+from hermes.logs.files import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.catalog import price
-from hermes.models.pool import stored_secrets
-from hermes.models.settings import Flags
+from hermes.models.key_pool import stored_secrets
+from hermes.models.settings import ModelOverrides
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
-from hermes.sandbox.door import Door
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Message, Text, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
-from hermes.session.conversation import Conversation, Origin, Parts, as_it_is
+from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
 from hermes.session.runner import Runner
-from hermes.session.spending import Caps, Purse
+from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.subagents.desk import Delegations, open_delegations
-from hermes.telemetry.logs import Logs, LogSettings, LogShare, set_up_logs
-from hermes.tools.processes.registry import ProcessParts, Registry, open_registry
+from hermes.subagents.delegations import Delegations, open_delegations
+from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, open_process_registry
 
 if TYPE_CHECKING:
-    from hermes.runtimes.proxy.afterwards import Afterwards
+    from hermes.runtimes.proxy.followups import RemoteFollowups
 
 
-class Choices(Struct, frozen=True, kw_only=True):
+class AppOptions(Struct, frozen=True, kw_only=True):
     """What the one who starts the program asks for; unset means as the settings say.
 
     `without` are toolsets that are left out in any case. `looks_back` is for a process that goes
@@ -79,13 +77,15 @@ class Choices(Struct, frozen=True, kw_only=True):
     system_prompt: str = ""
     looks_back: bool = False
     logs: bool = False
-    log_share: LogShare = LogShare.EVERYTHING
+    log_share: LogScope = LogScope.EVERYTHING
 
 
 class App:
     """One profile, open and ready to talk."""
 
-    def __init__(self, home: Home, loaded: Loaded, store: SqliteStore, parts: "_Parts") -> None:
+    def __init__(
+        self, home: Home, loaded: LoadedConfig, store: SqliteStore, parts: "_AppDeps"
+    ) -> None:
         self.home = home
         self.config = loaded.config
         self.env = parts.env
@@ -125,31 +125,31 @@ class App:
         """Those of where the program was started from."""
         return self.toolbox.on(self._source)
 
-    def hide_in_logs(self, redactor: Redactor) -> None:
+    def add_log_redactor(self, redactor: Redactor) -> None:
         """Mask the secrets of another home, too, in what this one's log files get."""
         if self._logs is not None:
             self._logs.mask_also(redactor)
 
-    def talk(self, origin: Origin) -> Conversation:
+    def talk(self, origin: SessionOptions) -> Conversation:
         """A conversation of its own; any number may go on at the same time."""
         # References are for who sits at this machine: elsewhere an @ is part of somebody's words.
-        expand = self._expanded if origin.source == "cli" else as_it_is
+        expand = self._expanded if origin.source == "cli" else unchanged_parts
         return Conversation(self.store, self.clock, self.runner, origin, expand)
 
-    async def _expanded(self, session: Session, parts: Parts) -> Parts:
+    async def _expanded(self, session: Session, parts: MessageParts) -> MessageParts:
         if not any("@" in part.text for part in parts if isinstance(part, Text)):
             return parts
-        from hermes.app.references import references_of  # noqa: PLC0415 - few questions refer
+        from hermes.app.references import build_references  # noqa: PLC0415 - few questions refer
 
         workspace, profile = session.cwd, self.home.profile
         scope = Scope(profile=profile, session=session.id, run="", workspace=workspace)
-        return await references_of(self).expand(parts, scope)
+        return await build_references(self).expand(parts, scope)
 
-    def entrust(self, runtime: Runtime) -> None:
+    def use_runtime(self, runtime: Runtime) -> None:
         """Have every turn of the own conversation run by this one, whatever the settings say."""
-        planner = EveryTurn(runtime, self.planner)
+        planner = RuntimePlanner(runtime, self.planner)
         runner = Runner(self.store, self.clock, planner, price, self.home.profile)
-        runner.heart = self.runner.heart
+        runner.lease_renewer = self.runner.lease_renewer
         self.conversation = Conversation(self.store, self.clock, runner, self._origin)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
@@ -166,10 +166,10 @@ class App:
         ]
 
 
-class _Parts(Struct, frozen=True, kw_only=True):
+class _AppDeps(Struct, frozen=True, kw_only=True):
     blobs: FileBlobs
     clock: Clock
-    models: ModelDesk
+    models: ModelSelector
     toolbox: Toolbox
     planner: StandardPlanner
     chats: ChatSettings
@@ -177,40 +177,40 @@ class _Parts(Struct, frozen=True, kw_only=True):
     logs: Logs | None
     redactor: Redactor
     runner: Runner
-    later: Homecoming
-    afterwards: "Afterwards | None"
+    later: FollowupRouter
+    afterwards: "RemoteFollowups | None"
     codex: Codex
-    servers: Servers
-    approvals: ApprovalDesk
-    processes: Registry
+    servers: McpServers
+    approvals: ApprovalService
+    processes: ProcessRegistry
     delegations: Delegations
     learning: Learning
-    reviews: LookingBack
-    outgoing: Outgoing
-    origin: Origin
+    reviews: BackgroundReviews
+    outgoing: OutboxSender
+    origin: SessionOptions
 
 
-class _Ground(Struct, frozen=True, kw_only=True):
+class _AppBase(Struct, frozen=True, kw_only=True):
     """What all parts of a profile stand on."""
 
     home: Home
     env: Env
-    loaded: Loaded
-    choices: Choices
+    loaded: LoadedConfig
+    choices: AppOptions
     redactor: Redactor
     logs: Logs | None
     clock: Clock
     store: SqliteStore
     blobs: FileBlobs
-    door: Door
-    later: Homecoming
+    door: Spawner
+    later: FollowupRouter
 
     @property
     def config(self) -> Config:
         return self.loaded.config
 
 
-class _Hands:
+class _DelegationRef:
     """Subagents need the runner, whose tools need them: they are asked for when one is called."""
 
     delegations: Delegations
@@ -221,7 +221,7 @@ class _Hands:
 
 @asynccontextmanager
 async def open_app(
-    home: Home, env: Env, choices: Choices, room: EngineRoom | None = None
+    home: Home, env: Env, choices: AppOptions, room: ModelServerPool | None = None
 ) -> AsyncGenerator[App]:
     """`room` is for embedded models that several profiles of a process share.
 
@@ -229,59 +229,61 @@ async def open_app(
     """
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
-        on = await _ground(home, env, choices, stack)
+        on = await _open_base(home, env, choices, stack)
         env, config, store, clock = on.env, on.config, on.store, on.clock
-        desk = ModelDesk(home, env, model_settings(config), on.blobs, clock, _flags(choices))
+        desk = ModelSelector(home, env, model_settings(config), on.blobs, clock, _flags(choices))
         await opened(open_models(desk, env, on.door, room))
-        processes = await opened(open_registry(_process_parts(on)))
+        processes = await opened(open_process_registry(_process_deps(on)))
         learning = Learning(home, env, config, store, clock)
-        hands, outgoing = _Hands(), Outgoing(home, env, store, clock)
-        bench = Workbench(
+        hands, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
+        bench = ToolFactory(
             home, env, config, on.redactor, on.blobs, on.door, clock, processes,
             store=store, delegates=hands.delegates, learning=learning, poster=outgoing,
         )  # fmt: skip
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(config)
-        approvals = approval_desk(config, env, store, clock, desk, outgoing)
+        approvals = build_approvals(config, env, store, clock, desk, outgoing)
         turns = _turn_settings(on, learning)
         planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
         planner.asks(approvals, bench.watch())
-        servers = await opened(open_servers(_server_parts(on, toolbox), planner))
-        near = Near(blobs=on.blobs, clock=clock, store=store, later=on.later, counsel=approvals)
-        afterwards = afterwards_of(config, env, near)
-        codex = await opened(open_codex(_codex_near(on, planner, approvals)))
-        chosen = codex.planner(planner, proxied(planner, config, env, near, afterwards))
-        means = Means(store, clock, price, desk, on.redactor.redact)
-        shortened = compressing_of(config, means)
+        servers = await opened(open_mcp_servers(_mcp_deps(on, toolbox), planner))
+        near = ProxyDeps(
+            blobs=on.blobs, clock=clock, store=store, later=on.later, counsel=approvals
+        )
+        afterwards = build_followups(config, env, near)
+        codex = await opened(open_codex(_codex_deps(on, planner, approvals)))
+        chosen = codex.planner(planner, with_proxy(planner, config, env, near, afterwards))
+        means = CompactionDeps(store, clock, price, desk, on.redactor.redact)
+        shortened = build_compaction(config, means)
         runner = Runner(store, clock, chosen, price, home.profile, shortened)
         await opened(aclosing(runner))
         runner.minds(approvals)
         await opened(open_titles(config, means, runner))
-        looking = _looking(on, planner, desk, learning, runner)
-        reviews = await opened(open_looking_back(looking, runner))
-        delegated = delegation_parts(config, store, runner, clock, on.later)
+        looking = _review_deps(on, planner, desk, learning, runner)
+        reviews = await opened(open_reviews(looking, runner))
+        delegated = delegation_deps(config, store, runner, clock, on.later)
         hands.delegations = await opened(open_delegations(delegated))
-        parts = _Parts(
+        parts = _AppDeps(
             blobs=on.blobs, clock=clock, models=desk, toolbox=toolbox, planner=planner,
             chats=chats, env=env, logs=on.logs, redactor=on.redactor, runner=runner,
             later=on.later, afterwards=afterwards, codex=codex, servers=servers,
             approvals=approvals, processes=processes, delegations=hands.delegations,
             learning=learning, reviews=reviews, outgoing=outgoing,
-            origin=Origin(source=choices.source, cwd=choices.workspace),
+            origin=SessionOptions(source=choices.source, cwd=choices.workspace),
         )  # fmt: skip
         yield App(home, on.loaded, store, parts)
 
 
-async def _ground(home: Home, env: Env, choices: Choices, stack: AsyncExitStack) -> _Ground:
+async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExitStack) -> _AppBase:
     ensure_home(home)
-    env = env_of(home.dotenv, env)
+    env = profile_env(home.dotenv, env)
     loaded = load_config(home, env)
     redactor = Redactor(_secrets(home, loaded, env, choices))
     clock = SystemClock()
     logs = _logs(home, loaded.config, redactor, choices)
-    stack.callback(logs.close if logs else _nothing)
+    stack.callback(logs.close if logs else _no_logs)
     store = await stack.enter_async_context(open_store(home.state_db, clock))
-    return _Ground(
+    return _AppBase(
         home=home,
         env=env,
         loaded=loaded,
@@ -291,13 +293,13 @@ async def _ground(home: Home, env: Env, choices: Choices, stack: AsyncExitStack)
         clock=clock,
         store=store,
         blobs=FileBlobs(home.cache / "blobs"),
-        door=stack.enter_context(Door()),
-        later=Homecoming(store),
+        door=stack.enter_context(Spawner()),
+        later=FollowupRouter(store),
     )
 
 
-def _process_parts(on: _Ground) -> ProcessParts:
-    return ProcessParts(
+def _process_deps(on: _AppBase) -> ProcessDeps:
+    return ProcessDeps(
         store=on.store,
         clock=on.clock,
         later=on.later,
@@ -307,8 +309,8 @@ def _process_parts(on: _Ground) -> ProcessParts:
     )
 
 
-def _server_parts(on: _Ground, toolbox: Toolbox) -> ServerParts:
-    return ServerParts(
+def _mcp_deps(on: _AppBase, toolbox: Toolbox) -> McpDeps:
+    return McpDeps(
         home=on.home,
         env=on.env,
         loaded=on.loaded,
@@ -317,12 +319,14 @@ def _server_parts(on: _Ground, toolbox: Toolbox) -> ServerParts:
         clock=on.clock,
         redactor=on.redactor,
         workspace=on.choices.workspace,
-        early=on.choices.looks_back and on.config.main_model.openai_runtime != CODEX,
+        early=on.choices.looks_back and on.config.main_model.openai_runtime != CODEX_RUNTIME,
     )
 
 
-def _codex_near(on: _Ground, planner: StandardPlanner, approvals: ApprovalDesk) -> CodexNear:
-    return CodexNear(
+def _codex_deps(
+    on: _AppBase, planner: StandardPlanner, approvals: ApprovalService
+) -> CodexHostDeps:
+    return CodexHostDeps(
         home=on.home,
         config=on.config,
         env=on.env,
@@ -337,10 +341,10 @@ def _codex_near(on: _Ground, planner: StandardPlanner, approvals: ApprovalDesk) 
     )
 
 
-def _looking(
-    on: _Ground, planner: StandardPlanner, desk: ModelDesk, learning: Learning, runner: Runner
-) -> Looking:
-    return Looking(
+def _review_deps(
+    on: _AppBase, planner: StandardPlanner, desk: ModelSelector, learning: Learning, runner: Runner
+) -> BackgroundReviewDeps:
+    return BackgroundReviewDeps(
         config=on.config,
         store=on.store,
         clock=on.clock,
@@ -354,8 +358,8 @@ def _looking(
     )
 
 
-def _flags(choices: Choices) -> Flags:
-    return Flags(
+def _flags(choices: AppOptions) -> ModelOverrides:
+    return ModelOverrides(
         model=choices.model or "",
         provider=choices.provider or "",
         base_url=choices.base_url or "",
@@ -363,7 +367,7 @@ def _flags(choices: Choices) -> Flags:
     )
 
 
-def _logs(home: Home, config: Config, redactor: Redactor, choices: Choices) -> Logs | None:
+def _logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -> Logs | None:
     if not choices.logs:
         return None
     settings = LogSettings(
@@ -374,11 +378,11 @@ def _logs(home: Home, config: Config, redactor: Redactor, choices: Choices) -> L
     return set_up_logs(home.logs, settings, redactor, choices.log_share)
 
 
-def _nothing() -> None:
+def _no_logs() -> None:
     """There are no logs to close."""
 
 
-def _turn_settings(on: _Ground, learning: Learning) -> TurnSettings:
+def _turn_settings(on: _AppBase, learning: Learning) -> TurnSettings:
     config, choices = on.config, on.choices
     rails = config.tool_loop_guardrails
     return TurnSettings(
@@ -394,8 +398,8 @@ def _turn_settings(on: _Ground, learning: Learning) -> TurnSettings:
             stop_no_progress=rails.hard_stop_after.idempotent_no_progress,
         ),
         effort=config.agent.reasoning_effort or None,
-        personality=partial(personality_words, config),
-        briefing=Briefing(on.home, config, learning, on.clock),
+        personality=partial(personality_text, config),
+        briefing=PromptContext(on.home, config, learning, on.clock),
         user_home=user_home(on.env),
         extra_prompt="\n\n".join(
             filter(
@@ -413,7 +417,7 @@ def _turn_settings(on: _Ground, learning: Learning) -> TurnSettings:
             if isinstance(effort, str)
         },
         prefill=_prefill(on.home, config),
-        purse=Purse(on.store, on.clock, _caps(config)),
+        purse=SpendGuard(on.store, on.clock, _spend_caps(config)),
     )
 
 
@@ -425,16 +429,16 @@ def _prefill(home: Home, config: Config) -> Sequence[Message]:
     return read_prefill(home, config.prefill_messages_file.strip())
 
 
-def _caps(config: Config) -> Caps:
+def _spend_caps(config: Config) -> SpendCaps:
     limits = config.limits
-    return Caps(
+    return SpendCaps(
         session=limits.usd_per_session,
         day=limits.usd_per_day,
         principal=limits.usd_per_principal,
     )
 
 
-def _secrets(home: Home, loaded: Loaded, env: Env, choices: Choices) -> list[str]:
+def _secrets(home: Home, loaded: LoadedConfig, env: Env, choices: AppOptions) -> list[str]:
     """Every value that must not show up in a log, a result or an error."""
     if not loaded.config.security.redact_secrets:
         return []

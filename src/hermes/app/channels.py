@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TypeVar, cast
 
 from hermes.app.build import App
-from hermes.app.embedded import EngineRoom, open_engine_room
+from hermes.app.embedded_models import ModelServerPool, open_model_servers
 from hermes.channels.catalog import MANIFESTS
 from hermes.config.schema import Config
-from hermes.config.sections.chats import Platform
-from hermes.gateway.settings import is_yes, variable
-from hermes.ports.channel import Channel, ChannelParts, Factory, Manifest
+from hermes.config.sections.messaging import Platform
+from hermes.gateway.platform_settings import is_true, platform_variable
+from hermes.ports.channel import Channel, ChannelDeps, ChannelFactory, ChannelManifest
 from hermes.schema.errors import ConfigError
 
 T = TypeVar("T")
@@ -22,11 +22,11 @@ SURFACES = frozenset({"api_server"})
 """Named among the platforms, but served by the process itself."""
 
 
-class Shared:
+class ProcessResources:
     """What all profiles of a process share, and who uses which credential."""
 
-    def __init__(self, stack: AsyncExitStack, engine_room: EngineRoom) -> None:
-        self.engine_room = engine_room
+    def __init__(self, stack: AsyncExitStack, model_servers: ModelServerPool) -> None:
+        self.model_servers = model_servers
         self._stack = stack
         self._made: dict[str, object] = {}
         self._users: dict[str, str] = {}
@@ -49,15 +49,15 @@ class Shared:
 
 
 @asynccontextmanager
-async def sharing() -> AsyncGenerator[Shared]:
-    async with open_engine_room() as room, AsyncExitStack() as stack:
-        yield Shared(stack, room)
+async def open_process_resources() -> AsyncGenerator[ProcessResources]:
+    async with open_model_servers() as room, AsyncExitStack() as stack:
+        yield ProcessResources(stack, room)
 
 
-class Wanted:
+class ConfiguredChannels:
     """What a profile's settings and variables ask for."""
 
-    def __init__(self, app: App, more: Mapping[str, Manifest] | None = None) -> None:
+    def __init__(self, app: App, more: Mapping[str, ChannelManifest] | None = None) -> None:
         self._app = app
         self._known = {**MANIFESTS, **(more or {})}
 
@@ -71,13 +71,13 @@ class Wanted:
         """Platforms that this installation does not have."""
         return [name for name in self._enabled() if name not in self._known]
 
-    async def open(self, name: str, stack: AsyncExitStack, shared: Shared) -> Channel:
+    async def open(self, name: str, stack: AsyncExitStack, shared: ProcessResources) -> Channel:
         """Raises `ConfigError` when its settings are wrong, a package is missing, or it hangs."""
         app, manifest = self._app, self._known[name]
         settings = app.config.platforms.get(name) or Platform()
         if credential := _credential(manifest, settings, app.env):
             shared.claim(name, credential, app.home.profile)
-        parts = ChannelParts(
+        parts = ChannelDeps(
             name=name,
             profile=app.home.profile,
             home=app.home.path,
@@ -90,7 +90,7 @@ class Wanted:
         try:
             # No scope of anyio: what the channel opens outlives it.
             async with asyncio.timeout(limit or None):
-                return await stack.enter_async_context(_factory(manifest)(parts))
+                return await stack.enter_async_context(_load_factory(manifest)(parts))
         except TimeoutError as error:
             raise ConfigError(
                 f"It did not connect within {limit:g} seconds.",
@@ -98,33 +98,33 @@ class Wanted:
             ) from error
 
     def _enabled(self) -> list[str]:
-        return wanted_platforms(self._app.config, self._app.env, self._known)
+        return enabled_platforms(self._app.config, self._app.env, self._known)
 
 
-def wanted_platforms(
-    config: Config, env: Mapping[str, str], known: Mapping[str, Manifest] = MANIFESTS
+def enabled_platforms(
+    config: Config, env: Mapping[str, str], known: Mapping[str, ChannelManifest] = MANIFESTS
 ) -> list[str]:
     """All that the settings or the variables ask for, whether they can be had or not."""
     named = [name for name, settings in config.platforms.items() if settings.enabled]
     by_variable = [
         manifest.name
         for manifest in known.values()
-        if is_yes(env.get(variable(manifest.name, "ENABLED"), ""))
+        if is_true(env.get(platform_variable(manifest.name, "ENABLED"), ""))
         or any(env.get(one, "").strip() for one in manifest.enabled_by)
     ]
     wanted = dict.fromkeys([*named, *by_variable])
     return [name for name in wanted if name not in SURFACES]
 
 
-def _credential(manifest: Manifest, settings: Platform, env: Mapping[str, str]) -> str:
+def _credential(manifest: ChannelManifest, settings: Platform, env: Mapping[str, str]) -> str:
     named = env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
     return (settings.token or named).strip()
 
 
-def _factory(manifest: Manifest) -> Factory:
+def _load_factory(manifest: ChannelManifest) -> ChannelFactory:
     module, _, name = manifest.factory.partition(":")
     try:
-        return cast("Factory", getattr(import_module(module), name))
+        return cast("ChannelFactory", getattr(import_module(module), name))
     except ImportError as error:
         raise ConfigError(
             f"The channel {manifest.name} needs a package that is not here: {error.name}.",

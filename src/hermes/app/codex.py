@@ -13,27 +13,27 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from hermes.agent.plan import Entrusted, Plan
-from hermes.app.context import origins_of
+from hermes.agent.plan import Plan, RuntimePlan
 from hermes.app.planner import StandardPlanner
+from hermes.app.prompt_context import file_provenance
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
+from hermes.config.sections.execution import McpServer
 from hermes.config.sections.models import Compression
-from hermes.config.sections.work import McpServer
 from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
-from hermes.kit.tasks import beside
-from hermes.models.settings import Flags
+from hermes.kit.tasks import background_tasks
+from hermes.models.settings import ModelOverrides
+from hermes.ports.approvals import Approvals
 from hermes.ports.blobs import Blobs
-from hermes.ports.counsel import Counsel
 from hermes.ports.sandbox import Process
 from hermes.ports.store import Store
-from hermes.ports.tool import Restores, Tool
-from hermes.sandbox.child_env import FAMILIES, PLAIN
-from hermes.sandbox.door import Door, Start
-from hermes.sandbox.view import SECRETS
+from hermes.ports.tool import SupportsRestore, Tool
+from hermes.sandbox.child_env import BASE_PREFIXES, BASE_VARIABLES
+from hermes.sandbox.filesystem_policy import HOME_SECRETS
+from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError, UsageError
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
@@ -41,19 +41,19 @@ from hermes.schema.sessions import Session
 from hermes.session.runner import Planner
 
 if TYPE_CHECKING:
-    from hermes.ports.watch import Watch
-    from hermes.runtimes.codex.runtime import CodexParts
-    from hermes.runtimes.codex.service import Command, ServiceParts
-    from hermes.tools.origins import Origins
-    from hermes.tools.terminal.foreign import Watched
+    from hermes.ports.hooks import TurnHooks
+    from hermes.runtimes.codex.runtime import CodexDeps
+    from hermes.runtimes.codex.service import CodexServiceDeps, ProcessCommand
+    from hermes.tools.provenance.command_provenance import WatchedCommand
+    from hermes.tools.provenance.file_provenance import FileProvenance
 
-AUTO, CODEX = "auto", "codex_app_server"
-PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
+AUTO_RUNTIME, CODEX_RUNTIME = "auto", "codex_app_server"
+CODEX_PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
 """Those whose models codex can ask; a session with another one stays here."""
-OLDEST = (0, 163, 0)
+MIN_VERSION = (0, 163, 0)
 """What tests run; older ones know less of what is asked of them here."""
-OWN_VARIABLES = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
-LENT = frozenset(
+CODEX_VARIABLES = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+SHARED_TOOLS = frozenset(
     {
         "clarify",
         "cronjob",
@@ -72,37 +72,37 @@ LENT = frozenset(
     }
 )
 """Tools of ours that codex may call; for files and commands it has its own."""
-STRICT = frozenset({"api_server", "subagent"})
+EXCLUDED_SOURCES = frozenset({"api_server", "subagent"})
 """Sources whose askers say which tools there are in a turn, which codex would not keep to."""
-NEVER = 1_000_000_000_000
+NEVER_COMPACT = 1_000_000_000_000
 """Tokens that no thread has: codex shortens none before nine tenths of its window are full."""
-NEEDED = "terminal"
+REQUIRED_TOOL = "terminal"
 """Who may not run commands here may not let codex run them either."""
 
 
-class CodexNear(Struct, frozen=True, kw_only=True):
+class CodexHostDeps(Struct, frozen=True, kw_only=True):
     """What of this house codex needs."""
 
     home: Home
     config: Config
     env: Env
-    flags: Flags
-    door: Door
+    flags: ModelOverrides
+    door: Spawner
     store: Store
     clock: Clock
     blobs: Blobs
-    counsel: Counsel
+    counsel: Approvals
     proxied: bool
-    watch: "Watch | None" = None
+    watch: "TurnHooks | None" = None
 
     @property
-    def leave(self) -> Counsel:
+    def leave(self) -> Approvals:
         """Whom codex itself asks: those who look on come first."""
         if self.watch is None:
             return self.counsel
-        from hermes.app.shell_hooks import WatchedCounsel  # noqa: PLC0415 - few people have any
+        from hermes.app.shell_hooks import HookedApprovals  # noqa: PLC0415 - few people have any
 
-        return WatchedCounsel(self.counsel, self.watch)
+        return HookedApprovals(self.counsel, self.watch)
 
 
 def codex_program(env: Mapping[str, str]) -> str:
@@ -111,16 +111,20 @@ def codex_program(env: Mapping[str, str]) -> str:
     return named or shutil.which("codex", path=env.get("PATH")) or "codex"
 
 
-def codex_parts(home: Home, config: Config, env: Env, door: Door, program: str) -> "ServiceParts":
-    from hermes.runtimes.codex.service import ServiceParts  # noqa: PLC0415 - few homes have it
+def codex_service_deps(
+    home: Home, config: Config, env: Env, door: Spawner, program: str
+) -> "CodexServiceDeps":
+    from hermes.runtimes.codex.service import CodexServiceDeps  # noqa: PLC0415 - few homes have it
 
-    def launch(command: "Command") -> AbstractAsyncContextManager[Process]:
+    def launch(command: "ProcessCommand") -> AbstractAsyncContextManager[Process]:
         return door.open(
-            Start(argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called="codex")
+            SpawnRequest(
+                argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called="codex"
+            )
         )
 
     hidden = secret_values(env) if config.security.redact_secrets else ()
-    return ServiceParts(
+    return CodexServiceDeps(
         launch=launch,
         program=program,
         env=codex_env(env),
@@ -135,11 +139,11 @@ def codex_env(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if name in PLAIN or name in OWN_VARIABLES or name.startswith(FAMILIES)
+        if name in BASE_VARIABLES or name in CODEX_VARIABLES or name.startswith(BASE_PREFIXES)
     }
 
 
-def mcp_servers(servers: Mapping[str, McpServer]) -> dict[str, object]:
+def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
     """In the words of codex's own settings."""
     given: dict[str, object] = {}
     for name, server in servers.items():
@@ -165,34 +169,34 @@ def mcp_servers(servers: Mapping[str, McpServer]) -> dict[str, object]:
 def thread_config(config: Config) -> dict[str, object]:
     """What each thread is given beside codex's own settings."""
     given: dict[str, object] = {}
-    if servers := mcp_servers(config.mcp_servers):
+    if servers := codex_mcp_settings(config.mcp_servers):
         given["mcp_servers"] = servers
     if config.compression.codex_app_server_auto == "off":
-        given["model_auto_compact_token_limit"] = NEVER
+        given["model_auto_compact_token_limit"] = NEVER_COMPACT
     return given
 
 
-def compact_at(settings: Compression) -> float:
+def compaction_share(settings: Compression) -> float:
     """The share of its window from which on we have a thread shortened; 0 leaves it to codex."""
     return settings.threshold if settings.codex_app_server_auto == "hermes" else 0.0
 
 
-def executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
+def git_executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
     """What a command of codex shall not write: what the owner's git would execute."""
-    from hermes.sandbox.git_leads import owner_git  # noqa: PLC0415 - only codex needs them here
-    from hermes.sandbox.repositories import Armed  # noqa: PLC0415 - as above
+    from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - only codex needs them here
+    from hermes.sandbox.git_guard import GitGuard  # noqa: PLC0415 - as above
 
-    owner = owner_git(env, str(user_home(env)))
-    return sorted(Armed([workspace], kept=True, owner=owner).read_only)
+    owner = owner_git_config(env, str(user_home(env)))
+    return sorted(GitGuard([workspace], kept=True, owner=owner).read_only)
 
 
-def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
+def blocked_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
     """What a command of codex shall not see: this home, and the keys of the person.
 
     A folder on the way to the working folder stays open; what lies beside the way does not.
     """
     user = user_home(env)
-    secrets = [path for name in SECRETS for path in user.glob(name)]
+    secrets = [path for name in HOME_SECRETS for path in user.glob(name)]
     place = Path(workspace).resolve()
     closed: set[str] = set()
     waiting = [home.root, *secrets]
@@ -210,15 +214,15 @@ def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str
 class Codex:
     """The choice of the runtime, and what is open for it; nothing is, before the first turn."""
 
-    def __init__(self, near: CodexNear, group: TaskGroup) -> None:
+    def __init__(self, near: CodexHostDeps, group: TaskGroup) -> None:
         self._near = near
         self._group = group
         self._opening = anyio.Lock()
-        self._parts: CodexParts | None = None
-        self.on = near.config.main_model.openai_runtime == CODEX
+        self._parts: CodexDeps | None = None
+        self.on = near.config.main_model.openai_runtime == CODEX_RUNTIME
 
     def current(self) -> str:
-        return CODEX if self.on else AUTO
+        return CODEX_RUNTIME if self.on else AUTO_RUNTIME
 
     def status(self) -> str:
         """Who runs the turns, and how much of the account is used up as far as codex told."""
@@ -228,17 +232,19 @@ class Codex:
     async def choose(self, name: str) -> str:
         """Counts from the next message on, and after a restart. Returns a sentence for people."""
         near = self._near
-        if name not in {AUTO, CODEX}:
-            raise UsageError(f"/codex-runtime takes {AUTO} or {CODEX}, not {name!r}.")
-        found = await self.version() if name == CODEX else ""
+        if name not in {AUTO_RUNTIME, CODEX_RUNTIME}:
+            raise UsageError(
+                f"/codex-runtime takes {AUTO_RUNTIME} or {CODEX_RUNTIME}, not {name!r}."
+            )
+        found = await self.version() if name == CODEX_RUNTIME else ""
 
         def write() -> None:
-            from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never does
+            from hermes.config.editor import set_setting  # noqa: PLC0415 - a turn never does
 
             set_setting(near.home, near.env, "model.openai_runtime", name)
 
         await run_sync(write)
-        self.on = name == CODEX
+        self.on = name == CODEX_RUNTIME
         if self.on:
             return f"Turns are run by codex {found} from the next message on."
         return "Turns are run by our own loop from the next message on."
@@ -246,7 +252,7 @@ class Codex:
     async def version(self) -> str:
         """Raises `UsageError` when codex is not there, or too old."""
         program = codex_program(self._near.env)
-        start = Start(
+        start = SpawnRequest(
             argv=(program, "--version"), cwd="/", env=codex_env(self._near.env), called="codex"
         )
         said = b""
@@ -262,30 +268,30 @@ class Codex:
                 hint="Install it (npm package @openai/codex) or name it in CODEX_PATH.",
             ) from error
         found = re.search(rb"codex-cli (\d+)\.(\d+)\.(\d+)", said)
-        if found is None or tuple(map(int, found.groups())) < OLDEST:
-            oldest = ".".join(map(str, OLDEST))
+        if found is None or tuple(map(int, found.groups())) < MIN_VERSION:
+            oldest = ".".join(map(str, MIN_VERSION))
             raise UsageError(f"Codex {oldest} or newer is needed.", hint="Install a newer one.")
         return ".".join(part.decode() for part in found.groups())
 
     def planner(self, standard: StandardPlanner, usual: Planner) -> "CodexPlanner":
         return CodexPlanner(self, standard, usual, self._near)
 
-    async def parts(self) -> "CodexParts":
+    async def parts(self) -> "CodexDeps":
         """Open it; the process itself starts with the first turn."""
         async with self._opening:
             if self._parts is None:
                 self._parts = self._open()
             return self._parts
 
-    def _open(self) -> "CodexParts":
-        from hermes.runtimes.codex.runtime import CodexParts  # noqa: PLC0415 - as above
-        from hermes.runtimes.codex.service import Service  # noqa: PLC0415 - as above
+    def _open(self) -> "CodexDeps":
+        from hermes.runtimes.codex.runtime import CodexDeps  # noqa: PLC0415 - as above
+        from hermes.runtimes.codex.service import CodexService  # noqa: PLC0415 - as above
 
         near = self._near
         program = codex_program(near.env)
-        parts = codex_parts(near.home, near.config, near.env, near.door, program)
-        return CodexParts(
-            service=Service(parts, self._group),
+        parts = codex_service_deps(near.home, near.config, near.env, near.door, program)
+        return CodexDeps(
+            service=CodexService(parts, self._group),
             store=near.store,
             clock=near.clock,
             blobs=near.blobs,
@@ -295,20 +301,20 @@ class Codex:
 
     def _look(
         self, command: str, folder: str, began: float | None, others: str, scope: Scope
-    ) -> "Watched":
+    ) -> "WatchedCommand":
         """As our own commands are looked at."""
-        from hermes.tools.terminal.foreign import Watched  # noqa: PLC0415 - as above
+        from hermes.tools.provenance.command_provenance import WatchedCommand  # noqa: PLC0415 - as above
 
         at_work = Path(others) if others else None
-        return Watched(self._origins, command, folder, began, at_work, scope=scope)
+        return WatchedCommand(self._origins, command, folder, began, at_work, scope=scope)
 
     @cached_property
-    def _origins(self) -> "Origins":
+    def _origins(self) -> "FileProvenance":
         """It notes what it sees in the same file as our own tools."""
-        return origins_of(self._near.home, self._near.clock)
+        return file_provenance(self._near.home, self._near.clock)
 
 
-class _Model(Struct, frozen=True):
+class _CodexModel(Struct, frozen=True):
     """What is known of the model that codex will ask."""
 
     name: str
@@ -320,7 +326,7 @@ class CodexPlanner:
     """Entrusts turns to codex while it is chosen, and leaves all others to the `usual` planner."""
 
     def __init__(
-        self, codex: Codex, standard: StandardPlanner, usual: Planner, near: CodexNear
+        self, codex: Codex, standard: StandardPlanner, usual: Planner, near: CodexHostDeps
     ) -> None:
         self._codex = codex
         self._standard = standard
@@ -329,20 +335,20 @@ class CodexPlanner:
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
-    ) -> Plan | Entrusted:
-        if self._is_meant(session, scope):
+    ) -> Plan | RuntimePlan:
+        if self._applies_to(session, scope):
             offered = self._standard.offered(scope)
-            if NEEDED in offered:
+            if REQUIRED_TOOL in offered:
                 return await self._entrust(session, scope, history, offered)
         return await self._usual.plan(session, scope, history)
 
-    def _is_meant(self, session: Session, scope: Scope) -> bool:
+    def _applies_to(self, session: Session, scope: Scope) -> bool:
         near = self._near
         if not self._codex.on or (near.proxied and scope.address is not None):
             return False
-        if near.flags.base_url or scope.source in STRICT:
+        if near.flags.base_url or scope.source in EXCLUDED_SOURCES:
             return False
-        return self._provider(session) in PROVIDERS
+        return self._provider(session) in CODEX_PROVIDERS
 
     def _provider(self, session: Session) -> str:
         return (
@@ -355,30 +361,30 @@ class CodexPlanner:
         scope: Scope,
         history: Sequence[Message],
         offered: Mapping[str, Tool],
-    ) -> Entrusted:
+    ) -> RuntimePlan:
         from hermes.runtimes.codex.runtime import CodexRuntime  # noqa: PLC0415 - few homes have it
-        from hermes.runtimes.codex.threads import Settings  # noqa: PLC0415 - as above
+        from hermes.runtimes.codex.threads import ThreadSettings  # noqa: PLC0415 - as above
 
         near = self._near
         model = session.model or near.flags.model or near.config.main_model.default
-        settings = Settings(
+        settings = ThreadSettings(
             model=model.removeprefix("openai/"),
             effort=session.effort or near.config.agent.reasoning_effort or "",
             config=thread_config(near.config),
             parent=session.parent,
-            compact_at=compact_at(near.config.compression),
-            closed=await run_sync(closed_paths, near.home, near.env, scope.workspace),
-            read_only=await run_sync(executed_paths, near.env, scope.workspace),
+            compact_at=compaction_share(near.config.compression),
+            closed=await run_sync(blocked_paths, near.home, near.env, scope.workspace),
+            read_only=await run_sync(git_executed_paths, near.env, scope.workspace),
         )
-        tools = {name: tool for name, tool in offered.items() if name in LENT}
+        tools = {name: tool for name, tool in offered.items() if name in SHARED_TOOLS}
         for tool in tools.values():
-            if isinstance(tool, Restores):
+            if isinstance(tool, SupportsRestore):
                 tool.restore(session.id, history)
         parts = structs.replace(await self._codex.parts(), settings=settings)
-        return Entrusted(
+        return RuntimePlan(
             scope=scope,
             runtime=CodexRuntime(parts),
-            system=self._standard.prompt(session, scope, _Model(model or "codex"), tools),
+            system=self._standard.prompt(session, scope, _CodexModel(model or "codex"), tools),
             history=history,
             tools=tools,
             counsel=near.counsel,
@@ -388,7 +394,7 @@ class CodexPlanner:
 
 
 @asynccontextmanager
-async def open_codex(near: CodexNear) -> AsyncGenerator[Codex]:
+async def open_codex(near: CodexHostDeps) -> AsyncGenerator[Codex]:
     """For as long as a profile is open; leaving the block ends its process."""
-    async with beside() as group:
+    async with background_tasks() as group:
         yield Codex(near, group)

@@ -10,23 +10,27 @@ from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from hermes.app.build import App
-from hermes.app.guides import ProjectGuides
-from hermes.app.handing import HandedOver
-from hermes.app.lessons import KeptLessons
-from hermes.app.personalities import personalities
-from hermes.app.pictures import load_pictures
+from hermes.app.images import load_images
+from hermes.app.learning_commands import LearningCommands
+from hermes.app.prompt_context import all_personalities
+from hermes.app.session_services import ChatHandoff, ProjectInstructions, SessionWindow
 from hermes.app.toolbox import Toolbox
-from hermes.app.window import ThisWindow
-from hermes.commands.services import Platforms, PlatformState, Restart, Running, Services
-from hermes.commands.surface import Busy
+from hermes.commands.services import (
+    BackgroundJob,
+    CommandServices,
+    PlatformControl,
+    PlatformState,
+    RestartGateway,
+)
+from hermes.commands.surface import BusyMode
 from hermes.config.home import Home
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.config.schema import Config
-from hermes.config.sections.chats import HomeChannel
-from hermes.config.shapes import as_list, as_mapping
-from hermes.gateway.letters import platform_of
-from hermes.gateway.roles import offered
-from hermes.gateway.settings import home_variables
+from hermes.config.sections.messaging import HomeChannel
+from hermes.config.yaml_values import as_list, as_mapping
+from hermes.gateway.messages import platform_of
+from hermes.gateway.platform_settings import home_variables
+from hermes.gateway.roles import permitted_tools
 from hermes.gateway.supervisor import Supervisor
 from hermes.models.settings import LocalServer
 from hermes.ports.blobs import Blobs
@@ -39,30 +43,30 @@ from hermes.schema.tools import ToolSpec
 
 
 def command_services(
-    app: App, *, platforms: Platforms | None = None, restart: Restart | None = None
-) -> Services:
+    app: App, *, platforms: PlatformControl | None = None, restart: RestartGateway | None = None
+) -> CommandServices:
     """For every command of one profile; a terminal has neither platforms nor a restart."""
-    return Services(
-        settings=WrittenSettings(app),
-        house=ThisHouse(app.home, app.config),
-        offers=KnownModels(app.config, app.home),
-        toolbox=OfferedTools(app),
-        pictures=HandedPictures(app.blobs),
+    return CommandServices(
+        settings=SettingsWriter(app),
+        house=HomeInfo(app.home, app.config),
+        offers=ConfiguredModels(app.config, app.home),
+        toolbox=ToolsetSettings(app),
+        pictures=BlobImageLoader(app.blobs),
         platforms=platforms,
         restart=restart,
         checkpoints=app.checkpoints,
         approvals=app.approvals,
-        background=LeftRunning(app),
-        window=ThisWindow(app),
-        lessons=KeptLessons(app.home, app.env, app.learning),
+        background=SessionJobs(app),
+        window=SessionWindow(app),
+        lessons=LearningCommands(app.home, app.env, app.learning),
         runtimes=app.codex,
         servers=app.servers,
-        guides=ProjectGuides(app.home, app.clock),
-        handing=HandedOver(app),
+        guides=ProjectInstructions(app.home, app.clock),
+        handing=ChatHandoff(app),
     )
 
 
-class WrittenSettings:
+class SettingsWriter:
     """What was written counts here at once, and elsewhere after the next start."""
 
     def __init__(self, app: App) -> None:
@@ -71,7 +75,7 @@ class WrittenSettings:
         self._progress = app.config.display.tool_progress
 
     def personalities(self) -> Mapping[str, str]:
-        return personalities(self._app.config)
+        return all_personalities(self._app.config)
 
     def personality(self) -> str:
         return self._app.config.display.personality
@@ -82,19 +86,19 @@ class WrittenSettings:
     def progress(self) -> str:
         return self._progress
 
-    async def keep_effort(self, effort: str) -> None:
+    async def save_effort(self, effort: str) -> None:
         await self._write("agent.reasoning_effort", effort)
         self._effort = effort
         self._app.planner.change_effort(effort)
 
-    async def keep_manner(self, manner: Busy) -> None:
+    async def save_busy_mode(self, manner: BusyMode) -> None:
         await self._write("display.busy_input_mode", manner.value)
 
-    async def keep_progress(self, level: str) -> None:
+    async def save_progress(self, level: str) -> None:
         await self._write("display.tool_progress", level)
         self._progress = level
 
-    async def keep_home(self, address: Address, name: str) -> None:
+    async def save_home_channel(self, address: Address, name: str) -> None:
         platform = platform_of(address.channel)
         if platform != address.channel:
             raise UsageError(
@@ -120,18 +124,18 @@ class WrittenSettings:
         )
 
     async def shown(self) -> str:
-        from hermes.config.showing import as_yaml, shown_settings  # noqa: PLC0415 - as below
+        from hermes.config.effective import as_yaml, printable_settings  # noqa: PLC0415 - as below
 
-        shown = await run_sync(shown_settings, self._app.home, self._app.env)
+        shown = await run_sync(printable_settings, self._app.home, self._app.env)
         return as_yaml(shown) if shown else "Everything has its default."
 
     async def _write(self, name: str, text: str) -> None:
-        from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never edits settings
+        from hermes.config.editor import set_setting  # noqa: PLC0415 - a turn never edits settings
 
         await run_sync(set_setting, self._app.home, self._app.env, name, text)
 
 
-class ThisHouse:
+class HomeInfo:
     def __init__(self, home: Home, config: Config) -> None:
         self._home = home
         self._config = config
@@ -158,19 +162,19 @@ class ThisHouse:
         logs = self._home.logs
         files = logs.glob("*.log*") if logs.is_dir() else ()
         return [
-            ("database", f"{_size(self._home.state_db):,} bytes"),
-            ("logs", f"{sum(map(_size, files)):,} bytes"),
+            ("database", f"{_file_size(self._home.state_db):,} bytes"),
+            ("logs", f"{sum(map(_file_size, files)):,} bytes"),
         ]
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-class KnownModels:
+class ConfiguredModels:
     """The models that the settings name, and those that run inside; nobody else is asked."""
 
     def __init__(self, config: Config, home: Home) -> None:
@@ -179,31 +183,35 @@ class KnownModels:
 
     async def offers(self) -> Sequence[str]:
         config, main = self._config, self._config.main_model
-        names = [_full(main.provider, main.default)]
+        names = [_model_argument(main.provider, main.default)]
         names += [
-            one if isinstance(one, str) else _full(one.provider, one.model)
+            one if isinstance(one, str) else _model_argument(one.provider, one.model)
             for one in config.fallback_providers
         ]
         given = [*((one.name, one) for one in config.custom_providers), *config.providers.items()]
         for provider, one in given:
             models = as_list(one.models) or list(as_mapping(one.models) or ())
-            names += [_full(provider, str(model)) for model in [one.model, *models] if model]
+            names += [
+                _model_argument(provider, str(model)) for model in [one.model, *models] if model
+            ]
         names += [
-            _full(one.provider, model) for one in await self._inside() for model in one.models
+            _model_argument(one.provider, model)
+            for one in await self._inside()
+            for model in one.models
         ]
         return list(dict.fromkeys(name for name in names if name))
 
     async def _inside(self) -> Sequence[LocalServer]:
-        from hermes.models.embedded.target import found_here  # noqa: PLC0415 - for lists only
+        from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - for lists only
 
-        return await run_sync(found_here, self._root)
+        return await run_sync(local_server_under, self._root)
 
 
-def _full(provider: str, model: str) -> str:
+def _model_argument(provider: str, model: str) -> str:
     return f"{model} --provider {provider}" if provider and model else model
 
 
-class OfferedTools:
+class ToolsetSettings:
     def __init__(self, app: App) -> None:
         self._home = app.home
         self._env = app.env
@@ -214,17 +222,17 @@ class OfferedTools:
     def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
         tools = self._models.told(session, self._toolbox.on(platform))
         specs = [tool.spec for tool in tools.values()]
-        return offered(self._chats.powers(platform, role), specs, self._toolbox.tools_named)
+        return permitted_tools(self._chats.powers(platform, role), specs, self._toolbox.tools_named)
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         return self._toolbox.toolsets()
 
     async def listed(self) -> str:
-        from hermes.app.switching import shown_toolsets, worth_a_column  # noqa: PLC0415 - as above
+        from hermes.app.toolsets import list_toolsets, shown_platforms  # noqa: PLC0415 - as above
 
         config = (await run_sync(load_config, self._home, self._env)).config
-        platforms = worth_a_column(config)
-        rows = shown_toolsets(config, platforms)
+        platforms = shown_platforms(config)
+        rows = list_toolsets(config, platforms)
         width = max(len(row.name) for row in rows)
         return "\n".join(
             f"  {row.name:<{width}}  {', '.join(one for one in platforms if row.on[one]) or 'off'}"
@@ -235,14 +243,16 @@ class OfferedTools:
         return await run_sync(self._switch, names, platform, on)
 
     def _switch(self, names: Sequence[str], platform: str, on: bool) -> str:
-        from hermes.app import switching  # noqa: PLC0415 - as above
-        from hermes.config.edit import set_setting  # noqa: PLC0415 - as above
+        from hermes.app import toolsets  # noqa: PLC0415 - as above
+        from hermes.config.editor import set_setting  # noqa: PLC0415 - as above
 
         config = load_config(self._home, self._env).config
         if platform:
-            switching.check_platform(platform, config)
-        plain = switching.plain_toolsets(names, config)
-        written = (switching.enabled if on else switching.disabled)(config, plain, platform or None)
+            toolsets.check_platform(platform, config)
+        plain = toolsets.expand_toolsets(names, config)
+        written = (toolsets.settings_to_enable if on else toolsets.settings_to_disable)(
+            config, plain, platform or None
+        )
         for name, value in written.items():
             set_setting(self._home, self._env, name, msgspec.json.encode(value).decode())
         if not written:
@@ -252,7 +262,7 @@ class OfferedTools:
         return f"{', '.join(plain)}: {how} {where}, from the next start on."
 
 
-class LeftRunning:
+class SessionJobs:
     """The background processes and the delegated work of one session at a time."""
 
     def __init__(self, app: App) -> None:
@@ -265,19 +275,19 @@ class LeftRunning:
         task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
         return await self._delegations.dispatch(scope, [task], asked=True)
 
-    async def of(self, session: Session) -> Sequence[Running]:
+    async def of(self, session: Session) -> Sequence[BackgroundJob]:
         now = self._clock.now()
         processes = [
-            Running(
+            BackgroundJob(
                 name=one.id,
                 command=one.command,
                 seconds=((one.ended or now) - one.started).total_seconds(),
                 state="" if one.is_running else one.state.value,
             )
-            for one in await self._processes.of(_Whose(session.id, session.key))
+            for one in await self._processes.of(_SessionOwner(session.id, session.key))
         ]
         return processes + [
-            Running(
+            BackgroundJob(
                 name=f"{going.work.id} [{number}]",
                 command=task.goal,
                 seconds=(now - going.began).total_seconds(),
@@ -291,25 +301,25 @@ class LeftRunning:
 
     async def end(self, session: Session) -> int:
         delegated = self._delegations.end_all(session.id, session.key)
-        whose = _Whose(session.id, session.key)
+        whose = _SessionOwner(session.id, session.key)
         return delegated + await self._processes.end_all(whose, "/stop")
 
 
-class _Whose(Struct, frozen=True):
+class _SessionOwner(Struct, frozen=True):
     session: str
     key: str
 
 
-class HandedPictures:
+class BlobImageLoader:
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
 
     async def load(self, path: str) -> Media:
-        (picture,) = await load_pictures(self._blobs, [path])
+        (picture,) = await load_images(self._blobs, [path])
         return picture
 
 
-class SupervisedPlatforms:
+class GatewayPlatforms:
     """The platforms of a gateway, as its supervisor knows them."""
 
     def __init__(self, supervisor: Supervisor) -> None:

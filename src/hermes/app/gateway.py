@@ -2,44 +2,55 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct, structs
 
 from hermes.app.build import App
-from hermes.app.chat_rules import gateway_rules, key_rules, platform_rules
-from hermes.app.command_services import SupervisedPlatforms, command_services
-from hermes.app.directory import Directory
-from hermes.app.proxying import far_models
-from hermes.commands.command import Context
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.chat_settings import ChatSettings
+from hermes.app.command_services import GatewayPlatforms, command_services
+from hermes.app.proxy import remote_models
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
+from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
-from hermes.gateway.door import ChatDoor
-from hermes.gateway.gateway import Gateway, GatewayRules, House, Lent, nobody_waits
+from hermes.config.sections.messaging import ChatPlatform, Discord, Matrix
+from hermes.gateway.access import AccessControl, GroupRules, PlatformRules, SessionKeyRules
+from hermes.gateway.actor_pool import ActorLimits
+from hermes.gateway.authorization import access_rules_from
+from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.chat_sessions import ResetPolicy
+from hermes.gateway.command_runner import shortcuts_from
+from hermes.gateway.cross_post import CrossPoster
+from hermes.gateway.footer import AnswerFooter
+from hermes.gateway.gateway import BorrowedChannel, Gateway, GatewayDeps, GatewayRules, no_borrowers
 from hermes.gateway.hooks import Hooks, NoHooks
-from hermes.gateway.letters import platform_of
-from hermes.gateway.mirror import Mirror
-from hermes.gateway.pacer import Pacer
+from hermes.gateway.messages import BusyMode, platform_of
 from hermes.gateway.pairing import Pairing
-from hermes.gateway.postscript import Postscript
-from hermes.gateway.quotas import Quotas
-from hermes.gateway.returning import await_return
-from hermes.gateway.shortcuts import shortcuts_from
-from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
+from hermes.gateway.platform_settings import is_true, platform_variable
+from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.restart_notice import request_restart_notice
+from hermes.gateway.roles import command_access
+from hermes.gateway.targets import UnresolvedTarget, home_channels, parse_targets, resolve_targets
+from hermes.gateway.user_limits import TurnQuotas
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
+from hermes.session.keys import DIRECT_CHAT
 
 log = logging.getLogger(__name__)
 
 
-def build_door(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> ChatDoor:
+def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> AccessControl:
     """Who may speak through this profile's own channels; several profiles need names in keys."""
     space = app.home.profile if multiplexed else ""
     rules = {
@@ -48,49 +59,51 @@ def build_door(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) 
     }
     pairing = Pairing(app.home.pairing, app.clock)
     commands = standard_commands().names
-    return ChatDoor(app.home.profile, rules, pairing, commands, key_rules(app.config, space))
+    return AccessControl(
+        app.home.profile, rules, pairing, commands, session_key_rules(app.config, space)
+    )
 
 
-class ChatParts(Struct, frozen=True, kw_only=True):
+class GatewayOptions(Struct, frozen=True, kw_only=True):
     """`lent` are channels of other profiles; `park` sets interrupted turns aside.
 
     `retry` says how soon whatever fails is tried again, if not as usual.
     """
 
     channels: Mapping[str, Channel]
-    door: ChatDoor
-    directory: Directory
-    lent: Mapping[str, Lent] = {}
-    pacers: Mapping[str, Pacer] = {}
+    door: AccessControl
+    directory: ChatDirectory
+    lent: Mapping[str, BorrowedChannel] = {}
+    pacers: Mapping[str, RateLimiter] = {}
     hooks: Hooks = NoHooks()
-    linger: Callable[[], Awaitable[None]] = nobody_waits
+    linger: Callable[[], Awaitable[None]] = no_borrowers
     restart: Callable[[], None] | None = None
     park: bool = False
     retry: Backoff | None = None
 
 
-def build_gateway(app: App, parts: ChatParts) -> Gateway:
+def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
     built: list[Gateway] = []
-    elsewhere = far_models(app.config, app.env)
+    elsewhere = remote_models(app.config, app.env)
 
     async def begin_again(asker: Address | None) -> None:
         if asker is not None:
-            await await_return(app.store, asker)
+            await request_restart_notice(app.store, asker)
         if parts.restart is not None:
             parts.restart()
 
     restart = None if parts.restart is None else begin_again
 
-    def context(conversation: Conversation) -> Context:
-        platforms = SupervisedPlatforms(built[0].supervisor)
+    def context(conversation: Conversation) -> CommandContext:
+        platforms = GatewayPlatforms(built[0].supervisor)
         services = command_services(app, platforms=platforms, restart=restart)
         if elsewhere is None:
-            return Context(conversation, app.models, app, services=services)
+            return CommandContext(conversation, app.models, app, services=services)
         services = structs.replace(services, offers=elsewhere)
-        return Context(conversation, elsewhere, app, services=services)
+        return CommandContext(conversation, elsewhere, app, services=services)
 
     registry = standard_commands()
-    house = House(
+    house = GatewayDeps(
         store=app.store,
         clock=app.clock,
         runner=app.runner,
@@ -105,28 +118,28 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         registry=registry,
         shortcuts=shortcuts_from(app.config, registry.names),
         context=context,
-        cwd=chat_folder(app.home, app.config, app.env),
-        refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
-        places=_places(app, parts.channels),
+        cwd=chat_workspace(app.home, app.config, app.env),
+        refusal=TurnQuotas(app.store, app.clock, app.chats.powers).refusal,
+        places=_target_resolver(app, parts.channels),
         met=parts.directory.meet,
-        running=partial(begun_for, app),
+        running=partial(process_start_times, app),
         tools=app.toolbox.on,
-        postscript=_postscript(app),
-        mirror=Mirror(app.store, app.clock, parts.door.space, app.runner.holding),
+        postscript=_answer_footer(app),
+        mirror=CrossPoster(app.store, app.clock, parts.door.space, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
     if parts.park:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     if parts.retry is not None:
-        rules = _retried(rules, parts.retry)
+        rules = _with_backoff(rules, parts.retry)
     built.append(Gateway(house, rules))
-    app.later.chats.is_answered_by(built[0].actors.wake)
-    app.reviews.is_delivered_by(built[0].posted)
-    app.outgoing.is_delivered_by(built[0].posted)
+    app.later.chats.set_wake(built[0].actors.wake)
+    app.reviews.set_posted_callback(built[0].posted)
+    app.outgoing.set_posted_callback(built[0].posted)
     return built[0]
 
 
-def _retried(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
+def _with_backoff(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
     return structs.replace(
         rules,
         actors=structs.replace(rules.actors, backoff=backoff),
@@ -135,7 +148,7 @@ def _retried(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
     )
 
 
-def begun_for(app: App, session: Session) -> Sequence[datetime]:
+def process_start_times(app: App, session: Session) -> Sequence[datetime]:
     """When the processes began that run for a session, or ran for the one before it."""
     return [
         one.started
@@ -144,18 +157,18 @@ def begun_for(app: App, session: Session) -> Sequence[datetime]:
     ]
 
 
-def _postscript(app: App) -> Postscript:
+def _answer_footer(app: App) -> AnswerFooter:
     display = app.config.display
-    return Postscript(
+    return AnswerFooter(
         verifies=display.file_mutation_verifier,
         fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
-        folder=chat_folder(app.home, app.config, app.env),
+        folder=chat_workspace(app.home, app.config, app.env),
         home=str(user_home(app.env)),
         window=app.models.window_of,
     )
 
 
-def chat_folder(home: Home, config: Config, env: Mapping[str, str]) -> str:
+def chat_workspace(home: Home, config: Config, env: Mapping[str, str]) -> str:
     """Where the agent works for people who have no folder of their own: theirs is a chat.
 
     Unless somebody named another one it is a folder of the profile, not the user's own home:
@@ -168,21 +181,126 @@ def chat_folder(home: Home, config: Config, env: Mapping[str, str]) -> str:
     return str(path if path.is_absolute() else home.path / "workspace")
 
 
-def _places(app: App, channels: Mapping[str, Channel]) -> Callable[[str], tuple[Address, ...]]:
+def _target_resolver(
+    app: App, channels: Mapping[str, Channel]
+) -> Callable[[str], tuple[Address, ...]]:
     def places(text: str) -> tuple[Address, ...]:
         """What cannot be reached is logged, and the answer goes where the question came from."""
-        homes = homes_from(app.env, app.config.platforms)
+        homes = home_channels(app.env, app.config.platforms)
         try:
-            found = resolve(parse_targets(text), homes, platforms=channels)
+            found = resolve_targets(parse_targets(text), homes, platforms=channels)
         except UsageError as error:
             log.warning("nothing can be delivered to %r: %s", text, error.sentence)
             return ()
         for one in found.unreached:
-            log.warning("%s", _unreached(one))
+            log.warning("%s", _unresolved_text(one))
         return found.addresses
 
     return places
 
 
-def _unreached(one: Unreached) -> str:
+def _unresolved_text(one: UnresolvedTarget) -> str:
     return f"{one.target} leads nowhere: {one.why}"
+
+
+def session_key_rules(config: Config, space: str) -> SessionKeyRules:
+    return SessionKeyRules(
+        space=space,
+        per_user_in_groups=config.group_sessions_per_user,
+        per_user_in_threads=config.thread_sessions_per_user,
+    )
+
+
+def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
+    turns = config.max_concurrent_sessions or ActorLimits().turns
+    named = {*config.platforms, *config.display.platforms}
+    return GatewayRules(
+        actors=ActorRules(
+            busy=BusyMode(config.display.busy_input_mode),
+            debounce=config.gateway.debounce_seconds,
+            idle=config.agent.gateway_timeout,
+            idle_warning=config.agent.gateway_timeout_warning,
+            notify=config.agent.gateway_notify_interval,
+            fresh=config.agent.gateway_auto_continue_freshness,
+        ),
+        limits=ActorLimits(turns=turns),
+        pace=ProgressTiming(
+            edit=max(config.streaming.edit_interval, 0.1),
+            old=config.streaming.fresh_final_after_seconds,
+        ),
+        shows={name: _progress_display(config, name) for name in named},
+        usual=_progress_display(config, ""),
+        unsigned=frozenset(name for name in named if not _reactions_enabled(chats, name)),
+        resets=_reset_policy(config),
+        stamps=config.gateway.message_timestamps.enabled,
+        replies={name: one.reply_to_mode for name, one in config.platforms.items()},
+        drain=config.agent.restart_drain_timeout or GatewayRules().drain,
+    )
+
+
+def platform_rules(platform: str, config: Config, chats: ChatSettings, env: Env) -> PlatformRules:
+    settings = chats.platform(platform)
+    unauthorized = config.unauthorized_dm_behavior
+    return PlatformRules(
+        access=access_rules_from(platform, env, settings, unauthorized=unauthorized),
+        direct_commands=command_access(settings.extra, DIRECT_CHAT),
+        group_commands=command_access(settings.extra, "group"),
+        groups=_group_rules(platform, chats, env),
+    )
+
+
+def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
+    section = chats.section(platform)
+    if section is None:
+        return GroupRules()
+    matrix = isinstance(section, Matrix)
+    free = section.free_response_rooms if matrix else section.free_response_channels
+    only = section.allowed_rooms if matrix else section.allowed_channels
+    said = env.get(platform_variable(platform, "REQUIRE_MENTION"), "")
+    require = is_true(said) if said.strip() else bool(section.require_mention)
+    return GroupRules(require_mention=require, free=frozenset(free), only=frozenset(only))
+
+
+def _progress_display(config: Config, platform: str) -> ProgressDisplay:
+    display = config.display
+    own = display.platforms.get(platform)
+    progress = own.tool_progress if own and own.tool_progress is not None else None
+    tools = display.tool_progress if progress is None else progress
+    streaming = own.streaming if own and own.streaming is not None else None
+    text = config.streaming.enabled if streaming is None else streaming
+    settings = config.platforms.get(platform)
+    return ProgressDisplay(
+        tools=tools not in {"off", "none", False},
+        text=text,
+        preview=display.tool_preview_length or ProgressDisplay().preview,
+        between=display.interim_assistant_messages,
+        typing=settings is None or settings.typing_indicator,
+        cursor=config.streaming.cursor,
+    )
+
+
+def _reactions_enabled(chats: ChatSettings, platform: str) -> bool:
+    section = chats.section(platform)
+    wish = section.reactions if isinstance(section, ChatPlatform | Discord) else None
+    return wish not in {False, "off", "false"}
+
+
+def _reset_policy(config: Config) -> ResetPolicy:
+    return ResetPolicy(
+        general=config.session_reset,
+        by_type=config.reset_by_type,
+        by_platform=config.reset_by_platform,
+        zone=_zone(config.timezone.strip()),
+    )
+
+
+def _zone(name: str) -> tzinfo | None:
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(
+            f"The setting `timezone` is {name!r}, which is no time zone.",
+            hint="Write it as Europe/Berlin, or leave it empty for this machine's own.",
+        ) from error

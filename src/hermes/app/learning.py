@@ -13,20 +13,19 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.store import Store
-from hermes.tools.catalog import Knowledge
+from hermes.tools.catalog import LearningDeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.changes.change import Proposal
-    from hermes.changes.ledger import Ledger
-    from hermes.memory.notebook import Notebook
-    from hermes.skills.curating import Ages, Curator
-    from hermes.skills.editing import Editor
-    from hermes.skills.gate import Surroundings
-    from hermes.skills.shelf import Shelf
-    from hermes.skills.usage import Usage
+    from hermes.learning.ledger.change import Proposal
+    from hermes.learning.ledger.ledger import Ledger
+    from hermes.learning.memory.memory_store import MemoryStore
+    from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
+    from hermes.learning.skills.curator import CurationLimits, Curator
+    from hermes.learning.skills.editor import SkillEditor
+    from hermes.learning.skills.usage import SkillUsageLog
 
-SNAPSHOT = ".skills_prompt_snapshot.json"
+SNAPSHOT_FILE = ".skills_prompt_snapshot.json"
 
 
 class Learning:
@@ -36,68 +35,67 @@ class Learning:
         self._config = config
         self._store = store
         self._clock = clock
-        self.asks_for_memory = config.memory.write_approval
+        self.memory_approval = config.memory.write_approval
         """Whether every change of memory is the person's to decide; can be changed by them."""
 
     @cached_property
     def ledger(self) -> "Ledger":
-        from hermes.changes.ledger import Ledger
+        from hermes.learning.ledger.ledger import Ledger
 
         return Ledger(self._store, self._home.path, self._clock)
 
     @cached_property
-    def notebook(self) -> "Notebook":
-        from hermes.memory.entries import Limits
-        from hermes.memory.notebook import Notebook
+    def notebook(self) -> "MemoryStore":
+        from hermes.learning.memory.entries import MemoryLimits
+        from hermes.learning.memory.memory_store import MemoryStore
 
         settings = self._config.memory
-        limits = Limits(settings.memory_char_limit, settings.user_char_limit)
-        return Notebook(self._home.path, self.ledger, limits, self._clock)
+        limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
+        return MemoryStore(self._home.path, self.ledger, limits, self._clock)
 
     @cached_property
-    def shelf(self) -> "Shelf":
-        from hermes.skills.shelf import Shelf
+    def shelf(self) -> "SkillCatalog":
+        from hermes.learning.skills.catalog import SkillCatalog
 
         elsewhere = [Path(name).expanduser() for name in self._config.skills.external_dirs]
-        return Shelf(self._home.skills, elsewhere, self._home.path / SNAPSHOT)
+        return SkillCatalog(self._home.skills, elsewhere, self._home.path / SNAPSHOT_FILE)
 
     @cached_property
-    def usage(self) -> "Usage":
-        from hermes.skills.usage import Usage
+    def usage(self) -> "SkillUsageLog":
+        from hermes.learning.skills.usage import SkillUsageLog
 
-        return Usage(self._home.skills, self._clock)
+        return SkillUsageLog(self._home.skills, self._clock)
 
     @cached_property
     def curator(self) -> "Curator":
-        from hermes.skills.curating import Curator
+        from hermes.learning.skills.curator import Curator
 
         folder = self._home.skills
         return Curator(folder, self.shelf, self.usage, self.skill_editor, self._clock)
 
     @cached_property
-    def skill_editor(self) -> "Editor":
-        from hermes.skills.editing import Editor
+    def skill_editor(self) -> "SkillEditor":
+        from hermes.learning.skills.editor import SkillEditor
 
-        return Editor(self._home.path, self.shelf, self.usage, self.ledger, self._clock)
+        return SkillEditor(self._home.path, self.shelf, self.usage, self.ledger, self._clock)
 
     async def accept(self, proposal: "Proposal") -> None:
         """A person wants it. Raises `Unfit`, `Full`, `BadSkill` or `Drifted` when it cannot be."""
-        from hermes.skills.editing import KIND
-        from hermes.skills.requests import accept
+        from hermes.learning.skills.editor import SKILL_KIND, accept_proposal
 
-        if proposal.kind == KIND:
-            await accept(self.skill_editor, proposal)
+        if proposal.kind == SKILL_KIND:
+            await accept_proposal(self.skill_editor, proposal)
         else:
             await self.notebook.accept(proposal)
 
     def here(
         self, tools: Collection[str], toolsets: Collection[str], platform: str = ""
-    ) -> "Surroundings":
-        from hermes.skills.gate import Surroundings
+    ) -> "SkillEnvironment":
+        from hermes.learning.skills.catalog import SkillEnvironment
 
         settings, path = self._config.skills, self._env.get("PATH", "")
         off = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
-        return Surroundings(
+        return SkillEnvironment(
             tools=tools,
             toolsets=toolsets,
             has_variable=lambda name: bool(self._env.get(name, "")),
@@ -105,24 +103,24 @@ class Learning:
             disabled=off,
         )
 
-    def knowledge(self, tools: Callable[[], Collection[str]]) -> Knowledge:
+    def knowledge(self, tools: Callable[[], Collection[str]]) -> LearningDeps:
         """For the tools: what the toolbox has is asked for when a skill wants to know."""
-        return Knowledge(
+        return LearningDeps(
             notebook=lambda: self.notebook,
             shelf=lambda: self.shelf,
             usage=lambda: self.usage,
             skill_editor=lambda: self.skill_editor,
             here=lambda: self.here(tools(), ()),
-            ask_for_memory=lambda: self.asks_for_memory,
+            ask_for_memory=lambda: self.memory_approval,
             ask_for_skills=lambda: self._config.skills.write_approval,
         )
 
 
-def ages_of(config: Config) -> "Ages":
-    from hermes.skills.curating import Ages
+def curation_limits(config: Config) -> "CurationLimits":
+    from hermes.learning.skills.curator import CurationLimits
 
     settings = config.curator
-    return Ages(
+    return CurationLimits(
         stale=settings.stale_after_days,
         archive=settings.archive_after_days,
         keep=settings.backup.keep if settings.backup.enabled else 0,

@@ -5,20 +5,19 @@ from typing import cast
 
 from hermes.config.schema import Config
 from hermes.config.sections import models as sections
-from hermes.models.keys import Strategy
-from hermes.models.logins import DeviceLogin
-from hermes.models.settings import CustomProvider, Fallback, ModelSettings
+from hermes.models.key_ring import KeyStrategy
+from hermes.models.settings import CustomProvider, DeviceLogin, FallbackModel, ModelSettings
 
-TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
+SERVICE_TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
 """Other words for what the provider calls its tiers."""
 
-OF_A_PROVIDER = (
+PROVIDER_SETTINGS = (
     "model.base_url", "model.api_key", "model.api_mode", "model.keeps_responses",
     "model.context_length", "model.max_tokens",
 )  # fmt: skip
 """What the settings say of one provider, and must not say of the next."""
 
-IMAGES = {"native": True, "text": False}
+IMAGE_MODES = {"native": True, "text": False}
 
 
 def model_settings(config: Config) -> ModelSettings:
@@ -37,7 +36,7 @@ def model_settings(config: Config) -> ModelSettings:
         fallback_providers=_fallbacks(config),
         disabled=frozenset(name for name, one in config.providers.items() if not one.enabled),
         strategies={
-            name: Strategy(value) for name, value in config.credential_pool_strategies.items()
+            name: KeyStrategy(value) for name, value in config.credential_pool_strategies.items()
         },
         logins={
             name: DeviceLogin(
@@ -53,8 +52,8 @@ def model_settings(config: Config) -> ModelSettings:
         tries=max(config.agent.api_max_retries, 1),
         local_idle=config.agent.local_stream_stale_timeout,
         cache_ttl=config.prompt_caching.cache_ttl,
-        images=IMAGES.get(config.agent.image_input_mode.strip().lower()),
-        service_tier=TIERS.get(tier := config.agent.service_tier.strip().lower(), tier),
+        images=IMAGE_MODES.get(config.agent.image_input_mode.strip().lower()),
+        service_tier=SERVICE_TIERS.get(tier := config.agent.service_tier.strip().lower(), tier),
     )
 
 
@@ -105,7 +104,7 @@ def _window(facts: object) -> int | None:
             return None
 
 
-def _fallbacks(config: Config) -> tuple[Fallback, ...]:
+def _fallbacks(config: Config) -> tuple[FallbackModel, ...]:
     given = [
         *config.fallback_providers,
         *([config.fallback_model] if config.fallback_model else []),
@@ -113,10 +112,10 @@ def _fallbacks(config: Config) -> tuple[Fallback, ...]:
     return tuple(_fallback(one) for one in given)
 
 
-def _fallback(one: sections.Fallback | str) -> Fallback:
+def _fallback(one: sections.Fallback | str) -> FallbackModel:
     if isinstance(one, str):
-        return Fallback(model=one)
-    return Fallback(
+        return FallbackModel(model=one)
+    return FallbackModel(
         provider=one.provider,
         model=one.model,
         base_url=one.base_url,

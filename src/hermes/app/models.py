@@ -7,44 +7,45 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from hermes.app.model_settings import OF_A_PROVIDER, model_settings
+from hermes.app.model_settings import PROVIDER_SETTINGS, model_settings
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.config.sections.models import AuxiliarySlot
 from hermes.kit.clock import Clock
-from hermes.models.address import shown_url
-from hermes.models.build import build_model
-from hermes.models.discover import find_local, list_models, resolve_live
-from hermes.models.pool import KeyPool
-from hermes.models.profile import Profile
-from hermes.models.resilient import Resilient
-from hermes.models.resolve import ModelUnnamed, Resolved, resolve
+from hermes.models.discovery import find_local_servers, list_models, resolve_with_discovery
+from hermes.models.factory import build_model
+from hermes.models.key_pool import KeyPool
+from hermes.models.model_profile import ModelProfile
+from hermes.models.resilient_model import ResilientModel
+from hermes.models.resolver import NoModelChosen, ResolvedModels, resolve_models
 from hermes.models.selection import configured_provider, is_configured
-from hermes.models.settings import CustomProvider, Flags, LocalServer, ModelSettings
+from hermes.models.settings import CustomProvider, LocalServer, ModelOverrides, ModelSettings
+from hermes.models.urls import redacted_url
 from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
 from hermes.schema.errors import ConfigError
 from hermes.schema.sessions import Session
 
 if TYPE_CHECKING:
-    from hermes.models.embedded.model import Line
+    from hermes.models.embedded.model import EngineQueue
 
 log = logging.getLogger(__name__)
 
 _Tool = TypeVar("_Tool")
 
-WEIGHTS = "local-model"
+WEIGHTS_FOLDER = "local-model"
 """The folder of embedded models, in the root that all profiles share."""
 
 
 def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
-    return structs.replace(settings, weights=f"file://{home.root / WEIGHTS}")
+    return structs.replace(settings, weights=f"file://{home.root / WEIGHTS_FOLDER}")
 
 
 NO_MODEL = "no model yet"
 
 
-class ModelDesk:
+class ModelSelector:
     """Builds each model once. `given` is what the process was started with.
 
     An address or a key that was given is for the whole process; a model's name is for new
@@ -58,20 +59,20 @@ class ModelDesk:
         settings: ModelSettings,
         blobs: Blobs,
         clock: Clock,
-        given: Flags = Flags(),  # noqa: B008 - a frozen value
+        given: ModelOverrides = ModelOverrides(),  # noqa: B008 - a frozen value
     ) -> None:
         self._home = home
         self._env = env
         self._settings = with_weights(settings, home)
-        self._engine: Callable[[], Line] | None = None
+        self._engine: Callable[[], EngineQueue] | None = None
         self._blobs = blobs
         self._clock = clock
         self._given = given
-        self._built: dict[Flags, Resilient] = {}
+        self._built: dict[ModelOverrides, ResilientModel] = {}
         self._lost: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
 
-    def embeds(self, engine: Callable[[], "Line"]) -> None:
+    def set_engine(self, engine: Callable[[], "EngineQueue"]) -> None:
         """What runs the models that need no server; without it they can only be chosen."""
         self._engine = engine
 
@@ -79,17 +80,19 @@ class ModelDesk:
         """The model a new session would get. Raises `ConfigError` when there is none."""
         return await self._model(self._given)
 
-    async def model_for(self, session: Session, wish: Flags | None = None) -> Model:
+    async def model_for(self, session: Session, wish: ModelOverrides | None = None) -> Model:
         """`wish` is for a session that has no model yet, where nothing was given.
 
         Raises `ConfigError` with the next command to type when there is none.
         """
         if not session.model or self._given.base_url or self._given.api_key:
-            return await self._model(self._given if self._given != Flags() else wish or Flags())
+            return await self._model(
+                self._given if self._given != ModelOverrides() else wish or ModelOverrides()
+            )
         pinned = session.provider, session.model
         self._lost.pop(pinned, None)
         try:
-            return await self._model(Flags(model=session.model, provider=session.provider))
+            return await self._model(ModelOverrides(model=session.model, provider=session.provider))
         except ConfigError as error:
             if usual := await self._at_usual_address(session):
                 return usual
@@ -116,41 +119,41 @@ class ModelDesk:
 
     def told(self, session: Session, tools: Mapping[str, _Tool]) -> Mapping[str, _Tool]:
         """Those of the tools that its model gets: a small one gets few."""
-        few = self._few(self._flags(session))
+        few = self._allowed_tools(self._flags(session))
         return {name: tools[name] for name in few if name in tools} if few else tools
 
-    def _few(self, flags: Flags) -> Sequence[str]:
+    def _allowed_tools(self, flags: ModelOverrides) -> Sequence[str]:
         if built := self._built.get(flags):
             return built.profile.tools
         try:
-            target = resolve(self._pool.under(self._settings), self._env.get, flags).primary
+            target = resolve_models(self._pool.under(self._settings), self._env.get, flags).primary
         except ConfigError:
             return ()
         return target.profile.tools
 
-    def _flags(self, session: Session | None) -> Flags:
+    def _flags(self, session: Session | None) -> ModelOverrides:
         """What was given, unless the session has a model of its own that can be used."""
         given = self._given
         if session is None or not session.model or given.base_url or given.api_key:
             return given
         if self.instead(session):
             return given
-        return Flags(model=session.model, provider=session.provider)
+        return ModelOverrides(model=session.model, provider=session.provider)
 
     async def choose(self, name: str, provider: str | None) -> Model:
         """The model of that name, ready to use. Raises `ConfigError` when there is none."""
-        return await self._model(Flags(model=name, provider=provider or ""))
+        return await self._model(ModelOverrides(model=name, provider=provider or ""))
 
-    async def wished(self, wish: Flags) -> Model:
+    async def wished(self, wish: ModelOverrides) -> Model:
         """The model of that wish, ready to use. Raises `ConfigError` when there is none."""
         return await self._model(wish)
 
     async def doubt(self, name: str, provider: str | None) -> str:
         """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
-        from hermes.models.listed import doubt_about  # noqa: PLC0415 - a turn chooses no model
+        from hermes.models.model_check import verify_model  # noqa: PLC0415 - a turn chooses no model
 
-        return await doubt_about(
-            (await self.resolve(Flags(model=name, provider=provider or ""))).primary
+        return await verify_model(
+            (await self.resolve(ModelOverrides(model=name, provider=provider or ""))).primary
         )
 
     def learn(self, provider: CustomProvider) -> None:
@@ -164,7 +167,7 @@ class ModelDesk:
         With another provider, what the settings say of the former one is removed in the same
         write; returns the names of what was.
         """
-        from hermes.config.edit import change_settings  # noqa: PLC0415 - a turn never edits settings
+        from hermes.config.editor import change_settings  # noqa: PLC0415 - a turn never edits settings
 
         def changes(config: Config) -> Mapping[str, str | None]:
             before = model_settings(config)
@@ -172,7 +175,7 @@ class ModelDesk:
             if is_configured(before, model.provider):
                 return chosen
             nobodys = () if configured_provider(before) else ("model.api_key",)
-            return chosen | dict.fromkeys(nobodys or OF_A_PROVIDER)
+            return chosen | dict.fromkeys(nobodys or PROVIDER_SETTINGS)
 
         removed = await run_sync(change_settings, self._home, self._env, changes)
         if not (self._given.base_url or self._given.api_key):
@@ -187,10 +190,10 @@ class ModelDesk:
         if built := self._built.get(given):
             return f"{built.provider}/{built.name}"
         try:
-            target = resolve(self._pool.under(self._settings), self._env.get, given).primary
-        except ModelUnnamed as unnamed:
+            target = resolve_models(self._pool.under(self._settings), self._env.get, given).primary
+        except NoModelChosen as unnamed:
             target = unnamed.target
-            return f"the first model of {target.provider} at {shown_url(target.base_url)}"
+            return f"the first model of {target.provider} at {redacted_url(target.base_url)}"
         except ConfigError:
             return NO_MODEL
         return f"{target.provider}/{target.model}"
@@ -209,9 +212,9 @@ class ModelDesk:
         for model in self._built.values():
             await model.aclose()
 
-    async def _model(self, flags: Flags) -> Resilient:
+    async def _model(self, flags: ModelOverrides) -> ResilientModel:
         if self._pool.is_ending:
-            await self._wear_out()
+            await self._replace_built()
         if flags not in self._built:
             resolved = await self.resolve(flags)
             self._built[flags] = build_model(
@@ -219,22 +222,22 @@ class ModelDesk:
             )
         return self._built[flags]
 
-    async def _wear_out(self) -> None:
+    async def _replace_built(self) -> None:
         """Turns that run with the old tokens keep their models."""
         worn, self._built = self._built, {}
         for model in worn.values():
             await model.replaced()
 
-    async def resolve(self, flags: Flags) -> Resolved:
+    async def resolve(self, flags: ModelOverrides) -> ResolvedModels:
         env = self._env.get
         settings = await self._pool.renewed(self._settings)
-        return await resolve_live(settings, env, flags, self._look_around, list_models)
+        return await resolve_with_discovery(settings, env, flags, self._look_around, list_models)
 
     async def _look_around(self) -> Sequence[LocalServer]:
         """Servers of this machine; and last the model that needs none, if it is here."""
-        from hermes.models.embedded.target import found_here  # noqa: PLC0415 - a last resort
+        from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - a last resort
 
-        return [*await find_local(self._env.get), *found_here(self._home.root)]
+        return [*await find_local_servers(self._env.get), *local_server_under(self._home.root)]
 
     def is_small(self, session: Session) -> bool:
         """Whether its model has enough to do with what it is asked."""
@@ -247,6 +250,37 @@ class ModelDesk:
         named = ((one.name, one.provider, one.window) for one in self._built.values())
         return next((window for *who, window in named if who == [name, provider]), 0)
 
-    def profile_of(self, model: object) -> Profile:
+    def profile_of(self, model: object) -> ModelProfile:
         """What a model of this desk can do, and how it wants to be asked."""
-        return model.profile if isinstance(model, Resilient) else Profile()
+        return model.profile if isinstance(model, ResilientModel) else ModelProfile()
+
+
+def auxiliary_flags(config: Config, slot: AuxiliarySlot) -> ModelOverrides | None:
+    """None where the slot names no model: then the usual one is asked, or none at all."""
+    if not slot.model:
+        return None
+    return ModelOverrides(
+        model=slot.model,
+        provider="" if slot.provider == "auto" else slot.provider,
+        base_url=slot.base_url,
+        api_key=slot.api_key,
+        tries=auxiliary_tries(config),
+    )
+
+
+def summary_flags(config: Config) -> ModelOverrides | None:
+    """For summaries; their model has an older name in the settings, too."""
+    old, slot = config.compression, config.auxiliary.compression
+    if slot.model or not old.summary_model:
+        return auxiliary_flags(config, slot)
+    provider = "" if old.summary_provider == "auto" else old.summary_provider
+    return ModelOverrides(
+        model=old.summary_model,
+        provider=provider,
+        base_url=old.summary_base_url,
+        tries=auxiliary_tries(config),
+    )
+
+
+def auxiliary_tries(config: Config) -> int:
+    return 1 + config.auxiliary.transient_retries

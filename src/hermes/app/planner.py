@@ -8,37 +8,37 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from hermes.agent.guard import GuardLimits
-from hermes.agent.plan import Entrusted, Plan
-from hermes.agent.prompt import PromptFacts, build_prompt
-from hermes.app.chats import ChatSettings
-from hermes.app.context import Asked, Brief, Briefing
-from hermes.app.models import ModelDesk
+from hermes.agent.loop_guard import GuardLimits
+from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.system_prompt import PromptFacts, build_prompt
+from hermes.app.chat_settings import ChatSettings
+from hermes.app.models import ModelSelector
+from hermes.app.prompt_context import PromptContext, PromptRequest, PromptSections
 from hermes.app.toolbox import Toolbox
-from hermes.config.sections.chats import ChannelOverride
-from hermes.gateway.roles import offered
+from hermes.config.sections.messaging import ChannelOverride
+from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
-from hermes.kit.files import file_error, read_ordinary
-from hermes.models.settings import Flags
-from hermes.ports.counsel import Counsel
+from hermes.kit.files import file_error, read_regular_file
+from hermes.models.settings import ModelOverrides
+from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import Runtime
-from hermes.ports.tool import Restores, Tool
+from hermes.ports.tool import SupportsRestore, Tool
 from hermes.schema.messages import Message
-from hermes.schema.scope import Bounds, Role, Scope, ruled_by
+from hermes.schema.scope import InheritedLimits, Role, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
-from hermes.session.spending import Purse
+from hermes.session.spend_guard import SpendGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.ports.watch import Watch
+    from hermes.ports.hooks import TurnHooks
 
 
-def no_words(personality: str) -> str:
+def no_personality(personality: str) -> str:
     return ""
 
 
-class Named(Protocol):
+class ModelInfo(Protocol):
     """As much of a model as a prompt tells of it."""
 
     @property
@@ -63,9 +63,9 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     effort: str | None
     user_home: Path
     extra_prompt: str
-    personality: Callable[[str], str] = no_words
-    briefing: Briefing | None = None
-    purse: Purse | None = None
+    personality: Callable[[str], str] = no_personality
+    briefing: PromptContext | None = None
+    purse: SpendGuard | None = None
     efforts: Mapping[str, str] = {}
     prefill: Sequence[Message] = ()
 
@@ -73,7 +73,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
 class StandardPlanner:
     def __init__(
         self,
-        desk: ModelDesk,
+        desk: ModelSelector,
         toolbox: Toolbox,
         chats: ChatSettings,
         settings: TurnSettings,
@@ -85,14 +85,14 @@ class StandardPlanner:
         self._chats = chats
         self._settings = settings
         self._effort = settings.effort
-        self._soul = _Soul(soul)
+        self._soul = _SoulFile(soul)
         self._clock = clock
-        self._counsel: Counsel | None = None
-        self.watch: Watch | None = None
+        self._counsel: Approvals | None = None
+        self.watch: TurnHooks | None = None
         self._ready: Callable[[], Awaitable[None]] | None = None
-        self._sorted_out: dict[tuple[str, Role], _Offer] = {}
+        self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
-    def asks(self, counsel: Counsel, watch: "Watch | None" = None) -> None:
+    def asks(self, counsel: Approvals, watch: "TurnHooks | None" = None) -> None:
         """Whom turns turn to when they may not decide by themselves, and who looks on."""
         self._counsel, self.watch = counsel, watch
 
@@ -107,9 +107,11 @@ class StandardPlanner:
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self._ready is not None:
             await self._ready()
-        model = await self._desk.model_for(session, _wish(self._chats.override(scope.address)))
+        model = await self._desk.model_for(
+            session, _override_flags(self._chats.override(scope.address))
+        )
         offer = self._offered(scope)
-        for tool in offer.restoring:
+        for tool in offer.restorable:
             tool.restore(session.id, history)
         tools, unlisted = self._told(offer, model)
         purse = self._settings.purse
@@ -136,17 +138,19 @@ class StandardPlanner:
             watch=self.watch,
         )
 
-    def _effort_of(self, model: Named) -> str | None:
+    def _effort_of(self, model: ModelInfo) -> str | None:
         names = (f"{model.provider}/{model.name}", model.name)
         efforts = self._settings.efforts
         return next((efforts[name] for name in names if name in efforts), self._effort)
 
-    def listed(self, scope: Scope, model: Named) -> list[ToolSpec]:
+    def listed(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
         """The tools that a request there tells of."""
         tools, unlisted = self._told(self._offered(scope), model)
         return [tool.spec for name, tool in tools.items() if name not in unlisted]
 
-    def _told(self, offer: "_Offer", model: Named) -> tuple[Mapping[str, Tool], Collection[str]]:
+    def _told(
+        self, offer: "_ToolOffer", model: ModelInfo
+    ) -> tuple[Mapping[str, Tool], Collection[str]]:
         tools, unlisted = offer.told(self._toolbox, model.window)
         if few := self._desk.profile_of(model).tools:
             tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
@@ -156,23 +160,23 @@ class StandardPlanner:
         """The tools for who asks there."""
         return self._offered(scope).tools
 
-    def _offered(self, scope: Scope) -> "_Offer":
+    def _offered(self, scope: Scope) -> "_ToolOffer":
         """What the place offers, as far as the one who asks may use it; and what has a memory."""
-        platform = ruled_by(scope)
+        platform = policy_platform(scope)
         asked = (platform, scope.role)
         tools = self._toolbox.on(platform)
-        known = self._sorted_out.get(asked)
-        if known is None or known.out_of is not tools:
+        known = self._offers.get(asked)
+        if known is None or known.all_tools is not tools:
             powers = self._chats.powers(platform, scope.role)
-            specs = offered(
+            specs = permitted_tools(
                 powers, (tool.spec for tool in tools.values()), self._toolbox.tools_named
             )
             chosen = {spec.name: tools[spec.name] for spec in specs}
-            known = self._sorted_out[asked] = _Offer(tools, chosen)
+            known = self._offers[asked] = _ToolOffer(tools, chosen)
         return known.within(scope.bounds)
 
     def prompt(
-        self, session: Session, scope: Scope, model: Named, tools: Mapping[str, Tool]
+        self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
     ) -> str:
         """The prompt of a session that begins now, or has to be told anew what it stands on."""
         if words := self._desk.profile_of(model).prompt:
@@ -181,7 +185,7 @@ class StandardPlanner:
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
-                system=_machine(),
+                system=_machine_name(),
                 home=str(self._settings.user_home),
                 workspace=scope.workspace,
                 today=self._clock.now().astimezone().date(),
@@ -189,7 +193,7 @@ class StandardPlanner:
                 provider=model.provider,
                 profile=scope.profile,
                 commands=self._commands(scope, tools),
-                extra=self.told_here(session, scope),
+                extra=self.extra_instructions(session, scope),
                 skills=brief.skills,
                 project=brief.project,
                 memory=brief.memory,
@@ -197,7 +201,11 @@ class StandardPlanner:
         )
 
     def _commands(self, scope: Scope, tools: Mapping[str, Tool]) -> str:
-        return self._toolbox.sandboxes.far_place(ruled_by(scope)) if "terminal" in tools else ""
+        return (
+            self._toolbox.sandboxes.remote_location(policy_platform(scope))
+            if "terminal" in tools
+            else ""
+        )
 
     def _short_prompt(self, words: str, session: Session, scope: Scope) -> str:
         """For a model that takes minutes over what others read in a moment.
@@ -205,23 +213,23 @@ class StandardPlanner:
         It is the same in all folders, so that it is read once: paths there are relative anyway.
         """
         today = self._clock.now().astimezone().date()
-        parts = [words, f"Today is {today:%A, %Y-%m-%d}.", self.told_here(session, scope)]
+        parts = [words, f"Today is {today:%A, %Y-%m-%d}.", self.extra_instructions(session, scope)]
         return "\n\n".join(part for part in parts if part)
 
-    def _brief(self, scope: Scope, model: Named, tools: Mapping[str, Tool]) -> Brief:
+    def _brief(self, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]) -> PromptSections:
         if self._settings.briefing is None:
-            return Brief()
-        asked = Asked(
+            return PromptSections()
+        asked = PromptRequest(
             workspace=scope.workspace,
             role=scope.role,
-            platform=ruled_by(scope),
+            platform=policy_platform(scope),
             tools=sorted(tools),
             toolsets=sorted({tool.spec.toolset for tool in tools.values()} - {""}),
             window=model.window,
         )
         return self._settings.briefing.brief(asked)
 
-    def told_here(self, session: Session, scope: Scope) -> str:
+    def extra_instructions(self, session: Session, scope: Scope) -> str:
         """What the settings say to the model about this place and this session."""
         parts = [
             self._settings.extra_prompt,
@@ -231,22 +239,22 @@ class StandardPlanner:
         return "\n\n".join(part for part in parts if part)
 
 
-class _Offer:
+class _ToolOffer:
     """The tools for some place and role, `out_of` all that are there; and what has a memory."""
 
-    def __init__(self, out_of: Mapping[str, Tool], tools: Mapping[str, Tool]) -> None:
-        self.out_of = out_of
+    def __init__(self, all_tools: Mapping[str, Tool], tools: Mapping[str, Tool]) -> None:
+        self.all_tools = all_tools
         self.tools = tools
-        self.restoring = [tool for tool in tools.values() if isinstance(tool, Restores)]
+        self.restorable = [tool for tool in tools.values() if isinstance(tool, SupportsRestore)]
         self._told: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
 
-    def within(self, bounds: Bounds | None) -> "_Offer":
+    def within(self, bounds: InheritedLimits | None) -> "_ToolOffer":
         """For who works in another's name: nothing that the other did not have."""
         if bounds is None or bounds.tools is None:
             return self
         had = frozenset(bounds.tools)
         chosen = {name: tool for name, tool in self.tools.items() if name in had}
-        return _Offer(self.out_of, chosen)
+        return _ToolOffer(self.all_tools, chosen)
 
     def told(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
         """The tools of a turn, and which of them its requests do not tell of."""
@@ -256,7 +264,7 @@ class _Offer:
         return self._told[window]
 
 
-class EveryTurn:
+class RuntimePlanner:
     """Entrusts whatever comes to one runtime."""
 
     def __init__(self, runtime: Runtime, standard: StandardPlanner) -> None:
@@ -265,9 +273,9 @@ class EveryTurn:
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
-    ) -> Plan | Entrusted:
-        system = self._standard.told_here(session, scope)
-        return Entrusted(
+    ) -> Plan | RuntimePlan:
+        system = self._standard.extra_instructions(session, scope)
+        return RuntimePlan(
             scope=scope,
             runtime=self._runtime,
             system=system,
@@ -276,11 +284,11 @@ class EveryTurn:
         )
 
 
-def _wish(override: ChannelOverride) -> Flags:
-    return Flags(model=override.model, provider=override.provider)
+def _override_flags(override: ChannelOverride) -> ModelOverrides:
+    return ModelOverrides(model=override.model, provider=override.provider)
 
 
-class _Soul:
+class _SoulFile:
     """Who the agent is, read again only when the file has changed."""
 
     def __init__(self, path: Path) -> None:
@@ -294,17 +302,17 @@ class _Soul:
             found = os.stat(self._name)  # noqa: PTH116 - every turn looks
         except OSError:
             self._seen = None
-            return _read(self._path)
+            return _read_soul(self._path)
         seen = (found.st_mtime_ns, found.st_size, found.st_ino)
         if seen != self._seen:
-            self._text = _read(self._path)
+            self._text = _read_soul(self._path)
             self._seen = seen
         return self._text
 
 
-def _read(path: Path) -> str:
+def _read_soul(path: Path) -> str:
     try:
-        return read_ordinary(path).decode("utf-8", "replace")
+        return read_regular_file(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -313,6 +321,6 @@ def _read(path: Path) -> str:
 
 
 @cache
-def _machine() -> str:
+def _machine_name() -> str:
     name = os.uname()
     return f"{name.sysname} {name.release} ({name.machine})"

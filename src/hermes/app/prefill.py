@@ -5,27 +5,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hermes.config.home import Home
-from hermes.config.shapes import as_list, as_mapping
-from hermes.kit.files import read_ordinary
+from hermes.config.yaml_values import as_list, as_mapping
+from hermes.kit.files import read_regular_file
 from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Assistant, Message, Stop, Text, User
 
 SETTING = "prefill_messages_file"
-SHAPE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
+EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
 
 
 def read_prefill(home: Home, name: str) -> Sequence[Message]:
     """A relative path is meant in the home. Raises `ConfigError`."""
     path = home.path / Path(name).expanduser()
     try:
-        given: object = json.loads(read_ordinary(path))
+        given: object = json.loads(read_regular_file(path))
     except OSError as error:
-        raise _wrong(path, error.strerror or "it cannot be read") from error
+        raise _invalid_file(path, error.strerror or "it cannot be read") from error
     except ValueError as error:
-        raise _wrong(path, "it is no JSON") from error
+        raise _invalid_file(path, "it is no JSON") from error
     entries = as_list(given)
     if entries is None:
-        raise _wrong(path, "it is no list")
+        raise _invalid_file(path, "it is no list")
     return [_message(entry, number, path) for number, entry in enumerate(entries, 1)]
 
 
@@ -33,7 +33,7 @@ def _message(entry: object, number: int, path: Path) -> Message:
     fields = as_mapping(entry) or {}
     role, text = fields.get("role"), fields.get("content")
     if not isinstance(text, str) or not text.strip():
-        raise _wrong(path, f"entry {number} has no text as its `content`")
+        raise _invalid_file(path, f"entry {number} has no text as its `content`")
     # The same in every request, so that the provider can remember the beginning of each.
     name, parts = f"prefill_{number}", (Text(text),)
     match role:
@@ -42,11 +42,11 @@ def _message(entry: object, number: int, path: Path) -> Message:
         case "assistant":
             return Assistant(name, parts, Stop.END)
         case _:
-            raise _wrong(path, f"the role of entry {number} is neither user nor assistant")
+            raise _invalid_file(path, f"the role of entry {number} is neither user nor assistant")
 
 
-def _wrong(path: Path, why: str) -> ConfigError:
+def _invalid_file(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{path}, which the setting {SETTING} names, cannot be used: {why}.",
-        hint=f"It should read like {SHAPE}; to do without: hermes config unset {SETTING}",
+        hint=f"It should read like {EXAMPLE}; to do without: hermes config unset {SETTING}",
     )

@@ -14,37 +14,37 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.app.context import origins_of
-from hermes.app.sandboxes import enclosure_of
+from hermes.app.prompt_context import file_provenance
+from hermes.app.sandboxes import protected_paths
 from hermes.config.home import Home, user_home
-from hermes.config.sections.comfort import WebsiteBlocklist
-from hermes.kit.files import read_ordinary
+from hermes.config.sections.general import WebsiteBlocklist
+from hermes.kit.files import read_regular_file
 from hermes.kit.text import fenced, head_and_tail, plural
-from hermes.ports.sandbox import Job, Sandbox
-from hermes.sandbox.view import private_to
-from hermes.schema.attachments import FILES, PAGES, UNVERIFIED
+from hermes.ports.sandbox import ProcessSpec, Sandbox
+from hermes.sandbox.filesystem_policy import private_paths
+from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER, UNVERIFIED_HEADER
 from hermes.schema.errors import HermesError, ToolError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
-from hermes.tools.places import Places
+from hermes.tools.paths import SessionPaths
 
 if TYPE_CHECKING:
     from hermes.app.build import App
-    from hermes.tools.origins import Origins
+    from hermes.tools.provenance.file_provenance import FileProvenance
 
-MOST = 10
-EACH = 50_000
+MAX_REFERENCES = 10
+MAX_REFERENCE_CHARACTERS = 50_000
 """Characters of one reference; of all together four times as many."""
-_ALL = 4 * EACH
-_LARGEST = 8_000_000
-_ENTRIES = 300
-_COMMITS = 50
+_MAX_TOTAL_CHARACTERS = 4 * MAX_REFERENCE_CHARACTERS
+_MAX_BYTES = 8_000_000
+_MAX_ENTRIES = 300
+_MAX_COMMITS = 50
 _TIMEOUT = 15.0
-_FOUND = re.compile(
+_REFERENCE = re.compile(
     r"(?<![\w@/])@(?:(file|folder|git|url):(\"[^\"\n]+\"|[^\s\"]+)|(diff|staged)(?![\w:]))"
 )
-_LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
-_GIT = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+_LINE_RANGE = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
+_GIT_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
 class Reference(Struct, frozen=True):
@@ -55,7 +55,7 @@ class Reference(Struct, frozen=True):
     what: str = ""
 
 
-class Sources(Struct, frozen=True, kw_only=True):
+class ReferenceSources(Struct, frozen=True, kw_only=True):
     """From where things are read. `git` is its path, None where there is none.
 
     `origins` tells who wrote a file. `inside`: whoever refers may also name addresses in this
@@ -63,21 +63,21 @@ class Sources(Struct, frozen=True, kw_only=True):
     the sites that are not opened.
     """
 
-    places: Places
+    places: SessionPaths
     sandbox: Sandbox
     git: str | None
     path: str
     redact: Callable[[str], str]
-    origins: "Callable[[], Origins] | None" = None
+    origins: "Callable[[], FileProvenance] | None" = None
     inside: bool = False
     anywhere: bool = False
     shunned: Callable[[], Collection[str]] = frozenset
 
 
-def references_in(text: str) -> list[Reference]:
+def find_references(text: str) -> list[Reference]:
     """Each once, in order; a sentence's own marks do not belong to the name."""
     found: dict[str, Reference] = {}
-    for match in _FOUND.finditer(text):
+    for match in _REFERENCE.finditer(text):
         kind, what = match[1] or match[3], (match[2] or "").strip('"')
         quoted = (match[2] or "").startswith('"')
         what = what if quoted else what.rstrip(".,;:!?)]}'")
@@ -88,43 +88,43 @@ def references_in(text: str) -> list[Reference]:
 
 
 class References:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: ReferenceSources) -> None:
         self._from = sources
 
     async def expand(self, parts: Sequence[Text | Media], scope: Scope) -> tuple[Text | Media, ...]:
         """The same, and below it what is referred to; what cannot be attached says why."""
         text = "\n".join(part.text for part in parts if isinstance(part, Text))
-        wanted = references_in(text)
+        wanted = find_references(text)
         if not wanted:
             return tuple(parts)
         # Whose words they are is told by where they stand, so each kind stands by itself.
-        blocks: dict[str, list[str]] = {FILES: [], UNVERIFIED: [], PAGES: []}
-        room = _ALL
-        for one in wanted[:MOST]:
-            attached, block = await self._block(one, scope, min(EACH, room))
+        blocks: dict[str, list[str]] = {FILES_HEADER: [], UNVERIFIED_HEADER: [], PAGES_HEADER: []}
+        room = _MAX_TOTAL_CHARACTERS
+        for one in wanted[:MAX_REFERENCES]:
+            attached, block = await self._block(one, scope, min(MAX_REFERENCE_CHARACTERS, room))
             room -= min(len(block), room)
-            blocks[self._head(one, scope) if attached else FILES].append(block)
-        if len(wanted) > MOST:
-            left = plural(len(wanted) - MOST, "reference")
-            blocks[FILES].append(f"({left} more: not attached.)")
+            blocks[self._head(one, scope) if attached else FILES_HEADER].append(block)
+        if len(wanted) > MAX_REFERENCES:
+            left = plural(len(wanted) - MAX_REFERENCES, "reference")
+            blocks[FILES_HEADER].append(f"({left} more: not attached.)")
         found = (Text("\n\n".join([head, *some])) for head, some in blocks.items() if some)
         return (*parts, *found)
 
     def _head(self, one: Reference, scope: Scope) -> str:
         """What stands above it: whether the owner wrote it, as far as is known."""
         if one.kind == "url":
-            return PAGES
+            return PAGES_HEADER
         if one.kind == "git":
-            return UNVERIFIED
+            return UNVERIFIED_HEADER
         if one.kind in {"diff", "staged"} or self._from.origins is None:
-            return FILES
+            return FILES_HEADER
         origins, places = self._from.origins(), self._from.places
         path = places.find(scope, one.what)
-        if not path.exists() and (lines := _LINES.fullmatch(one.what)):
+        if not path.exists() and (lines := _LINE_RANGE.fullmatch(one.what)):
             path = places.find(scope, lines[1])
         path = path.resolve()
-        look = origins.is_others_folder if path.is_dir() else origins.is_unverified
-        return UNVERIFIED if look(scope, path) else FILES
+        look = origins.is_unverified_location if path.is_dir() else origins.is_unverified
+        return UNVERIFIED_HEADER if look(scope, path) else FILES_HEADER
 
     async def _block(self, one: Reference, scope: Scope, room: int) -> tuple[bool, str]:
         """Whether it could be attached, and how that reads."""
@@ -153,21 +153,21 @@ class References:
                 return await self._page(one.what)
 
     async def _page(self, url: str) -> str:
-        from hermes.app.pages import Pages  # noqa: PLC0415 - it loads an HTTP client
+        from hermes.app.web_pages import PageReader  # noqa: PLC0415 - it loads an HTTP client
 
-        pages = Pages(
+        pages = PageReader(
             inside=self._from.inside, anywhere=self._from.anywhere, shunned=self._from.shunned()
         )
         return await pages.read(url)
 
     def _file(self, what: str, scope: Scope) -> str:
         path, first, last = what, 1, None
-        lines = _LINES.fullmatch(what)
+        lines = _LINE_RANGE.fullmatch(what)
         if lines and not self._from.places.find(scope, what).exists():
             path, first = lines[1], int(lines[2])
             last = int(lines[3]) if lines[3] else first
         real = self._allowed(path, scope)
-        data = read_ordinary(real, _LARGEST)
+        data = read_regular_file(real, _MAX_BYTES)
         if b"\0" in data[:8_000]:
             raise ToolError("it is no text")
         text = data.decode("utf-8", "replace")
@@ -185,18 +185,18 @@ class References:
             if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith("."):
                 inside = sorted(entry.iterdir())
                 lines += [f"  {one.name}{'/' if one.is_dir() else ''}" for one in inside]
-            if len(lines) > _ENTRIES:
-                return "\n".join([*lines[:_ENTRIES], "(and more)"])
+            if len(lines) > _MAX_ENTRIES:
+                return "\n".join([*lines[:_MAX_ENTRIES], "(and more)"])
         return "\n".join(lines) or "(empty)"
 
     def _allowed(self, what: str, scope: Scope) -> Path:
         places = self._from.places
-        return places.guard(places.find(scope, what), places.closed_to(scope, private=True))
+        return places.guard(places.find(scope, what), places.blocked_for(scope, private=True))
 
     async def _commits(self, what: str, scope: Scope) -> str:
         count = int(what) if what.isascii() and what.isdigit() else 0
-        if not 1 <= count <= _COMMITS:
-            raise ToolError(f"@git takes a number of commits, up to {_COMMITS}")
+        if not 1 <= count <= _MAX_COMMITS:
+            raise ToolError(f"@git takes a number of commits, up to {_MAX_COMMITS}")
         return await self._git(
             scope, "log", f"-{count}", "--patch", "--stat", "--no-ext-diff", "--no-textconv"
         )
@@ -204,13 +204,13 @@ class References:
     async def _git(self, scope: Scope, *args: str) -> str:
         if self._from.git is None:
             raise ToolError("git is not installed")
-        job = Job(
-            argv=(self._from.git, *_GIT, *args),
+        job = ProcessSpec(
+            argv=(self._from.git, *_GIT_OPTIONS, *args),
             cwd=scope.workspace,
             env={"PATH": self._from.path, "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1",
                  "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"},
             timeout=_TIMEOUT,
-            keep=4 * EACH,
+            keep=4 * MAX_REFERENCE_CHARACTERS,
         )  # fmt: skip
         done = await self._from.sandbox.run(job)
         said = done.output.decode("utf-8", "replace").strip()
@@ -219,7 +219,7 @@ class References:
         return said or "(no changes)"
 
 
-def shunned_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
+def blocked_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
     """Their names, from the settings and from lists with a name in each line.
 
     Raises `ToolError` for a list that cannot be read: nobody knows what it forbids.
@@ -230,13 +230,13 @@ def shunned_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
     for name in rules.shared_files:
         path = home.root / Path(name).expanduser()
         try:
-            lines += read_ordinary(path, _LARGEST).decode("utf-8-sig", "replace").splitlines()
+            lines += read_regular_file(path, _MAX_BYTES).decode("utf-8-sig", "replace").splitlines()
         except (HermesError, OSError) as error:
             raise ToolError(f"a list of security.website_blocklist is missing: {path}") from error
-    return frozenset(name for line in lines for name in _spelled(_site(line)) if name)
+    return frozenset(name for line in lines for name in _ascii_names(_site_name(line)) if name)
 
 
-def _site(line: str) -> str:
+def _site_name(line: str) -> str:
     """Also of a whole address, with a port, or of `*.example.org`, which means the same."""
     name = line.partition("#")[0].strip().lower()
     name = name.rpartition("://")[2].partition("/")[0]
@@ -247,7 +247,7 @@ def _site(line: str) -> str:
     return name.removeprefix("*.").strip(".")
 
 
-def _spelled(name: str) -> Collection[str]:
+def _ascii_names(name: str) -> Collection[str]:
     """As it stands in an address, where other letters are written by the old rules or the new."""
     if name.isascii():
         return (name,)
@@ -263,20 +263,20 @@ def _spelled(name: str) -> Collection[str]:
     return (".".join(labels), old)
 
 
-def references_of(app: "App") -> References:
+def build_references(app: "App") -> References:
     """For whoever sits at this profile's own machine."""
     path, home = app.env.get("PATH", ""), user_home(app.env)
-    private = [*map(Path, private_to(home, root=os.geteuid() == 0))]
+    private = [*map(Path, private_paths(home, root=os.geteuid() == 0))]
     return References(
-        Sources(
-            places=Places(home, enclosure_of(app.home), private=private),
+        ReferenceSources(
+            places=SessionPaths(home, protected_paths(app.home), private=private),
             sandbox=app.toolbox.sandboxes.near,
             git=shutil.which("git", path=path),
             path=path,
             redact=app.redactor.redact_values,
-            origins=partial(origins_of, app.home, app.clock),
+            origins=partial(file_provenance, app.home, app.clock),
             inside=True,
             anywhere=app.config.security.allow_private_urls,
-            shunned=partial(shunned_sites, app.config.security.website_blocklist, app.home),
+            shunned=partial(blocked_sites, app.config.security.website_blocklist, app.home),
         )
     )

@@ -12,35 +12,35 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.app.confinement import StrongestSandbox
+from hermes.app.sandbox_selection import StrongestSandbox
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
-from hermes.config.sections.work import Terminal
+from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Sandbox
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
-from hermes.tools.places import Enclosure, own_part
+from hermes.tools.paths import ProtectedPaths, principal_folder
 
 if TYPE_CHECKING:
-    from hermes.sandbox.choice import Walls
-    from hermes.sandbox.git_config import OwnerGit
-    from hermes.sandbox.view import View
+    from hermes.sandbox.filesystem_policy import FilesystemPolicy
+    from hermes.sandbox.git_config import OwnerGitConfig
+    from hermes.sandbox.isolation_probe import IsolationProbe
 
-WALLS = ("bubblewrap", "landlock")
+ISOLATION_BACKENDS = ("bubblewrap", "landlock")
 """Walls of this machine, the stronger first."""
-BACKENDS = ("auto", *WALLS, "local", "docker", "ssh")
-UNKNOWN_HERE = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
+BACKENDS = ("auto", *ISOLATION_BACKENDS, "local", "docker", "ssh")
+UNSUPPORTED_BACKENDS = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
 
-OPEN_OF_HOME = ("bin", "home", "plans", "skill-bundles", "skills", "skins")
+VISIBLE_IN_HOME = ("bin", "home", "plans", "skill-bundles", "skills", "skins")
 """All that commands and tools see of the home: no settings, secrets, databases, sessions, logs,
 sockets, nor what others sent or were told, which is in the cache."""
 WORKSPACE = "workspace"
 """Seen as well, and changed by whoever works there."""
 
-CLOSED = (
+BLOCKED_IN_HOME = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
     "shell-hooks-allowlist.json", "mcp-acting.json",
@@ -50,17 +50,17 @@ CLOSED = (
 """What no tool and no command may read or change in a home, also where a workspace is put into it:
 whoever writes here decides where keys are sent, which program runs as the model, or whose words
 count as somebody else's."""
-STEERING = ("skills", "skill-bundles")
+INSTRUCTION_FOLDERS = ("skills", "skill-bundles")
 """What tells the agent what to do: written with leave only."""
 
 
-class SandboxParts(Struct, frozen=True):
+class SandboxDeps(Struct, frozen=True):
     """What the sandboxes of a profile are made from."""
 
     home: Home
     env: Env
     terminal: Terminal
-    door: Door
+    door: Spawner
     clock: Clock
 
 
@@ -69,7 +69,7 @@ class Sandboxes:
 
     def __init__(
         self,
-        parts: SandboxParts,
+        parts: SandboxDeps,
         bubblewrap: str | None = None,
         landlock: Callable[[], int] | None = None,
     ) -> None:
@@ -77,13 +77,13 @@ class Sandboxes:
         self._bubblewrap = bubblewrap
         self._landlock = landlock
         self._made: dict[str, Sandbox] = {}
-        self._walls: Walls | None = None
+        self._probe: IsolationProbe | None = None
 
     @property
     def near(self) -> Sandbox:
         """On this machine, wherever commands run: for our own programs that read its files."""
         name = self._parts.terminal.backend
-        return self._sandbox(name if name in (*WALLS, "local") else "auto")
+        return self._sandbox(name if name in (*ISOLATION_BACKENDS, "local") else "auto")
 
     def on(self, platform: str) -> Sandbox:
         """Where commands run that come from there. Raises `SandboxError` for unknown backends."""
@@ -93,9 +93,9 @@ class Sandboxes:
         """The folder that commands from there see as `/tmp`, where it is another than ours."""
         if self.on(platform).name != "bubblewrap":
             return None
-        from hermes.sandbox.view import tmp_for  # noqa: PLC0415 - who has a wall has loaded it
+        from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - who has a wall has loaded it
 
-        return Path(tmp_for(str(_private(self._parts.home)), principal))
+        return Path(tmp_for(str(_tmp_root(self._parts.home)), principal))
 
     def report(self) -> list[str]:
         """What people should know about the walls, without trying any."""
@@ -119,19 +119,19 @@ class Sandboxes:
     def describe(self, platform: str) -> str:
         """In a few words, what holds back the commands that come from there."""
         name = backend_on(self._parts.terminal, platform)
-        if why := refusal(name):
+        if why := unsupported_reason(name):
             return why
         sandbox = self._sandbox(name)
         terminal = self._parts.terminal
         online = sandbox.wall and network_on(terminal, platform)
-        sockets = sandbox.wall == WALLS[0] and terminal.unix_sockets
+        sockets = sandbox.wall == ISOLATION_BACKENDS[0] and terminal.unix_sockets
         more = ", and have the network" if online else ""
         return self._line(name, sandbox) + more + (", and use Unix sockets" if sockets else "")
 
-    def far_place(self, platform: str) -> str:
+    def remote_location(self, platform: str) -> str:
         """For the model: on which machine commands run, where it is not the one of the files."""
         terminal = self._parts.terminal
-        folder = far_folder(terminal, platform)
+        folder = remote_folder(terminal, platform)
         if not folder:
             return ""
         who = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
@@ -140,7 +140,7 @@ class Sandboxes:
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
         wanted = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
-        return [name for name in wanted if not refusal(name)]
+        return [name for name in wanted if not unsupported_reason(name)]
 
     def _line(self, name: str, sandbox: Sandbox) -> str:
         if isinstance(sandbox, StrongestSandbox):
@@ -152,7 +152,7 @@ class Sandboxes:
         return "none: commands run as you, on this machine"
 
     def _sandbox(self, name: str) -> Sandbox:
-        if why := refusal(name):
+        if why := unsupported_reason(name):
             raise SandboxError(why, hint=f"Choose one of {', '.join(BACKENDS)}.")
         if name not in self._made:
             self._made[name] = self._make(name)
@@ -160,55 +160,62 @@ class Sandboxes:
 
     def _make(self, name: str) -> Sandbox:
         door, terminal = self._parts.door, self._parts.terminal
-        owner = partial(owners_git, self._parts.env)
+        owner = partial(load_owner_git, self._parts.env)
         match name:
             case "local":
                 return LocalSandbox(door)
             case "docker":
-                return _docker(self._parts)
+                return _docker_sandbox(self._parts)
             case "ssh":
                 return ssh_sandbox(door, terminal, self._parts.env)
             case "auto":
                 return StrongestSandbox(
-                    door, self._known_walls, WALLS, self._tidy, owner=owner, fallback=True
+                    door,
+                    self._load_probe,
+                    ISOLATION_BACKENDS,
+                    self._tidy,
+                    owner=owner,
+                    fallback=True,
                 )
             case _:
                 return StrongestSandbox(
-                    door, self._known_walls, (name,), self._tidy, owner=owner, fallback=False
+                    door, self._load_probe, (name,), self._tidy, owner=owner, fallback=False
                 )
 
-    def _known_walls(self) -> "Walls":
-        if self._walls is None:
+    def _load_probe(self) -> "IsolationProbe":
+        if self._probe is None:
             from hermes.sandbox.bubblewrap import find_bubblewrap  # noqa: PLC0415 - the first command pays for it
-            from hermes.sandbox.choice import Walls  # noqa: PLC0415 - likewise
+            from hermes.sandbox.isolation_probe import IsolationProbe  # noqa: PLC0415 - likewise
             from hermes.sandbox.landlock import landlock_version  # noqa: PLC0415 - likewise
 
             found = self._bubblewrap or find_bubblewrap(self._parts.env.get("PATH", ""))
-            self._walls = Walls(
+            self._probe = IsolationProbe(
                 self._parts.door,
-                lambda: view_of(self._parts),
+                lambda: filesystem_policy(self._parts),
                 found,
                 landlock=self._landlock or landlock_version,
                 clock=self._parts.clock,
             )
-        return self._walls
+        return self._probe
 
     async def _tidy(self) -> None:
         from anyio.to_thread import run_sync  # noqa: PLC0415 - as above
 
-        from hermes.sandbox.view import prune_all_private  # noqa: PLC0415 - as above
+        from hermes.sandbox.filesystem_policy import prune_all_tmp_folders  # noqa: PLC0415 - as above
 
-        await run_sync(prune_all_private, str(_private(self._parts.home)), self._parts.clock.now())
+        await run_sync(
+            prune_all_tmp_folders, str(_tmp_root(self._parts.home)), self._parts.clock.now()
+        )
 
 
-def far_folder(terminal: Terminal, platform: str) -> str:
+def remote_folder(terminal: Terminal, platform: str) -> str:
     """Where commands from there begin on another machine; empty if they see the files of this."""
     if backend_on(terminal, platform) != "ssh":
         return ""
     return terminal.cwd if terminal.cwd.startswith(("/", "~")) else "~"
 
 
-def is_elsewhere(terminal: Terminal, platform: str) -> bool:
+def runs_elsewhere(terminal: Terminal, platform: str) -> bool:
     """Whether commands from there find other programs than this machine's."""
     return backend_on(terminal, platform) in {"docker", "ssh"}
 
@@ -222,45 +229,45 @@ def network_on(terminal: Terminal, platform: str) -> bool:
     return terminal.network_by_platform.get(platform, terminal.network)
 
 
-def refusal(backend: str) -> str:
+def unsupported_reason(backend: str) -> str:
     """Why a backend cannot be used by any machine; empty for the ones we have."""
     if backend in BACKENDS:
         return ""
-    if backend in UNKNOWN_HERE:
+    if backend in UNSUPPORTED_BACKENDS:
         return f"terminal.backend {backend!r} is not supported: there is no driver for it here"
     return f"terminal.backend {backend!r} is not known"
 
 
-def owners_git(env: Env) -> "OwnerGit":
+def load_owner_git(env: Env) -> "OwnerGitConfig":
     """Where the owner's own git finds its settings."""
-    from hermes.sandbox.git_leads import owner_git  # noqa: PLC0415 - the first command pays for it
+    from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - the first command pays for it
 
-    return owner_git(env, str(user_home(env)))
+    return owner_git_config(env, str(user_home(env)))
 
 
-def view_of(parts: SandboxParts) -> "View":
+def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
     """What the commands of a profile see of this machine."""
-    from hermes.sandbox.view import (  # noqa: PLC0415 - the first command pays for it
+    from hermes.sandbox.filesystem_policy import (  # noqa: PLC0415 - the first command pays for it
         GUARDED,
-        OPEN_OF_RUN,
-        View,
-        hidden_from,
-        starts_of,
+        VISIBLE_IN_RUN,
+        FilesystemPolicy,
+        hidden_paths,
+        startup_files,
     )
 
     home, person = parts.home, user_home(parts.env)
     root = os.geteuid() == 0
-    hidden = [str(home.root), *hidden_from(person, root=root)]
+    hidden = [str(home.root), *hidden_paths(person, root=root)]
     if agent := parts.env.get("SSH_AUTH_SOCK"):
         hidden.append(agent)
     ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
-    shown = [*OPEN_OF_RUN, *(str(home.path / name) for name in OPEN_OF_HOME), *ours]
-    return View(
-        tmp=str(_private(home)),
+    shown = [*VISIBLE_IN_RUN, *(str(home.path / name) for name in VISIBLE_IN_HOME), *ours]
+    return FilesystemPolicy(
+        tmp=str(_tmp_root(home)),
         hidden=tuple(hidden),
-        inside=tuple(map(str, _closed_in_homes(_real(home)))),
+        inside=tuple(map(str, _blocked_in_homes(_resolved_home(home)))),
         shown=tuple(shown),
-        guarded=(*GUARDED, *starts_of(person), *map(str, steering_folders(home))),
+        guarded=(*GUARDED, *startup_files(person), *map(str, instruction_folders(home))),
         lent=(str(home.path / WORKSPACE),),
         own=lambda principal: [*map(str, _own_in_cache(home, principal))],
         person=str(person),
@@ -268,17 +275,17 @@ def view_of(parts: SandboxParts) -> "View":
     )
 
 
-def enclosure_of(home: Home) -> Enclosure:
+def protected_paths(home: Home) -> ProtectedPaths:
     """The same for tools that open files themselves: all profiles, except what is open to who asks.
 
     By names and not by what is there, since a profile may be made at any time.
     """
-    closed = [home.root, *_closed_in_homes(home), *_closed_in(home.path)]
-    return Enclosure(closed, partial(_opened, _real(home)))
+    closed = [home.root, *_blocked_in_homes(home), *_blocked_in(home.path)]
+    return ProtectedPaths(closed, partial(_visible_paths, _resolved_home(home)))
 
 
-def _opened(home: Home, principal: str) -> list[Path]:
-    ours = (home.path / name for name in (*OPEN_OF_HOME, WORKSPACE))
+def _visible_paths(home: Home, principal: str) -> list[Path]:
+    ours = (home.path / name for name in (*VISIBLE_IN_HOME, WORKSPACE))
     return [*ours, *_own_in_cache(home, principal)]
 
 
@@ -287,38 +294,38 @@ def _own_in_cache(home: Home, principal: str) -> list[Path]:
 
     What was sent is kept once, whoever sent it, so only the owner reads it there.
     """
-    from hermes.sandbox.view import tmp_for  # noqa: PLC0415 - who reads files has loaded it
+    from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - who reads files has loaded it
 
     output = home.cache / "output"
-    own = [own_part(output, principal), own_part(output / "processes", principal)]
+    own = [principal_folder(output, principal), principal_folder(output / "processes", principal)]
     sent = [home.cache / "blobs"] if principal == OWNER else []
-    return [*own, Path(tmp_for(str(_private(home)), principal)), *sent]
+    return [*own, Path(tmp_for(str(_tmp_root(home)), principal)), *sent]
 
 
-def _real(home: Home) -> Home:
+def _resolved_home(home: Home) -> Home:
     return Home(home.root.resolve(), home.path.resolve(), home.profile)
 
 
-def steering_folders(home: Home) -> list[Path]:
-    return [home.path / name for name in STEERING]
+def instruction_folders(home: Home) -> list[Path]:
+    return [home.path / name for name in INSTRUCTION_FOLDERS]
 
 
-def _closed_in_homes(home: Home) -> list[Path]:
+def _blocked_in_homes(home: Home) -> list[Path]:
     """A workspace may lie in the folder of any profile, also of one that is made later."""
-    return [*_closed_in(home.root), *_closed_in(home.profiles / "*")]
+    return [*_blocked_in(home.root), *_blocked_in(home.profiles / "*")]
 
 
-def _closed_in(folder: Path) -> list[Path]:
-    return [folder / name for name in CLOSED]
+def _blocked_in(folder: Path) -> list[Path]:
+    return [folder / name for name in BLOCKED_IN_HOME]
 
 
-def _private(home: Home) -> Path:
+def _tmp_root(home: Home) -> Path:
     return home.cache / "sandbox" / "tmp"
 
 
-def _docker(parts: SandboxParts) -> Sandbox:
+def _docker_sandbox(parts: SandboxDeps) -> Sandbox:
     from hermes.sandbox.docker import Container, Docker  # noqa: PLC0415 - only who asked for it
-    from hermes.sandbox.far import FarSandbox  # noqa: PLC0415 - as above
+    from hermes.sandbox.remote import RemoteSandbox  # noqa: PLC0415 - as above
 
     terminal, env = parts.terminal, parts.env
     forwarded = {name: env[name] for name in terminal.docker_forward_env if name in env}
@@ -334,11 +341,11 @@ def _docker(parts: SandboxParts) -> Sandbox:
         extra=terminal.docker_extra_args,
         second_name="/workspace" if terminal.docker_mount_cwd_to_workspace else "",
     )
-    return FarSandbox(parts.door, Docker(container, _client_env(env)))
+    return RemoteSandbox(parts.door, Docker(container, _client_env(env)))
 
 
-def ssh_sandbox(door: Door, terminal: Terminal, env: Env) -> Sandbox:
-    from hermes.sandbox.far import FarSandbox  # noqa: PLC0415 - only who asked for it
+def ssh_sandbox(door: Spawner, terminal: Terminal, env: Env) -> Sandbox:
+    from hermes.sandbox.remote import RemoteSandbox  # noqa: PLC0415 - only who asked for it
     from hermes.sandbox.ssh import Ssh, SshHost  # noqa: PLC0415 - as above
 
     host = SshHost(
@@ -347,10 +354,10 @@ def ssh_sandbox(door: Door, terminal: Terminal, env: Env) -> Sandbox:
         port=terminal.ssh_port,
         key=terminal.ssh_key,
     )
-    return FarSandbox(door, Ssh(host, _client_env(env)))
+    return RemoteSandbox(door, Ssh(host, _client_env(env)))
 
 
-_OF_CLIENTS = (
+_CLIENT_VARIABLES = (
     "HOME", "LANG", "LOGNAME", "PATH", "SSH_AUTH_SOCK", "USER", "XDG_RUNTIME_DIR",
     "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_HOST", "DOCKER_TLS_VERIFY",
 )  # fmt: skip
@@ -358,4 +365,4 @@ _OF_CLIENTS = (
 
 
 def _client_env(env: Env) -> dict[str, str]:
-    return {name: env[name] for name in _OF_CLIENTS if name in env}
+    return {name: env[name] for name in _CLIENT_VARIABLES if name in env}

@@ -1,13 +1,14 @@
-"""Programs that the settings name under `hooks`: told of what a turn does, and asked before a call.
-
-Each is a child of the one door: without a shell, with the environment of any command, a limit of
-its own and nothing that outlives it. It is the owner's, and so no wall is around it.
-"""
+"""Which programs the owner has agreed to have run at which event, word for word."""
 
 import logging
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
@@ -15,29 +16,132 @@ import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Raw, Struct
 
-from hermes.app.hook_consent import Consents, words_of
-from hermes.config.home import DEFAULT
-from hermes.config.sections.work import ShellHook
-from hermes.gateway.failures import for_profile
+from hermes.config.home import DEFAULT_PROFILE
+from hermes.config.sections.execution import ShellHook
+from hermes.gateway.failure_messages import with_profile_flag
+from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.text import head_and_tail, one_line
-from hermes.ports.counsel import Counsel, Ruling, Wish
-from hermes.ports.sandbox import Job, Sandbox
-from hermes.ports.sink import Emit
-from hermes.ports.watch import Watch
+from hermes.ports.approvals import ApprovalRequest, Approvals, Decision
+from hermes.ports.events import Emit
+from hermes.ports.hooks import TurnHooks
+from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Scope
 
+
+class HookConsent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`seal` is what the files that the command names had in them; of old there is none."""
+
+    event: str
+    command: str
+    approved_at: str = ""
+    seal: str = ""
+
+
+class _ConsentFile(Struct):
+    approvals: list[HookConsent] = []
+
+
+class HookConsents:
+    """The list in a home. Whoever can write it decides what runs, so nobody else may."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> Sequence[HookConsent]:
+        """Raises `ConfigError` when it cannot be trusted."""
+        try:
+            found = self._path.stat()
+            if found.st_uid not in {os.geteuid(), 0} or found.st_mode & (
+                stat.S_IWGRP | stat.S_IWOTH
+            ):
+                raise ConfigError(
+                    f"{self._path} can be written by others than you.",
+                    hint=f"chmod 600 {self._path}",
+                )
+            return msgspec.json.decode(read_regular_file(self._path), type=_ConsentFile).approvals
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(
+                f"{self._path} cannot be read: {error}", hint="Move it away and accept them anew."
+            ) from error
+
+    def given(self, event: str, command: str) -> bool:
+        """For this very command, whose files are as they were."""
+        return any(
+            (one.event, one.command) == (event, command) and one.seal in {"", hook_seal(command)}
+            for one in self.all()
+        )
+
+    def give(self, wanted: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
+        """Those that are new."""
+        new = [
+            HookConsent(
+                event=event, command=line, approved_at=now.isoformat(), seal=hook_seal(line)
+            )
+            for event, line in dict.fromkeys(wanted)
+            if not self.given(event, line)
+        ]
+        again = {(one.event, one.command) for one in new}
+        if new:
+            old = [one for one in self.all() if (one.event, one.command) not in again]
+            self._write([*old, *new])
+        return new
+
+    def take_back(self, command: str) -> int:
+        """Of a command, at whatever event, or of all; how many there were."""
+        kept = [one for one in self.all() if command and one.command != command]
+        gone = len(self.all()) - len(kept)
+        if gone:
+            self._write(kept)
+        return gone
+
+    def _write(self, approvals: list[HookConsent]) -> None:
+        data = msgspec.json.format(msgspec.json.encode(_ConsentFile(approvals)))
+        write_atomic(self._path, data + b"\n", mode=0o600)
+
+
+def hook_argv(command: str) -> list[str]:
+    """As it is started, without a shell. Raises `ValueError` for what cannot be."""
+    words = [
+        str(Path(one).expanduser()) if one[:2] == "~/" else one for one in shlex.split(command)
+    ]
+    if not words or ("/" in words[0] and not words[0].startswith("/")):
+        # Beside the files that the agent works on, somebody else may have put another.
+        raise ValueError("a program is named by its whole path, or found in PATH")
+    return words
+
+
+def hook_seal(command: str) -> str:
+    """What the files that are named in full have in them."""
+    digest = sha256()
+    try:
+        for word in hook_argv(command):
+            if word.startswith("/") and Path(word).is_file():
+                digest.update(sha256(Path(word).read_bytes()).digest())
+    except (OSError, ValueError, RuntimeError):
+        return "unreadable"
+    return digest.hexdigest()
+
+
 log = logging.getLogger(__name__)
 
-EVENTS = ("pre_tool_call", "post_tool_call", "pre_llm_call", "on_session_start", "on_session_end")
-BEFORE, AFTER, ASKED, STARTED, ENDED = EVENTS
-KEEP = 64_000
+HOOK_EVENTS = (
+    "pre_tool_call",
+    "post_tool_call",
+    "pre_llm_call",
+    "on_session_start",
+    "on_session_end",
+)
+BEFORE_TOOL, AFTER_TOOL, BEFORE_MODEL, SESSION_STARTED, SESSION_ENDED = HOOK_EVENTS
+MAX_OUTPUT = 64_000
 """Bytes of what one prints that are read, and characters of a result that it is told."""
-CONTEXT = 10_000
+MAX_CONTEXT = 10_000
 """Characters that may be added to a question."""
-ACCEPT = "hermes hooks accept"
-_WORDS = ("decision", "reason", "action", "message", "context")
+ACCEPT_COMMAND = "hermes hooks accept"
+_ANSWER_FIELDS = ("decision", "reason", "action", "message", "context")
 _DECISIONS = ("decision", "action")
 _BLOCKS = frozenset({"block", "deny"})
 _ALLOWS = frozenset({"", "allow", "approve", "continue"})
@@ -48,7 +152,7 @@ _LIKE_JSON = re.compile(
 )
 
 
-class About(Struct, frozen=True, kw_only=True):
+class HookCall(Struct, frozen=True, kw_only=True):
     """What a program is told of."""
 
     event: str
@@ -58,7 +162,7 @@ class About(Struct, frozen=True, kw_only=True):
     extra: Mapping[str, object] = {}
 
 
-class Answer(Struct, frozen=True):
+class HookAnswer(Struct, frozen=True):
     """What a program printed; `failure` says why there is no answer."""
 
     words: Mapping[str, str] = {}
@@ -73,70 +177,72 @@ class Answer(Struct, frozen=True):
         return self.words.get("reason") or self.words.get("message") or ""
 
 
-class Means(Struct, frozen=True, kw_only=True):
+class HookDeps(Struct, frozen=True, kw_only=True):
     """`accepts`: the owner wants whatever the settings name to be run unasked."""
 
     sandbox: Sandbox
     env: Callable[[Scope], Mapping[str, str]]
     redact: Callable[[str], str]
     home: Path
-    consents: Consents
+    consents: HookConsents
     accepts: bool = False
-    profile: str = DEFAULT
+    profile: str = DEFAULT_PROFILE
 
 
 class ShellHooks:
-    """Implements `hermes.ports.watch.Watch`."""
+    """Implements `hermes.ports.hooks.Watch`."""
 
-    def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], means: Means) -> None:
+    def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], means: HookDeps) -> None:
         self._hooks = hooks
         self._means = means
         self._complained: set[str] = set()
 
     async def before(self, scope: Scope, tool: str, args: Raw) -> str:
-        about = About(event=BEFORE, scope=scope, tool=tool, args=args)
+        about = HookCall(event=BEFORE_TOOL, scope=scope, tool=tool, args=args)
         for hook in self._for(about):
             name = one_line(hook.command, 120)
-            if why := await run_sync(self.unaccepted, BEFORE, hook):
+            if why := await run_sync(self.unaccepted, BEFORE_TOOL, hook):
                 return f"Not run: the hook `{name}` guards this call, and {why}."
             answer = await self.ask(hook, about)
             if answer.failure:
                 return f"Not run: the hook `{name}`, which guards this call, {answer.failure}."
             if answer.blocks:
-                said = head_and_tail(self._means.redact(answer.reason), CONTEXT)
+                said = head_and_tail(self._means.redact(answer.reason), MAX_CONTEXT)
                 return f"Not run: {said or f'the hook `{name}` forbids it.'}"
         return ""
 
     async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
-        extra = {"result": head_and_tail(result, KEEP), "failed": failed}
-        await self._tell(About(event=AFTER, scope=scope, tool=tool, args=args, extra=extra))
+        extra = {"result": head_and_tail(result, MAX_OUTPUT), "failed": failed}
+        await self._tell(HookCall(event=AFTER_TOOL, scope=scope, tool=tool, args=args, extra=extra))
 
     async def asked(self, scope: Scope, words: str, *, new: bool) -> str:
         if new:
-            await self._tell(About(event=STARTED, scope=scope))
+            await self._tell(HookCall(event=SESSION_STARTED, scope=scope))
         extra = {"user_message": words, "is_first_turn": new}
-        told = await self._tell(About(event=ASKED, scope=scope, extra=extra))
+        told = await self._tell(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
         texts = (self._means.redact(one.words.get("context", "")).strip() for one in told)
-        return head_and_tail("\n\n".join(filter(None, texts)), CONTEXT)
+        return head_and_tail("\n\n".join(filter(None, texts)), MAX_CONTEXT)
 
     async def ended(self, scope: Scope, outcome: Outcome) -> None:
-        await self._tell(About(event=ENDED, scope=scope, extra={"outcome": outcome.value}))
+        await self._tell(
+            HookCall(event=SESSION_ENDED, scope=scope, extra={"outcome": outcome.value})
+        )
 
     def warnings(self) -> list[str]:
         """What is not done, or not allowed, as things stand."""
         told = [
             f"hooks.{event}: there is no such event here, so nothing is run for it"
             for event in self._hooks
-            if event not in EVENTS
+            if event not in HOOK_EVENTS
         ]
         told += [
             f"the hook `{one_line(hook.command, 120)}` of {event} is not run: {why}"
-            for event, hook in configured(self._hooks)
+            for event, hook in configured_hooks(self._hooks)
             if (why := self.unaccepted(event, hook))
         ]
         return told
 
-    async def ask(self, hook: ShellHook, about: About) -> Answer:
+    async def ask(self, hook: ShellHook, about: HookCall) -> HookAnswer:
         """Have it run; whether it may be, is the caller's business.
 
         Not where the agent writes: programs load what lies in the folder they start in.
@@ -144,40 +250,42 @@ class ShellHooks:
         scope = about.scope
         try:
             done = await self._means.sandbox.run(
-                Job(
-                    argv=tuple(words_of(hook.command)),
+                ProcessSpec(
+                    argv=tuple(hook_argv(hook.command)),
                     cwd=str(self._means.home),
                     env=self._means.env(scope),
                     timeout=hook.timeout,
-                    stdin=_told(about),
-                    keep=KEEP,
+                    stdin=_hook_input(about),
+                    keep=MAX_OUTPUT,
                 )
             )
         except (SandboxError, ValueError) as error:
-            return Answer(failure=f"could not be run: {one_line(str(error), 300)}")
+            return HookAnswer(failure=f"could not be run: {one_line(str(error), 300)}")
         if done.timed_out:
-            return Answer(failure=f"did not answer within {hook.timeout:g} s")
-        answer = read_answer(done.output, decides=about.event == BEFORE)
+            return HookAnswer(failure=f"did not answer within {hook.timeout:g} s")
+        answer = parse_answer(done.output, decides=about.event == BEFORE_TOOL)
         if done.exit_code and not answer.blocks:
             said = one_line(self._means.redact(done.output.decode("utf-8", "replace")), 300)
-            return Answer(failure=f"ended with code {done.exit_code}: {said}")
+            return HookAnswer(failure=f"ended with code {done.exit_code}: {said}")
         return answer
 
-    async def _tell(self, about: About) -> list[Answer]:
+    async def _tell(self, about: HookCall) -> list[HookAnswer]:
         """Nothing depends on it: who cannot be told is only logged, and that once."""
-        answers: list[Answer] = []
+        answers: list[HookAnswer] = []
         for hook in self._for(about):
             why = await run_sync(self.unaccepted, about.event, hook)
-            answer = Answer(failure=f"is not run: {why}") if why else await self.ask(hook, about)
+            answer = (
+                HookAnswer(failure=f"is not run: {why}") if why else await self.ask(hook, about)
+            )
             if answer.failure and hook.command not in self._complained:
                 self._complained.add(hook.command)
                 log.warning("the hook %s %s", hook.command, answer.failure)
             answers.append(answer)
         return answers
 
-    def _for(self, about: About) -> list[ShellHook]:
+    def _for(self, about: HookCall) -> list[ShellHook]:
         hooks = self._hooks.get(about.event, ())
-        return [one for one in hooks if about.tool is None or matches(one.matcher, about.tool)]
+        return [one for one in hooks if about.tool is None or matches_tool(one.matcher, about.tool)]
 
     def unaccepted(self, event: str, hook: ShellHook) -> str:
         """Why it may not be run; empty when it may."""
@@ -186,32 +294,32 @@ class ShellHooks:
                 return ""
         except ConfigError as error:
             return error.sentence
-        accept = for_profile(ACCEPT, self._means.profile)
+        accept = with_profile_flag(ACCEPT_COMMAND, self._means.profile)
         return f"its owner has not accepted it as it is now. They can: {accept}"
 
 
-class WatchedCounsel:
+class HookedApprovals:
     """For a runtime with hands of its own: what it asks leave for is a call like any other."""
 
-    def __init__(self, counsel: Counsel, watch: Watch) -> None:
+    def __init__(self, counsel: Approvals, watch: TurnHooks) -> None:
         self._watch = watch
         self._counsel = counsel
         self.inquire = counsel.inquire
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         named = "command" if wish.shell else "path" if wish.tool == "patch" else "action"
         args = Raw(msgspec.json.encode({named: wish.action, "workdir": wish.folder}))
         if why := await self._watch.before(scope, wish.tool, args):
-            return Ruling(allowed=False, why=why)
+            return Decision(allowed=False, why=why)
         return await self._counsel.rule(scope, wish, tell)
 
 
-def configured(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, ShellHook]]:
+def configured_hooks(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, ShellHook]]:
     """All that can be run, with its event."""
-    return ((event, hook) for event in EVENTS for hook in hooks.get(event, ()))
+    return ((event, hook) for event in HOOK_EVENTS for hook in hooks.get(event, ()))
 
 
-def read_answer(output: bytes, *, decides: bool = True) -> Answer:
+def parse_answer(output: bytes, *, decides: bool = True) -> HookAnswer:
     """What is printed as JSON, in whole or in single lines: other text may stand around it.
 
     Of a program that `decides`, everything that may be meant as a decision but is none that is
@@ -224,11 +332,11 @@ def read_answer(output: bytes, *, decides: bool = True) -> Answer:
             return answer
     failures = [answer for answer in answers if answer.failure]
     if not answers and ("\ufffd" in text or "\0" in text):
-        failures = [Answer(failure="printed something that is not text in UTF-8")]
+        failures = [HookAnswer(failure="printed something that is not text in UTF-8")]
     if failures and decides:
         return failures[0]
     understood = [answer for answer in answers if not answer.failure]
-    return (understood or failures or [Answer()])[0]
+    return (understood or failures or [HookAnswer()])[0]
 
 
 def _printed(text: str) -> list[object]:
@@ -249,14 +357,14 @@ def _printed(text: str) -> list[object]:
     return found
 
 
-def _answer(value: object) -> Answer:
+def _answer(value: object) -> HookAnswer:
     if isinstance(value, Raw):
-        return Answer(failure="answered with JSON that cannot be read")
+        return HookAnswer(failure="answered with JSON that cannot be read")
     if not isinstance(value, dict):
-        return Answer(failure='answered with something else than {"decision": ...}')
+        return HookAnswer(failure='answered with something else than {"decision": ...}')
     entries = cast("dict[str, object]", value)
     said = {name.lower(): inside for name, inside in entries.items()}
-    words = {name: str(said[name] or "").strip() for name in _WORDS if name in said}
+    words = {name: str(said[name] or "").strip() for name in _ANSWER_FIELDS if name in said}
     for name in _DECISIONS:
         given = said.get(name)
         known = given is None or (
@@ -264,13 +372,15 @@ def _answer(value: object) -> Answer:
         )
         if not known:
             shown = one_line(str(given), 80)
-            return Answer(failure=f"answered with an unknown {name}, {shown}; say block or allow")
+            return HookAnswer(
+                failure=f"answered with an unknown {name}, {shown}; say block or allow"
+            )
     if said and not words and _ECHO not in said:
-        return Answer(failure="answered with JSON that holds no decision")
-    return Answer(words)
+        return HookAnswer(failure="answered with JSON that holds no decision")
+    return HookAnswer(words)
 
 
-def matches(matcher: str, tool: str) -> bool:
+def matches_tool(matcher: str, tool: str) -> bool:
     """What is no pattern means every tool: a guard is rather asked once too often."""
     pattern = _pattern(matcher)
     return pattern is None or pattern.fullmatch(tool) is not None
@@ -284,7 +394,7 @@ def _pattern(matcher: str) -> re.Pattern[str] | None:
         return None
 
 
-def _told(about: About) -> bytes:
+def _hook_input(about: HookCall) -> bytes:
     scope = about.scope
     told = {
         "hook_event_name": about.event,

@@ -7,35 +7,35 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.app.sandboxes import Sandboxes, SandboxParts
+from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
-from hermes.kit.files import read_ordinary
+from hermes.kit.files import read_regular_file
 from hermes.kit.text import one_line
-from hermes.ports.sandbox import Job, Reach, Sandbox
-from hermes.sandbox.door import Door
-from hermes.schema.errors import UsageError
-from hermes.skills.document import BadSkill
-from hermes.skills.packages import (
-    LARGEST_ARCHIVE,
-    Package,
-    packages_in,
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.packages import (
+    MAX_ARCHIVE_BYTES,
+    SkillPackage,
+    find_packages,
     read_archive,
     read_folder,
 )
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
+from hermes.sandbox.spawner import Spawner
+from hermes.schema.errors import UsageError
 
 TIMEOUT = 120.0
 _REMOTE = re.compile(r"(https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s]+")
-_SETTINGS = (
+_GIT_SETTINGS = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.symlinks=true", "gc.auto=0",
     "protocol.ext.allow=never", "submodule.recurse=false", "core.protectNTFS=true",
     "filter.lfs.smudge=", "filter.lfs.process=", "filter.lfs.required=false",
 )  # fmt: skip
 
 
-class Fetching(Struct, frozen=True, kw_only=True):
+class SkillFetchDeps(Struct, frozen=True, kw_only=True):
     home: Home
     env: Env
     config: Config
@@ -46,18 +46,18 @@ def is_remote(source: str) -> bool:
     return _REMOTE.fullmatch(source) is not None
 
 
-async def fetch(parts: Fetching, source: str, path: str = "") -> Package:
+async def fetch_skill(parts: SkillFetchDeps, source: str, path: str = "") -> SkillPackage:
     """One skill, in memory; `path` says which, where there are several. Raises `BadSkill`."""
-    files = await _cloned(parts, source) if is_remote(source) else _files_at(source)
-    return chosen(packages_in(files), path)
+    files = await _clone_and_read(parts, source) if is_remote(source) else _read_local(source)
+    return choose_package(find_packages(files), path)
 
 
-def settled(source: str) -> str:
+def normalized_source(source: str) -> str:
     """As it is written down: found again from whatever folder."""
     return source if is_remote(source) else str(Path(source).expanduser().absolute())
 
 
-def _files_at(source: str) -> dict[str, bytes]:
+def _read_local(source: str) -> dict[str, bytes]:
     place = Path(source).expanduser()
     if place.is_dir():
         return read_folder(place)
@@ -67,12 +67,12 @@ def _files_at(source: str) -> dict[str, bytes]:
             hint="For example: hermes skills install ~/skills/tea",
         )
     try:
-        return read_archive(read_ordinary(place, LARGEST_ARCHIVE))
+        return read_archive(read_regular_file(place, MAX_ARCHIVE_BYTES))
     except OSError as error:
-        raise BadSkill(f"{source} cannot be read: {error.strerror}.") from error
+        raise InvalidSkill(f"{source} cannot be read: {error.strerror}.") from error
 
 
-def chosen(found: dict[str, Package], path: str) -> Package:
+def choose_package(found: dict[str, SkillPackage], path: str) -> SkillPackage:
     wanted = path.strip("/")
     meant = [
         package
@@ -82,15 +82,15 @@ def chosen(found: dict[str, Package], path: str) -> Package:
     if len(meant) == 1:
         return meant[0]
     if not found:
-        raise BadSkill("There is no SKILL.md in it.")
+        raise InvalidSkill("There is no SKILL.md in it.")
     names = ", ".join(sorted(package.name for package in found.values()))
-    raise BadSkill(
+    raise InvalidSkill(
         f"There are {len(meant) or 'no such'} skills in it: {names}.",
         hint="Say which one with --path NAME.",
     )
 
 
-async def _cloned(parts: Fetching, address: str) -> dict[str, bytes]:
+async def _clone_and_read(parts: SkillFetchDeps, address: str) -> dict[str, bytes]:
     """Only fetched and read: no hook, filter or submodule of it is run."""
     git = shutil.which("git", path=parts.env.get("PATH", ""))
     if git is None:
@@ -101,18 +101,18 @@ async def _cloned(parts: Fetching, address: str) -> dict[str, bytes]:
     parts.home.cache.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=parts.home.cache, prefix="skill-") as folder,
-        Door() as door,
+        Spawner() as door,
     ):
         terminal = parts.config.terminal
-        near = Sandboxes(SandboxParts(parts.home, parts.env, terminal, door, parts.clock)).near
+        near = Sandboxes(SandboxDeps(parts.home, parts.env, terminal, door, parts.clock)).near
         await _clone(near, git, address, Path(folder), parts.env)
         return read_folder(Path(folder) / "repository")
 
 
 async def _clone(near: Sandbox, git: str, address: str, folder: Path, env: Env) -> None:
-    settings = [word for one in _SETTINGS for word in ("-c", one)]
+    settings = [word for one in _GIT_SETTINGS for word in ("-c", one)]
     flags = ("--depth=1", "--single-branch", "--no-tags", "--quiet", "--template=")
-    job = Job(
+    job = ProcessSpec(
         argv=(git, *settings, "clone", *flags, "--", address, "repository"),
         cwd=str(folder),
         env={
@@ -124,9 +124,9 @@ async def _clone(near: Sandbox, git: str, address: str, folder: Path, env: Env) 
             "GIT_CONFIG_GLOBAL": "/dev/null",
         },
         timeout=TIMEOUT,
-        reach=Reach(writable=(str(folder),), network=True),
+        reach=ProcessPermissions(writable=(str(folder),), network=True),
     )
     done = await near.run(job)
     if done.exit_code != 0:
         said = one_line(done.output.decode("utf-8", "replace"), 300)
-        raise BadSkill(f"git could not fetch {address}: {said}")
+        raise InvalidSkill(f"git could not fetch {address}: {said}")

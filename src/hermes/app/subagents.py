@@ -2,47 +2,47 @@
 
 from collections.abc import Sequence
 
-from hermes.app.later import Homecoming
+from hermes.app.followups import FollowupRouter
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.store import Store
 from hermes.session.runner import Runner
-from hermes.subagents.child import Budget, Mind, Patience
-from hermes.subagents.desk import Parts, Rules
+from hermes.subagents.child import SubagentBudget, SubagentModel, SubagentTimeouts
+from hermes.subagents.delegations import DelegationDeps, DelegationRules
 from hermes.tools.toolsets import known_toolsets, tools_of
 
 
-def delegation_parts(
-    config: Config, store: Store, runner: Runner, clock: Clock, later: Homecoming
-) -> Parts:
+def delegation_deps(
+    config: Config, store: Store, runner: Runner, clock: Clock, later: FollowupRouter
+) -> DelegationDeps:
     settings = config.delegation
-    return Parts(
+    return DelegationDeps(
         store=store,
         runner=runner,
         clock=clock,
         later=later,
         present=later.present,
-        rules=Rules(
+        rules=DelegationRules(
             at_once=max(1, settings.max_concurrent_children),
             depth=settings.max_spawn_depth,
             orchestrators=settings.orchestrator_enabled,
             summary=settings.max_summary_chars,
-            budget=Budget(
+            budget=SubagentBudget(
                 steps=settings.max_iterations,
                 leave=settings.subagent_auto_approve,
-                patience=Patience(total=settings.child_timeout_seconds),
-                mind=Mind(
+                patience=SubagentTimeouts(total=settings.child_timeout_seconds),
+                mind=SubagentModel(
                     model=settings.model,
                     provider=settings.provider,
                     effort=settings.reasoning_effort,
                 ),
-                without=_left_out(settings.default_toolsets),
+                without=_excluded_tools(settings.default_toolsets),
             ),
         ),
     )
 
 
-def _left_out(toolsets: Sequence[str]) -> frozenset[str]:
+def _excluded_tools(toolsets: Sequence[str]) -> frozenset[str]:
     """Our tools that are in none of these; where none is named, subagents have what there is."""
     if not toolsets:
         return frozenset()

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hermes.app.checkpoints import checkpoints_of
+from hermes.app.checkpoints import build_checkpoints
 from hermes.app.learning import Learning
 from hermes.app.sandboxes import (
+    SandboxDeps,
     Sandboxes,
-    SandboxParts,
     backend_on,
-    enclosure_of,
-    far_folder,
-    is_elsewhere,
+    instruction_folders,
+    load_owner_git,
     network_on,
-    owners_git,
-    refusal,
-    steering_folders,
+    protected_paths,
+    remote_folder,
+    runs_elsewhere,
+    unsupported_reason,
 )
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
@@ -34,38 +34,38 @@ from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
 from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
-from hermes.ports.delegation import Delegates
-from hermes.ports.posting import Poster
+from hermes.ports.delegation import Delegator
+from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
-from hermes.tools.caps import USUAL, Caps
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.files.locks import Locks
-from hermes.tools.lazily import known_specs
-from hermes.tools.processes.registry import Registry
+from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.files.edit_conflicts import FileLocks
+from hermes.tools.processes.registry import ProcessRegistry
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
+from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
+from hermes.tools.tool_wrappers import load_specs
 from hermes.tools.toolsets import known_toolsets, tools_of
 
 if TYPE_CHECKING:
     from hermes.app.shell_hooks import ShellHooks
-    from hermes.tools.finding.narrowing import Narrowed, Room
+    from hermes.tools.tool_search import OfferedTools, ToolBudget
 
 log = logging.getLogger(__name__)
 
 NO_MCP = "no_mcp"
 """In the list of a platform: no tools of servers there."""
 
-OWN_HOME = "profile"
+PROFILE_HOME_MODE = "profile"
 """The `terminal.home_mode` in which commands have the folder `home` of the profile as theirs."""
 
 
-class Workbench(Struct, frozen=True):
+class ToolFactory(Struct, frozen=True):
     """What the tools of a profile are made from."""
 
     home: Home
@@ -73,14 +73,14 @@ class Workbench(Struct, frozen=True):
     config: Config
     redactor: Redactor
     blobs: Blobs
-    door: Door
+    door: Spawner
     clock: Clock
-    processes: Registry | None = None
+    processes: ProcessRegistry | None = None
     store: Store | None = None
-    delegates: Callable[[], Delegates] | None = None
+    delegates: Callable[[], Delegator] | None = None
     learning: Learning | None = None
-    poster: Poster | None = None
-    locks: Locks = field(default_factory=Locks)
+    poster: MessageSender | None = None
+    locks: FileLocks = field(default_factory=FileLocks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
         """A toolset asked for by hand must exist (`UsageError`).
@@ -88,20 +88,20 @@ class Workbench(Struct, frozen=True):
         One named in the settings may belong to a feature that this installation does not have.
         """
         servers = self.config.mcp_servers
-        asked = Asked(
+        asked = ToolSelection(
             off=frozenset(without),
             tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
             servers=frozenset(name for name in wanted or () if name in servers),
         )
-        parts = SandboxParts(self.home, self.env, self.config.terminal, self.door, self.clock)
+        parts = SandboxDeps(self.home, self.env, self.config.terminal, self.door, self.clock)
         sandboxes = Sandboxes(parts)
-        checkpoints = checkpoints_of(
+        checkpoints = build_checkpoints(
             self.home,
             self.env,
             self.config,
             sandboxes.near,
             self.clock,
-            enclosure_of(self.home),
+            protected_paths(self.home),
         )
         build = partial(self._tools, sandboxes, checkpoints)
         return Toolbox(build, self.config, asked, sandboxes, checkpoints)
@@ -110,25 +110,25 @@ class Workbench(Struct, frozen=True):
         self, sandboxes: Sandboxes, checkpoints: Checkpoints | None, platform: str
     ) -> dict[str, Tool]:
         """Without the tools that run commands where the settings name no sandbox we have."""
-        if not refusal(backend_on(self.config.terminal, platform)):
+        if not unsupported_reason(backend_on(self.config.terminal, platform)):
             deps = self._deps(sandboxes.on(platform), sandboxes.near, checkpoints)
             network = network_on(self.config.terminal, platform)
             own_tmp = partial(sandboxes.tmp_on, platform)
-            return first_tools(
+            return build_tools(
                 replace(
                     deps,
                     own_tmp=own_tmp,
                     network=network,
-                    elsewhere=is_elsewhere(self.config.terminal, platform),
-                    far=far_folder(self.config.terminal, platform),
+                    elsewhere=runs_elsewhere(self.config.terminal, platform),
+                    far=remote_folder(self.config.terminal, platform),
                 )
             )
         shell = tools_of(["terminal"])
-        tools = first_tools(self._deps(sandboxes.near, sandboxes.near, checkpoints))
+        tools = build_tools(self._deps(sandboxes.near, sandboxes.near, checkpoints))
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
-        from hermes.sandbox.view import private_to, starts_of  # noqa: PLC0415 - needed with tools only
+        from hermes.sandbox.filesystem_policy import private_paths, startup_files  # noqa: PLC0415 - needed with tools only
 
         path = self.env.get("PATH", "")
         return ToolDeps(
@@ -143,7 +143,7 @@ class Workbench(Struct, frozen=True):
             spill_folder=self.home.cache / "output",
             shell=find_shell(path, self.config.terminal.shell_init_files),
             rg=find_rg(path),
-            protected=enclosure_of(self.home),
+            protected=protected_paths(self.home),
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
             processes=self.processes,
             python=self._python,
@@ -152,24 +152,24 @@ class Workbench(Struct, frozen=True):
             store=self.store,
             delegates=self.delegates,
             poster=self.poster,
-            knowledge=self.learning.knowledge(known_specs) if self.learning else None,
+            knowledge=self.learning.knowledge(load_specs) if self.learning else None,
             checkpoints=checkpoints,
             locks=self.locks,
             node=shutil.which("node", path=path),
-            private=[*map(Path, private_to(user_home(self.env), root=os.geteuid() == 0))],
-            steering=steering_folders(self.home),
-            starts=[*map(Path, starts_of(user_home(self.env)))],
+            private=[*map(Path, private_paths(user_home(self.env), root=os.geteuid() == 0))],
+            steering=instruction_folders(self.home),
+            starts=[*map(Path, startup_files(user_home(self.env)))],
             executed=self._is_executed,
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
             our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
-            caps=caps_of(self.config),
+            caps=output_limits(self.config),
         )
 
     def _is_executed(self, path: Path) -> bool:
-        from hermes.sandbox.git_leads import is_executed  # noqa: PLC0415 - the first write pays for it
+        from hermes.sandbox.git_config_paths import is_executed_by_git  # noqa: PLC0415 - the first write pays for it
 
-        return is_executed(str(path), owners_git(self.env))
+        return is_executed_by_git(str(path), load_owner_git(self.env))
 
     def _python(self, folder: Path) -> str:
         """That of the project, unless the settings want nothing of it; else what is there."""
@@ -183,17 +183,20 @@ class Workbench(Struct, frozen=True):
         """The programs that the settings want told of what turns do, if they name any."""
         if not self.config.hooks:
             return None
-        from hermes.app.hook_consent import Consents  # noqa: PLC0415 - few people have any
-        from hermes.app.shell_hooks import Means, ShellHooks  # noqa: PLC0415 - as above
+        from hermes.app.shell_hooks import (  # noqa: PLC0415 - as above
+            HookConsents,
+            HookDeps,
+            ShellHooks,
+        )
 
         return ShellHooks(
             self.config.hooks,
-            Means(
+            HookDeps(
                 sandbox=LocalSandbox(self.door),
                 env=self.child_env(),
                 redact=self.redactor.redact,
                 home=self.home.path,
-                consents=Consents(self.home.shell_hooks),
+                consents=HookConsents(self.home.shell_hooks),
                 accepts=self.config.hooks_auto_accept,
                 profile=self.home.profile,
             ),
@@ -208,7 +211,7 @@ class Workbench(Struct, frozen=True):
         allowed = self.config.terminal.env_passthrough
         withheld = withheld_names(self.env).difference(allowed)
         process = self.env
-        if self.config.terminal.home_mode == OWN_HOME:
+        if self.config.terminal.home_mode == PROFILE_HOME_MODE:
             own = self.home.path / "home"
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
             process = {**self.env, "HOME": str(own)}
@@ -217,7 +220,7 @@ class Workbench(Struct, frozen=True):
         )
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ToolSelection(Struct, frozen=True, kw_only=True):
     """By hand: `off` are toolsets that nobody is offered; those that are, if any were named."""
 
     off: frozenset[str]
@@ -225,14 +228,14 @@ class Asked(Struct, frozen=True, kw_only=True):
     servers: frozenset[str] = frozenset()
 
 
-def caps_of(config: Config) -> Caps:
+def output_limits(config: Config) -> OutputLimits:
     """What is shown at once, as the settings say; nothing at all would be no use, so 0 is usual."""
     given = config.tool_output
-    return Caps(
-        output=given.max_bytes or USUAL.output,
-        lines=given.max_lines or USUAL.lines,
-        line=given.max_line_length or USUAL.line,
-        page=config.file_read_max_chars or USUAL.page,
+    return OutputLimits(
+        output=given.max_bytes or DEFAULT_LIMITS.output,
+        lines=given.max_lines or DEFAULT_LIMITS.lines,
+        line=given.max_line_length or DEFAULT_LIMITS.line,
+        page=config.file_read_max_chars or DEFAULT_LIMITS.page,
     )
 
 
@@ -243,7 +246,7 @@ class Toolbox:
         self,
         build: Callable[[str], Mapping[str, Tool]],
         config: Config,
-        asked: Asked,
+        asked: ToolSelection,
         sandboxes: Sandboxes,
         checkpoints: Checkpoints | None = None,
     ) -> None:
@@ -295,7 +298,7 @@ class Toolbox:
         self._joined.pop(toolset, None)
         self._offered.clear()
 
-    def take_up(self, config: Config) -> None:
+    def update_settings(self, config: Config) -> None:
         """Which toolsets are on, and where, as settings say that were read again."""
         disabled = config.agent.disabled_toolsets
         self._config = replace(
@@ -330,17 +333,17 @@ class Toolbox:
 
     def _others(self, platform: str) -> dict[str, Tool]:
         """Of what has joined; where toolsets were asked for by hand, only those."""
-        on = servers_on(self._config, platform, self._joined)
+        on = mcp_servers_on(self._config, platform, self._joined)
         sets = [name for name in on if self.may_offer(name)]
         return {name: tool for one in sets for name, tool in self._joined.get(one, {}).items()}
 
-    def narrowed(self, tools: Mapping[str, Tool], window: int) -> "Narrowed | None":
+    def narrowed(self, tools: Mapping[str, Tool], window: int) -> "OfferedTools | None":
         """With most of them to be looked for, if they are too many to be told of; else None."""
         if not self._joined:
             return None
-        from hermes.tools.finding.narrowing import narrowed  # noqa: PLC0415 - our own tools never need it
+        from hermes.tools.tool_search import limit_tools  # noqa: PLC0415 - our own tools never need it
 
-        found = narrowed(tools, self._ours, window, _room(self._config))
+        found = limit_tools(tools, self._ours, window, _tool_budget(self._config))
         return found if found.unlisted else None
 
     def _tools(self, platform: str) -> Mapping[str, Tool]:
@@ -353,7 +356,7 @@ class Toolbox:
 
     def warnings(self, platform: str) -> list[str]:
         """Promises of the settings that are not kept there."""
-        warnings = _unkept_promises(self._config, platform)
+        warnings = _unsupported_settings(self._config, platform)
         if self._asked.tools is not None:
             return warnings
         known = {*known_toolsets(), *self._config.mcp_servers, NO_MCP}
@@ -380,7 +383,7 @@ def configured_toolsets(config: Config, platform: str) -> list[str]:
     return ["hermes-cli" if name == everything else name for name in chosen]
 
 
-def servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
+def mcp_servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
     """Whose tools are offered there: those that are named, or all where only others are."""
     servers = list(dict.fromkeys([*config.mcp_servers, *joined]))
     chosen = configured_toolsets(config, platform)
@@ -389,24 +392,26 @@ def servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> lis
     return [name for name in wanted if name not in config.agent.disabled_toolsets]
 
 
-def _room(config: Config) -> "Room":
-    from hermes.tools.finding.narrowing import Room  # noqa: PLC0415 - as in `Toolbox.narrowed`
-    from hermes.tools.finding.tool import Most  # noqa: PLC0415 - as above
+def _tool_budget(config: Config) -> "ToolBudget":
+    from hermes.tools.tool_search import (  # noqa: PLC0415 - only when needed
+        SearchLimits,
+        ToolBudget,
+    )
 
     given = config.tools.tool_search
-    return Room(
+    return ToolBudget(
         always=given.enabled is True,
         never=given.enabled is False,
         share=given.threshold_pct / 100,
         bytes=given.max_bytes,
-        most=Most(usual=given.search_default_limit, most=given.max_search_limit),
+        most=SearchLimits(usual=given.search_default_limit, most=given.max_search_limit),
     )
 
 
-def _unkept_promises(config: Config, platform: str) -> list[str]:
+def _unsupported_settings(config: Config, platform: str) -> list[str]:
     """Settings that ask for what this version does not have must not pass in silence."""
     warnings: list[str] = []
-    if why := refusal(backend_on(config.terminal, platform)):
+    if why := unsupported_reason(backend_on(config.terminal, platform)):
         mend = "hermes config set terminal.backend auto"
         warnings.append(f"the terminal tool is left out: {why}. To have it: {mend}")
     return warnings

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from hermes.ports.channel import Manifest
+from hermes.ports.channel import ChannelManifest
 
-MANIFESTS: Mapping[str, Manifest] = {
+MANIFESTS: Mapping[str, ChannelManifest] = {
     manifest.name: manifest
     for manifest in (
-        Manifest(name="webhook", factory="hermes.channels.webhook.opening:open_channel"),
+        ChannelManifest(name="webhook", factory="hermes.channels.webhook.channel:open_channel"),
     )
 }

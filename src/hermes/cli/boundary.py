@@ -24,23 +24,23 @@ def run_guarded(verb: "Callable[[], int]") -> int:
     """Whatever happens: one line for people, and an exit code."""
     try:
         _open_closed_streams()
-        return _flushed(verb)
+        return _run_and_flush(verb)
     except BrokenPipeError:
         silence_stdout()
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the outermost boundary: logged and told
-        return _explain(error)
+        return _report_error(error)
 
 
-def complain(error: "HermesError") -> None:
+def print_error(error: "HermesError") -> None:
     """What happened, and below it what to do next."""
     hint = f"  {error.hint}\n" if error.hint else ""
-    grumble(f"hermes: {error}\n{hint}")
+    write_stderr(f"hermes: {error}\n{hint}")
 
 
-def grumble(text: str) -> None:
+def write_stderr(text: str) -> None:
     """Write to stderr, if anybody still listens there; nothing in it steers the terminal."""
     text = "".join(
         char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
@@ -57,7 +57,7 @@ def silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _flushed(verb: "Callable[[], int]") -> int:
+def _run_and_flush(verb: "Callable[[], int]") -> int:
     try:
         code = verb()
     except SystemExit as leaving:  # how a parser ends after --help
@@ -68,7 +68,7 @@ def _flushed(verb: "Callable[[], int]") -> int:
         raise
     except OSError as error:
         silence_stdout()
-        return _no_room(error, "the output could not be written")
+        return _report_write_error(error, "the output could not be written")
     return code
 
 
@@ -85,35 +85,35 @@ def _open_closed_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _explain(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     from hermes.schema.errors import HermesError
 
     if isinstance(error, HermesError):
-        complain(error)
+        print_error(error)
         return error.exit_code
-    if isinstance(error, OSError) and _advice(error):
-        return _no_room(error, f"{error.filename or 'a file'} could not be written")
-    where = _keep(error)
-    grumble(f"hermes: internal error: {type(error).__name__}: {error}\n")
+    if isinstance(error, OSError) and _disk_hint(error):
+        return _report_write_error(error, f"{error.filename or 'a file'} could not be written")
+    where = _log_crash(error)
+    write_stderr(f"hermes: internal error: {type(error).__name__}: {error}\n")
     if where is not None:
-        grumble(f"  This is a defect in Hermes. What led to it is in {where}\n")
+        write_stderr(f"  This is a defect in Hermes. What led to it is in {where}\n")
     return CRASHED
 
 
-def _advice(error: OSError) -> str:
+def _disk_hint(error: OSError) -> str:
     """What to do about a full disk; for all other trouble nothing."""
-    from hermes.kit.files import advice
+    from hermes.kit.files import write_error_hint
 
-    return advice(error)
+    return write_error_hint(error)
 
 
-def _no_room(error: OSError, what: str) -> int:
-    hint = _advice(error)
-    grumble(f"hermes: {what}: {error.strerror}\n" + (f"  {hint}\n" if hint else ""))
+def _report_write_error(error: OSError, what: str) -> int:
+    hint = _disk_hint(error)
+    write_stderr(f"hermes: {what}: {error.strerror}\n" + (f"  {hint}\n" if hint else ""))
     return OUTPUT_LOST
 
 
-def _keep(error: Exception) -> "Path | None":
+def _log_crash(error: Exception) -> "Path | None":
     """Write the traceback into the log of the home; onto stderr where there is no such place."""
     import logging
 
@@ -121,7 +121,7 @@ def _keep(error: Exception) -> "Path | None":
     from hermes.config.home import resolve_home
     from hermes.kit.errors import ConfigError
     from hermes.kit.redact import Redactor
-    from hermes.telemetry.logs import LogSettings, set_up_logs
+    from hermes.logs.files import LogSettings, set_up_logs
 
     try:
         folder = resolve_home(Env(process_env())).logs

@@ -19,9 +19,9 @@ class CliContext:
 
     @cached_property
     def _home(self) -> Home:
-        from hermes.schema.scope import HOME_IS_HIDDEN
+        from hermes.schema.scope import HOME_HIDDEN_VARIABLE
 
-        if HOME_IS_HIDDEN in self.env and not self.env.get("HERMES_HOME"):
+        if HOME_HIDDEN_VARIABLE in self.env and not self.env.get("HERMES_HOME"):
             raise ConfigError(
                 "This is a command of an agent in its sandbox, where its home cannot be seen.",
                 hint="To send something use the agent's tool send_message; for a home of your own "
@@ -29,7 +29,7 @@ class CliContext:
             )
         return resolve_home(self.env, self.profile)
 
-    def be_plain(self) -> None:
+    def disable_escapes(self) -> None:
         """Nothing that is written from now on steers the terminal."""
         self.env = Env({**self.env, "TERM": "dumb"})
         set_term("dumb")

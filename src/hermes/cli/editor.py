@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hermes.schema.errors import UsageError
 
-USUAL = ("nano", "vim", "vi")
+FALLBACK_EDITORS = ("nano", "vim", "vi")
 
 
-def composed(draft: str, env: Mapping[str, str]) -> str:
+def compose_text(draft: str, env: Mapping[str, str]) -> str:
     """What the person made of it. Raises `UsageError` when there is no editor, or it fails."""
     import tempfile
 
@@ -24,7 +24,7 @@ def composed(draft: str, env: Mapping[str, str]) -> str:
 
 def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
     """Run $VISUAL, $EDITOR or, at a terminal, a usual editor. Raises `UsageError` when it fails."""
-    command = [*_editor(env, USUAL if at_terminal else ()), str(path)]
+    command = [*_editor_command(env, FALLBACK_EDITORS if at_terminal else ()), str(path)]
     try:
         done = subprocess.run(command, env=dict(env), check=False)  # noqa: S603 - the user's choice
     except OSError as error:
@@ -38,7 +38,7 @@ def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
         )
 
 
-def _editor(env: Mapping[str, str], usual: Sequence[str]) -> list[str]:
+def _editor_command(env: Mapping[str, str], usual: Sequence[str]) -> list[str]:
     for name in ("VISUAL", "EDITOR"):
         try:
             words = shlex.split(env.get(name, ""))

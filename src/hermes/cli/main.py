@@ -51,25 +51,38 @@ _CHAT_FLAGS = """\
   -h, --help             show help
   -V, --version          print the version"""
 
-_WITH_VALUE = {
+_FLAGS_WITH_VALUE = {
     "--oneshot": "-z", "--query": "-q", "--model": "-m", "--provider": "", "--toolsets": "-t",
     "--resume": "-r", "--usage-file": "", "--image": "", "--max-turns": "", "--source": "",
     "--cwd": "", "--profile": "-p",
 }  # fmt: skip
 """The flags of a chat that take a value, with their short names."""
 
-_LONG = {short or name: name for name, short in _WITH_VALUE.items()} | {n: n for n in _WITH_VALUE}
-_BARE = {"-c", "--continue", "-Q", "--quiet", "--json", "-h", "--help", "-V", "--version", "--"}
+_LONG_NAMES = {short or name: name for name, short in _FLAGS_WITH_VALUE.items()} | {
+    n: n for n in _FLAGS_WITH_VALUE
+}
+_FLAGS_WITHOUT_VALUE = {
+    "-c",
+    "--continue",
+    "-Q",
+    "--quiet",
+    "--json",
+    "-h",
+    "--help",
+    "-V",
+    "--version",
+    "--",
+}
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
     from hermes.cli.boundary import run_guarded
 
     words = list(sys.argv[1:] if argv is None else argv)
-    return run_guarded(lambda: _obey(words))
+    return run_guarded(lambda: _dispatch(words))
 
 
-def _obey(words: list[str]) -> int:
+def _dispatch(words: list[str]) -> int:
     profile, words = _take_profile(words)
     if words in (["--version"], ["-V"]) or words[:1] == ["version"]:
         return _print_version()
@@ -84,9 +97,9 @@ def _obey(words: list[str]) -> int:
         return _run_verb(verb, rest, make_context(profile))
     except Exception as error:
         if profile is not None:
-            from hermes.cli.next_step import aim
+            from hermes.cli.profile_hints import add_profile_to_hint
 
-            aim(error, profile)
+            add_profile_to_hint(error, profile)
         raise
 
 
@@ -121,7 +134,7 @@ def _run_verb(verb: str, words: list[str], context: "CliContext") -> int:
     return module.run(parser.parse_args(words), context)
 
 
-def _groups(words: list[str]) -> "Iterator[list[str]]":
+def _flag_groups(words: list[str]) -> "Iterator[list[str]]":
     """Each flag with its value; a word; at last everything from `--` on."""
     place = 0
     while place < len(words):
@@ -130,22 +143,22 @@ def _groups(words: list[str]) -> "Iterator[list[str]]":
             yield words[place:]
             return
         following = words[place + 1 : place + 2]
-        takes = word in _LONG and following and not _is_flag(following[0])
+        takes = word in _LONG_NAMES and following and not _is_flag(following[0])
         yield words[place : place + 2] if takes else [word]
         place += 2 if takes else 1
 
 
 def _is_flag(word: str) -> bool:
-    return word in _BARE or word in _LONG
+    return word in _FLAGS_WITHOUT_VALUE or word in _LONG_NAMES
 
 
 def _take_profile(words: list[str]) -> tuple[str | None, list[str]]:
     """`-p NAME` may stand anywhere before a `--`, also behind the verb."""
     rest: list[str] = []
     profile: str | None = None
-    for group in _groups(words):
+    for group in _flag_groups(words):
         if group[0] in {"-p", "--profile"}:
-            profile = _value(group)
+            profile = _profile_value(group)
         elif group[0].startswith("--profile="):
             profile = group[0].partition("=")[2]
         else:
@@ -153,7 +166,7 @@ def _take_profile(words: list[str]) -> tuple[str | None, list[str]]:
     return profile, rest
 
 
-def _value(group: list[str]) -> str:
+def _profile_value(group: list[str]) -> str:
     if len(group) > 1:
         return group[1]
     from hermes.schema.errors import UsageError
@@ -166,31 +179,31 @@ def _take_verb(words: list[str]) -> tuple[str, list[str]]:
     place = 0
     before = ""
     flags: list[str] = []
-    for group in _groups(words):
+    for group in _flag_groups(words):
         if not group[0].startswith("-"):
             break
         place += len(group)
         before = group[0]
         flags.append(before)
         if before == "--":
-            return "chat", _joined(words)
+            return "chat", _join_dash_values(words)
     if place >= len(words):
-        return "chat", _joined(words)
+        return "chat", _join_dash_values(words)
     verb = words[place]
     if verb in VERBS:
         rest = words[:place] + words[place + 1 :]
-        return verb, _joined(rest) if verb == "chat" else rest
+        return verb, _join_dash_values(rest) if verb == "chat" else rest
     if before in {"-c", "--continue"}:
-        return "chat", _joined(words)
-    raise _unknown_flag(flags) or _unknown(verb, words[place:])
+        return "chat", _join_dash_values(words)
+    raise _unknown_flag(flags) or _unknown_verb(verb, words[place:])
 
 
-def _joined(words: list[str]) -> list[str]:
+def _join_dash_values(words: list[str]) -> list[str]:
     """A value that begins with a dash is tied to its flag, lest it be taken for one."""
     joined: list[str] = []
-    for group in _groups(words):
-        if len(group) == 2 and group[0] in _LONG and group[1].startswith("-"):
-            joined.append(f"{_LONG[group[0]]}={group[1]}")
+    for group in _flag_groups(words):
+        if len(group) == 2 and group[0] in _LONG_NAMES and group[1].startswith("-"):
+            joined.append(f"{_LONG_NAMES[group[0]]}={group[1]}")
         else:
             joined += group
     return joined
@@ -206,14 +219,14 @@ def _unknown_flag(flags: list[str]) -> Exception | None:
 
     parser = Parser(prog="hermes chat")
     chat.add_arguments(parser)
-    known = [*flags_of(parser), *_LONG, *_BARE]
+    known = [*flags_of(parser), *_LONG_NAMES, *_FLAGS_WITHOUT_VALUE]
     for flag in strange:
         if flag.partition("=")[0] not in known and (flag.startswith("--") or len(flag) == 2):
             return no_such_flag(flag, known, parser.prog)
     return None
 
 
-def _unknown(verb: str, words: list[str]) -> Exception:
+def _unknown_verb(verb: str, words: list[str]) -> Exception:
     from difflib import get_close_matches
 
     from hermes.schema.errors import UsageError

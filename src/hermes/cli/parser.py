@@ -23,11 +23,11 @@ class Parser(ArgumentParser):
         given = message.removeprefix(_UNRECOGNIZED)
         if given != message and given.startswith("-"):
             raise no_such_flag(given.split()[0], flags_of(self), self.prog)
-        actions = self._actions_listed()
+        actions = self._action_list()
         if actions and message.endswith(": ACTION"):
             raise UsageError(f"`{self.prog}` needs to know what to do:", hint=actions)
         usage = self.format_usage()
-        hint = _more(self.prog)
+        hint = _help_hint(self.prog)
         if usage.count("\n") == 1:
             hint = f"{usage}  {hint}"
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", hint=hint)
@@ -41,14 +41,14 @@ class Parser(ArgumentParser):
             raise UsageError(f"There is no {what} {str(value)!r}.", hint=near)
         super()._check_value(action, value)
 
-    def _actions_listed(self) -> str:
+    def _action_list(self) -> str:
         """A line for each, as in the help; nothing for a verb without actions."""
         for action in self._actions:
             if action.nargs == PARSER:
                 ones = cast("Sequence[Action]", getattr(action, "_choices_actions", ()))
                 width = max((len(one.dest) for one in ones), default=0)
                 rows = [f"  {one.dest:<{width}}  {one.help}" for one in ones]
-                return "\n".join([*rows, f"  {_more(self.prog)}"]).strip()
+                return "\n".join([*rows, f"  {_help_hint(self.prog)}"]).strip()
         return ""
 
 
@@ -63,10 +63,12 @@ def flags_of(parser: ArgumentParser) -> Iterator[str]:
 
 def no_such_flag(flag: str, known: Iterable[str], prog: str) -> UsageError:
     name = flag.partition("=")[0]
-    return UsageError(f"There is no flag {name}.", hint=did_you_mean(name, known) or _more(prog))
+    return UsageError(
+        f"There is no flag {name}.", hint=did_you_mean(name, known) or _help_hint(prog)
+    )
 
 
-def _more(prog: str) -> str:
+def _help_hint(prog: str) -> str:
     return f"`{prog} --help` shows what there is."
 
 

@@ -6,15 +6,22 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from hermes.commands.services import Facts, Models, Services
-from hermes.commands.surface import Busy, Looks, OwnTalk, Seat, Surface, Work
-from hermes.ports.store import Archive
+from hermes.commands.services import CommandServices, ModelControl, StatusFacts
+from hermes.commands.surface import (
+    BusyMode,
+    CommandCaller,
+    ConversationControl,
+    LocalControl,
+    ScreenAction,
+    Surface,
+)
+from hermes.ports.store import SessionArchive
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Role
 from hermes.session.conversation import Conversation
 
 
-class Told(Struct, frozen=True):
+class TextReply(Struct, frozen=True):
     """Something to read. The terminal is emptied first, or given something for its clipboard,
     or shows so much of the tools' work from now on, when it can.
 
@@ -28,7 +35,7 @@ class Told(Struct, frozen=True):
     undone: int = 0
 
 
-class Back(Struct, frozen=True):
+class ResumedReply(Struct, frozen=True):
     """The talk goes on in another session: in which, and in short what was said there."""
 
     told: str
@@ -39,7 +46,7 @@ class Back(Struct, frozen=True):
         return "\n".join(filter(None, (self.told, self.recap)))
 
 
-class Ask(Struct, frozen=True):
+class SubmitReply(Struct, frozen=True):
     """Something to say to the agent in the person's name.
 
     `manner` is what it does while a turn is running, where the person chose; `told` is for them,
@@ -47,49 +54,49 @@ class Ask(Struct, frozen=True):
     """
 
     parts: tuple[Text | Media, ...]
-    manner: Busy | None = None
+    manner: BusyMode | None = None
     told: str = ""
     undone: int = 0
 
 
-class Leave(Struct, frozen=True):
+class QuitReply(Struct, frozen=True):
     """The person wants to go."""
 
 
-class OnScreen(Struct, frozen=True):
+class ScreenReply(Struct, frozen=True):
     """Something for the terminal to do with its screen: `on`, `off` or else the other way.
 
     What is to be composed begins with the `words`.
     """
 
-    what: Looks
+    what: ScreenAction
     words: str = ""
 
 
-Reply: TypeAlias = Told | Back | Ask | Leave | OnScreen
+CommandReply: TypeAlias = TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
 
 
-class Context(Struct, frozen=True):
+class CommandContext(Struct, frozen=True):
     """`role` is that of whoever types the command."""
 
     conversation: Conversation
-    models: Models
-    facts: Facts
+    models: ModelControl
+    facts: StatusFacts
     role: Role = Role.OWNER
-    seat: Seat = Seat()
-    services: Services = Services()
+    seat: CommandCaller = CommandCaller()
+    services: CommandServices = CommandServices()
 
     @property
-    def work(self) -> Work:
-        return self.seat.work or OwnTalk(self.conversation)
+    def work(self) -> ConversationControl:
+        return self.seat.work or LocalControl(self.conversation)
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> SessionArchive:
         """The sessions that whoever types may see."""
         return self.seat.archive or self.conversation.archive
 
     @property
-    def can_interject(self) -> bool:
+    def accepts_input_while_busy(self) -> bool:
         """Whether something can be said here while a turn is running."""
         return self.in_chat or self.work.manner() is not None
 
@@ -102,7 +109,7 @@ class Context(Struct, frozen=True):
         return self.role is Role.OWNER
 
 
-class Where(Enum):
+class Availability(Enum):
     """The surfaces on which a command makes sense."""
 
     TERMINAL = frozenset({Surface.TERMINAL})
@@ -110,7 +117,7 @@ class Where(Enum):
     BOTH = frozenset(Surface)
 
 
-def _anywhere(context: Context) -> bool:
+def _always_available(context: CommandContext) -> bool:
     return True
 
 
@@ -123,14 +130,14 @@ class Command(Struct, frozen=True, kw_only=True):
 
     name: str
     summary: str
-    run: Callable[[Context, str], Awaitable[Reply]]
+    run: Callable[[CommandContext, str], Awaitable[CommandReply]]
     usage: str = ""
     aliases: tuple[str, ...] = ()
-    where: Where = Where.BOTH
+    where: Availability = Availability.BOTH
     owners: bool = False
-    needs: Callable[[Context], bool] = _anywhere
+    needs: Callable[[CommandContext], bool] = _always_available
 
-    def applies(self, context: Context) -> bool:
+    def applies(self, context: CommandContext) -> bool:
         """Whether it makes sense there, can work, and the person may use it."""
         permitted = context.seat.permitted
         return (

@@ -3,56 +3,57 @@
 from collections.abc import Sequence
 
 from hermes import __version__
-from hermes.approvals.policy import Mode
-from hermes.commands.columns import COLUMNS, in_columns
-from hermes.commands.command import Command, Context, Reply, Told
-from hermes.commands.context import use_line
-from hermes.commands.services import Toolbox
+from hermes.approvals.policy import ApprovalMode
+from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
+from hermes.commands.context_window import usage_line
+from hermes.commands.registry import LINE_WIDTH, format_columns
+from hermes.commands.services import ToolsetControl
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Role
 from hermes.schema.tools import ToolSpec
 
-_MAY = {
+_ROLE_TEXT = {
     Role.OWNER: "everything",
     Role.MEMBER: "talk with the agent and use its tools",
     Role.GUEST: "talk with the agent",
 }
 
-_ASKING = {
-    Mode.SMART: "for what leaves the sandbox or, where there is none, looks dangerous (smart)",
-    Mode.MANUAL: "for what leaves the sandbox or, where there is none, looks dangerous, and only "
-    "you decide (manual)",
-    Mode.OFF: "nothing (off)",
+_MODE_TEXT = {
+    ApprovalMode.SMART: "for what leaves the sandbox or, where there is none, looks dangerous "
+    "(smart)",
+    ApprovalMode.MANUAL: "for what leaves the sandbox or, where there is none, looks dangerous, "
+    "and only you decide (manual)",
+    ApprovalMode.OFF: "nothing (off)",
 }
 
 
-async def _status(context: Context, words: str) -> Reply:
+async def _status(context: CommandContext, words: str) -> CommandReply:
     session = context.conversation.session
     rows = await context.conversation.messages()
     facts = [
         ("session", session.id + (f" “{session.title}”" if session.title else "")),
         ("messages", str(len(rows))),
-        ("model", _model(context)),
+        ("model", _model_text(context)),
     ]
     if context.is_owner:
         facts += [("folder", session.cwd), *context.facts.status(session)]
-        facts += await _leave(context)
+        facts += await _approval_facts(context)
     if context.in_chat:
-        facts.append(("now", _doing(context)))
-    return Told(_facts(context, facts))
+        facts.append(("now", _activity_text(context)))
+    return TextReply(_fact_lines(context, facts))
 
 
-async def _leave(context: Context) -> list[tuple[str, str]]:
+async def _approval_facts(context: CommandContext) -> list[tuple[str, str]]:
     desk = context.services.approvals
     if desk is None:
         return []
     if desk.rules.yolo or await desk.yolo(context.conversation.session.id):
         return [("asking", "nothing: /yolo is on")]
-    return [("asking", _ASKING[desk.rules.mode])]
+    return [("asking", _MODE_TEXT[desk.rules.mode])]
 
 
-def _model(context: Context) -> str:
+def _model_text(context: CommandContext) -> str:
     session = context.conversation.session
     if context.role is Role.GUEST:
         # Where it is reached is nothing for strangers.
@@ -60,28 +61,28 @@ def _model(context: Context) -> str:
     return context.models.current(session)
 
 
-def _doing(context: Context) -> str:
+def _activity_text(context: CommandContext) -> str:
     activity = context.work.activity()
     doing = f"running for {activity.seconds:.0f} s" if activity.running else "idle"
     return f"{doing}, {plural(activity.waiting, 'message')} waiting"
 
 
-def _facts(context: Context, facts: list[tuple[str, str]]) -> str:
+def _fact_lines(context: CommandContext, facts: list[tuple[str, str]]) -> str:
     if not context.in_chat:
-        return in_columns(facts)
+        return format_columns(facts)
     # How wide a chat is, nobody knows.
     width = max(len(name) for name, _ in facts)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in facts)
 
 
-async def _usage(context: Context, words: str) -> Reply:
+async def _usage(context: CommandContext, words: str) -> CommandReply:
     uses = await context.conversation.usage()
     if not uses:
-        return Told("Nothing has been used in this session yet.")
-    return Told("\n".join(use_line(use) for use in uses))
+        return TextReply("Nothing has been used in this session yet.")
+    return TextReply("\n".join(usage_line(use) for use in uses))
 
 
-async def _whoami(context: Context, words: str) -> Reply:
+async def _whoami(context: CommandContext, words: str) -> CommandReply:
     seat = context.seat
     person = seat.person
     facts = [("role", context.role.value)]
@@ -92,43 +93,43 @@ async def _whoami(context: Context, words: str) -> Reply:
             ("platform", seat.platform),
             *facts,
         ]
-    facts.append(("may", _MAY[context.role]))
+    facts.append(("may", _ROLE_TEXT[context.role]))
     if seat.permitted is not None:
         facts.append(("commands", "those that /help lists"))
-    return Told(_facts(context, facts))
+    return TextReply(_fact_lines(context, facts))
 
 
-async def _profile(context: Context, words: str) -> Reply:
+async def _profile(context: CommandContext, words: str) -> CommandReply:
     house = context.services.house
     if house is None:
         raise UsageError("The profile is not known here.")
     where = f", at home in {house.home}" if context.is_owner else ""
-    return Told(f"This is the profile {house.profile}{where}.")
+    return TextReply(f"This is the profile {house.profile}{where}.")
 
 
-def _toolbox(context: Context) -> Toolbox:
+def _toolbox(context: CommandContext) -> ToolsetControl:
     if context.services.toolbox is None:
         raise UsageError("The tools are not known here.")
     return context.services.toolbox
 
 
-def _offered(context: Context, toolbox: Toolbox) -> Sequence[ToolSpec]:
+def _offered(context: CommandContext, toolbox: ToolsetControl) -> Sequence[ToolSpec]:
     session = context.conversation.session
     return toolbox.offered(context.seat.platform or session.source, context.role, session)
 
 
-async def _tools(context: Context, words: str) -> Reply:
+async def _tools(context: CommandContext, words: str) -> CommandReply:
     if words:
-        return Told(await _switched(context, words.split()))
+        return TextReply(await _switch_toolsets(context, words.split()))
     specs = _offered(context, _toolbox(context))
     if not specs:
-        return Told("No tools are offered to you.")
-    room = COLUMNS - 4 - max(len(spec.name) for spec in specs)
+        return TextReply("No tools are offered to you.")
+    room = LINE_WIDTH - 4 - max(len(spec.name) for spec in specs)
     rows = [(spec.name, one_line(spec.description, room)) for spec in specs]
-    return Told(_facts(context, rows))
+    return TextReply(_fact_lines(context, rows))
 
 
-async def _switched(context: Context, words: Sequence[str]) -> str:
+async def _switch_toolsets(context: CommandContext, words: Sequence[str]) -> str:
     if not context.is_owner:
         raise UsageError("Only an owner chooses the tools.")
     toolbox = _toolbox(context)
@@ -146,7 +147,7 @@ async def _switched(context: Context, words: Sequence[str]) -> str:
             )
 
 
-async def _toolsets(context: Context, words: str) -> Reply:
+async def _toolsets(context: CommandContext, words: str) -> CommandReply:
     toolbox = _toolbox(context)
     offered = {spec.name for spec in _offered(context, toolbox)}
     sets = [
@@ -154,14 +155,14 @@ async def _toolsets(context: Context, words: str) -> Reply:
         for name, tools in sorted(toolbox.toolsets().items())
     ]
     facts = [(name, ", ".join(tools)) for name, tools in sets if tools]
-    return Told(_facts(context, facts) if facts else "No tools are offered to you.")
+    return TextReply(_fact_lines(context, facts) if facts else "No tools are offered to you.")
 
 
-async def _version(context: Context, words: str) -> Reply:
-    return Told(f"Hermes {__version__}")
+async def _version(context: CommandContext, words: str) -> CommandReply:
+    return TextReply(f"Hermes {__version__}")
 
 
-async def _debug(context: Context, words: str) -> Reply:
+async def _debug(context: CommandContext, words: str) -> CommandReply:
     import platform  # noqa: PLC0415 - seldom needed
 
     house = context.services.house
@@ -175,7 +176,7 @@ async def _debug(context: Context, words: str) -> Reply:
         ("messages", str(len(await context.conversation.messages()))),
         *(await house.report() if house is not None else ()),
     ]
-    return Told(_facts(context, facts))
+    return TextReply(_fact_lines(context, facts))
 
 
 COMMANDS = (

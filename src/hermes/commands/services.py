@@ -5,18 +5,18 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hermes.approvals.desk import ApprovalDesk
-from hermes.commands.surface import Busy
+from hermes.approvals.service import ApprovalService
+from hermes.commands.surface import BusyMode
+from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.model import Model
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
-from hermes.session.compressing import Pressed, Wish
 
 
-class Models(Protocol):
+class ModelControl(Protocol):
     """The choice of models, as a command needs it."""
 
     async def choose(self, name: str, provider: str | None) -> Model:
@@ -34,13 +34,13 @@ class Models(Protocol):
     def current(self, session: Session) -> str: ...
 
 
-class Facts(Protocol):
+class StatusFacts(Protocol):
     """What `/status` says about the house around the session."""
 
     def status(self, session: Session) -> Sequence[tuple[str, str]]: ...
 
 
-class Settings(Protocol):
+class SettingsControl(Protocol):
     """What the settings say, and the few that a command may write."""
 
     def personalities(self) -> Mapping[str, str]:
@@ -57,13 +57,13 @@ class Settings(Protocol):
         """How much of the tools' work is shown."""
         ...
 
-    async def keep_effort(self, effort: str) -> None: ...
+    async def save_effort(self, effort: str) -> None: ...
 
-    async def keep_manner(self, manner: Busy) -> None: ...
+    async def save_busy_mode(self, manner: BusyMode) -> None: ...
 
-    async def keep_progress(self, level: str) -> None: ...
+    async def save_progress(self, level: str) -> None: ...
 
-    async def keep_home(self, address: Address, name: str) -> None:
+    async def save_home_channel(self, address: Address, name: str) -> None:
         """Deliver to this chat what is for its platform and names no chat."""
         ...
 
@@ -72,7 +72,7 @@ class Settings(Protocol):
         ...
 
 
-class House(Protocol):
+class ProgramInfo(Protocol):
     """What the program says about itself; `report` has nothing secret in it."""
 
     @property
@@ -84,7 +84,7 @@ class House(Protocol):
     async def report(self) -> Sequence[tuple[str, str]]: ...
 
 
-class Offers(Protocol):
+class ModelOffers(Protocol):
     """Models that can be chosen, as far as is known without asking far away."""
 
     async def offers(self) -> Sequence[str]:
@@ -92,7 +92,7 @@ class Offers(Protocol):
         ...
 
 
-class Toolbox(Protocol):
+class ToolsetControl(Protocol):
     """The tools that the agent has on a platform when somebody of that role asks."""
 
     def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
@@ -112,7 +112,7 @@ class Toolbox(Protocol):
         ...
 
 
-class Pictures(Protocol):
+class ImageLoader(Protocol):
     async def load(self, path: str) -> Media:
         """Raises `UsageError` for a file that is not there or is no picture."""
         ...
@@ -124,7 +124,7 @@ class PlatformState(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Platforms(Protocol):
+class PlatformControl(Protocol):
     """The messaging platforms that this program listens to."""
 
     def states(self) -> Sequence[PlatformState]: ...
@@ -134,7 +134,7 @@ class Platforms(Protocol):
     def resume(self, name: str) -> None: ...
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class BackgroundJob(Struct, frozen=True, kw_only=True):
     """A background process, or delegated work: `command` is what was asked for.
 
     For `seconds` so far; `state` is empty while it runs, `doing` is what it was seen to do last.
@@ -147,7 +147,7 @@ class Running(Struct, frozen=True, kw_only=True):
     doing: str = ""
 
 
-class Background(Protocol):
+class BackgroundJobs(Protocol):
     """What a session left running."""
 
     async def begin(self, scope: Scope, prompt: str) -> str:
@@ -157,15 +157,15 @@ class Background(Protocol):
         """
         ...
 
-    async def of(self, session: Session) -> Sequence[Running]: ...
+    async def of(self, session: Session) -> Sequence[BackgroundJob]: ...
 
     async def end(self, session: Session) -> int:
         """End all of it; returns how many there were."""
         ...
 
 
-class Handing(Protocol):
-    async def hand_over(self, session: Session, platform: str) -> str:
+class SessionHandoff(Protocol):
+    async def hand_off(self, session: Session, platform: str) -> str:
         """The session goes on in the home chat of that platform, which is told so.
 
         Returns where that is. Raises `UsageError`, and `SessionBusy` where a turn runs.
@@ -173,7 +173,7 @@ class Handing(Protocol):
         ...
 
 
-class Runtimes(Protocol):
+class RuntimeControl(Protocol):
     """Who runs the turns of OpenAI's models: `auto` is our own loop."""
 
     def current(self) -> str: ...
@@ -183,7 +183,7 @@ class Runtimes(Protocol):
         ...
 
 
-class SkillLine(Struct, frozen=True, kw_only=True):
+class SkillSummary(Struct, frozen=True, kw_only=True):
     """One skill in a list; `marks` says whose it is and whether it is pinned."""
 
     name: str
@@ -192,7 +192,7 @@ class SkillLine(Struct, frozen=True, kw_only=True):
     marks: tuple[str, ...] = ()
 
 
-class Lessons(Protocol):
+class LearningControl(Protocol):
     """What the agent has learned, and the person's say in it. All texts are for people.
 
     Changes and proposals go by their id, or by an end of it. Raises `UsageError`, `NotFound`
@@ -223,15 +223,15 @@ class Lessons(Protocol):
         """Whether every change of memory is decided by the person."""
         ...
 
-    async def keep_asking(self, *, on: bool) -> None: ...
+    async def set_memory_approval(self, *, on: bool) -> None: ...
 
-    async def skills(self) -> Sequence[SkillLine]: ...
+    async def skills(self) -> Sequence[SkillSummary]: ...
 
-    async def curated(self) -> str:
+    async def curation_report(self) -> str:
         """When the skills were last looked after, and what came of it."""
         ...
 
-    async def bundles(self) -> Sequence[SkillLine]:
+    async def bundles(self) -> Sequence[SkillSummary]:
         """Names under which several skills are followed; `marks` names those."""
         ...
 
@@ -239,7 +239,7 @@ class Lessons(Protocol):
 
     async def pin(self, name: str, *, pinned: bool) -> None: ...
 
-    def skill_named(self, name: str) -> str:
+    def skill_for_command(self, name: str) -> str:
         """The skill that is called by a command of that name; empty when there is none."""
         ...
 
@@ -248,7 +248,7 @@ class Lessons(Protocol):
         ...
 
 
-class Filling(Struct, frozen=True, kw_only=True):
+class ContextUsage(Struct, frozen=True, kw_only=True):
     """What a session's next request takes of the window, in tokens, by what it is.
 
     From `trigger` on it is compressed; that happened `times` so far and cost so much.
@@ -261,12 +261,14 @@ class Filling(Struct, frozen=True, kw_only=True):
     cost: float | None = 0.0
 
 
-class Window(Protocol):
+class ContextWindow(Protocol):
     """What the model sees of a session."""
 
-    async def filling(self, session: Session, role: Role) -> Filling: ...
+    async def filling(self, session: Session, role: Role) -> ContextUsage: ...
 
-    async def compress(self, session: Session, wish: Wish, *, preview: bool) -> Pressed:
+    async def compress(
+        self, session: Session, wish: CompactionOptions, *, preview: bool
+    ) -> CompactionResult:
         """Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter."""
         ...
 
@@ -281,7 +283,7 @@ class Window(Protocol):
         ...
 
 
-class Guide(Struct, frozen=True):
+class InstructionFile(Struct, frozen=True):
     """A file that tells how things are done; `followed`: it may."""
 
     path: str
@@ -289,49 +291,49 @@ class Guide(Struct, frozen=True):
     text: str
 
 
-class Guides(Protocol):
-    def of(self, workspace: str) -> Sequence[Guide]:
+class InstructionFiles(Protocol):
+    def of(self, workspace: str) -> Sequence[InstructionFile]:
         """Those of the project; the first that is followed counts."""
         ...
 
-    def vouch(self, workspace: str, name: str) -> Guide:
+    def vouch(self, workspace: str, name: str) -> InstructionFile:
         """From now on it is followed as it stands. Raises `UsageError`."""
         ...
 
 
-class Servers(Protocol):
+class McpServerControl(Protocol):
     """The MCP servers of the profile; `confirms`: who connects them anew is asked first."""
 
     @property
-    def confirms(self) -> bool: ...
+    def confirms_reload(self) -> bool: ...
 
     async def reload(self) -> str:
         """Read the settings again and connect anew. Returns what came of it, for people."""
         ...
 
 
-Restart: TypeAlias = Callable[[Address | None], Awaitable[None]]
+RestartGateway: TypeAlias = Callable[[Address | None], Awaitable[None]]
 
 
-class Services(Struct, frozen=True, kw_only=True):
+class CommandServices(Struct, frozen=True, kw_only=True):
     """`restart` asks the program in the background to begin again, and does not wait for it.
 
     Whoever asks for it is told at that address when it is over.
     """
 
-    settings: Settings | None = None
-    house: House | None = None
-    offers: Offers | None = None
-    toolbox: Toolbox | None = None
-    pictures: Pictures | None = None
-    platforms: Platforms | None = None
-    restart: Restart | None = None
-    approvals: ApprovalDesk | None = None
+    settings: SettingsControl | None = None
+    house: ProgramInfo | None = None
+    offers: ModelOffers | None = None
+    toolbox: ToolsetControl | None = None
+    pictures: ImageLoader | None = None
+    platforms: PlatformControl | None = None
+    restart: RestartGateway | None = None
+    approvals: ApprovalService | None = None
     checkpoints: Checkpoints | None = None
-    background: Background | None = None
-    window: Window | None = None
-    lessons: Lessons | None = None
-    runtimes: Runtimes | None = None
-    guides: Guides | None = None
-    handing: Handing | None = None
-    servers: Servers | None = None
+    background: BackgroundJobs | None = None
+    window: ContextWindow | None = None
+    lessons: LearningControl | None = None
+    runtimes: RuntimeControl | None = None
+    guides: InstructionFiles | None = None
+    handing: SessionHandoff | None = None
+    servers: McpServerControl | None = None

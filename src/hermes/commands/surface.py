@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hermes.kit.text import plural
-from hermes.ports.store import Archive
+from hermes.ports.store import SessionArchive
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session, SessionChange
@@ -18,7 +18,7 @@ class Surface(Enum):
     CHAT = auto()
 
 
-class Busy(StrEnum):
+class BusyMode(StrEnum):
     """What something that is said does while a turn is running."""
 
     INTERRUPT = "interrupt"
@@ -27,7 +27,7 @@ class Busy(StrEnum):
     COLLECT = "collect"
 
 
-class Activity(Struct, frozen=True, kw_only=True):
+class ConversationActivity(Struct, frozen=True, kw_only=True):
     """What the session is doing; `seconds` since its turn began."""
 
     running: bool = False
@@ -35,7 +35,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     waiting: int = 0
 
 
-class Stopped(Struct, frozen=True, kw_only=True):
+class StopResult(Struct, frozen=True, kw_only=True):
     """A turn that was ended, and messages that were set aside.
 
     `says_so` when the turn itself tells the person about its end; `lingers` when that takes a
@@ -48,7 +48,7 @@ class Stopped(Struct, frozen=True, kw_only=True):
     lingers: bool = False
 
 
-class Moved(Struct, frozen=True):
+class SwitchedSession(Struct, frozen=True):
     """The session in which a talk goes on, and how many messages were set aside for that."""
 
     session: Session
@@ -57,67 +57,67 @@ class Moved(Struct, frozen=True):
     @property
     def aside(self) -> str:
         """A sentence for whoever wrote them, with a space before it; empty when nobody did."""
-        return f" {set_aside(self.waiting)}." if self.waiting else ""
+        return f" {set_aside_text(self.waiting)}." if self.waiting else ""
 
 
-def set_aside(messages: int) -> str:
+def set_aside_text(messages: int) -> str:
     return f"Set aside {plural(messages, 'waiting message')}"
 
 
-class Work(Protocol):
+class ConversationControl(Protocol):
     """The turns and sessions of one talk, as its surface runs them."""
 
-    def activity(self) -> Activity: ...
+    def activity(self) -> ConversationActivity: ...
 
-    async def stop(self, run: str = "") -> Stopped:
+    async def stop(self, run: str = "") -> StopResult:
         """End what is running, or the run of that name and no other."""
         ...
 
-    async def begin(self, title: str) -> Moved:
+    async def begin(self, title: str) -> SwitchedSession:
         """A new session takes the place of the present one, and of what waits there."""
         ...
 
-    async def enter(self, session: Session) -> Moved:
+    async def enter(self, session: Session) -> SwitchedSession:
         """Go on with another session here. Raises `SessionBusy` while it is at work elsewhere."""
         ...
 
-    def manner(self) -> Busy | None:
+    def manner(self) -> BusyMode | None:
         """What is done with words while a turn runs; None when nothing can be said meanwhile."""
         ...
 
-    def change_manner(self, manner: Busy) -> None: ...
+    def change_manner(self, manner: BusyMode) -> None: ...
 
 
-class OwnTalk:
+class LocalControl:
     """A talk that one process holds with one person, a message at a time."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
 
-    def activity(self) -> Activity:
-        return Activity(running=self._conversation.running)
+    def activity(self) -> ConversationActivity:
+        return ConversationActivity(running=self._conversation.running)
 
-    async def stop(self, run: str = "") -> Stopped:
-        return Stopped(running=self._conversation.interrupt())
+    async def stop(self, run: str = "") -> StopResult:
+        return StopResult(running=self._conversation.interrupt())
 
-    async def begin(self, title: str) -> Moved:
+    async def begin(self, title: str) -> SwitchedSession:
         self._conversation.start_new()
         if title:
             await self._conversation.change(SessionChange(title=title))
-        return Moved(self._conversation.session)
+        return SwitchedSession(self._conversation.session)
 
-    async def enter(self, session: Session) -> Moved:
+    async def enter(self, session: Session) -> SwitchedSession:
         await self._conversation.resume(session.id)
-        return Moved(session)
+        return SwitchedSession(session)
 
-    def manner(self) -> Busy | None:
+    def manner(self) -> BusyMode | None:
         return None
 
-    def change_manner(self, manner: Busy) -> None:
+    def change_manner(self, manner: BusyMode) -> None:
         raise UsageError("Nothing can be said here while a turn is running.")
 
 
-class Ability(Enum):
+class TerminalAbility(Enum):
     """What a terminal can do for whoever sits at it."""
 
     CLEAR = auto()
@@ -128,7 +128,7 @@ class Ability(Enum):
     """What `Looks` names."""
 
 
-class Looks(StrEnum):
+class ScreenAction(StrEnum):
     """What a terminal does with its own screen; only it knows how things stand there."""
 
     REDRAW = "redraw"
@@ -145,7 +145,7 @@ class Person(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Seat(Struct, frozen=True, kw_only=True):
+class CommandCaller(Struct, frozen=True, kw_only=True):
     """Where a command is typed and by whom.
 
     `permitted` are the commands that the person may use there, by their own names (None: all);
@@ -159,7 +159,7 @@ class Seat(Struct, frozen=True, kw_only=True):
     principal: str = OWNER
     platform: str = ""
     permitted: frozenset[str] | None = None
-    archive: Archive | None = None
-    work: Work | None = None
-    abilities: frozenset[Ability] = frozenset()
+    archive: SessionArchive | None = None
+    work: ConversationControl | None = None
+    abilities: frozenset[TerminalAbility] = frozenset()
     question: str = ""

@@ -8,41 +8,41 @@ import msgspec
 from anyio import to_thread
 
 from hermes.commands.command import (
-    Ask,
+    Availability,
     Command,
-    Context,
-    Leave,
-    OnScreen,
-    Reply,
-    Told,
-    Where,
+    CommandContext,
+    CommandReply,
+    QuitReply,
+    ScreenReply,
+    SubmitReply,
+    TextReply,
 )
-from hermes.commands.numbers import counted
-from hermes.commands.surface import Ability, Looks
-from hermes.kit.files import advice
-from hermes.kit.plain import harmless
+from hermes.commands.surface import ScreenAction, TerminalAbility
+from hermes.kit.files import write_error_hint
+from hermes.kit.terminal_text import escape_controls
+from hermes.kit.text import parse_count
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Assistant, Text, text_of
-from hermes.schema.sessions import Stored
+from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import recap
 
-_LEVELS = ("off", "new", "all", "verbose")
+_PROGRESS_LEVELS = ("off", "new", "all", "verbose")
 
 
-async def _clear(context: Context, words: str) -> Reply:
-    _need(context, Ability.CLEAR)
+async def _clear(context: CommandContext, words: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.CLEAR)
     begun = await context.work.begin(words)
-    return Told(f"New session {begun.session.id}.{begun.aside}", clear=True)
+    return TextReply(f"New session {begun.session.id}.{begun.aside}", clear=True)
 
 
-def _need(context: Context, ability: Ability) -> None:
+def _require_ability(context: CommandContext, ability: TerminalAbility) -> None:
     if ability not in context.seat.abilities:
         raise UsageError("This terminal cannot do that.")
 
 
-async def _copy(context: Context, words: str) -> Reply:
-    _need(context, Ability.COPY)
-    place = counted(words or "1")
+async def _copy(context: CommandContext, words: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.COPY)
+    place = parse_count(words or "1")
     if place is None:
         raise UsageError("/copy takes a number: 1 is the last answer, 2 the one before it.")
     rows = await context.conversation.messages()
@@ -51,19 +51,19 @@ async def _copy(context: Context, words: str) -> Reply:
     if place > len(answers):
         raise UsageError("There is no such answer to copy.")
     # Whether it does is not told to anybody.
-    return Told("Asked the terminal to copy it.", clip=harmless(answers[-place]))
+    return TextReply("Asked the terminal to copy it.", clip=escape_controls(answers[-place]))
 
 
-async def _image(context: Context, words: str) -> Reply:
+async def _image(context: CommandContext, words: str) -> CommandReply:
     pictures = context.services.pictures
     if pictures is None:
         raise UsageError("Pictures cannot be sent from here.")
-    path, said = _path_and_words(words)
-    picture = await pictures.load(str(_target(context.conversation.session.cwd, path)))
-    return Ask((Text(said), picture) if said else (picture,))
+    path, said = _split_path(words)
+    picture = await pictures.load(str(_target_path(context.conversation.session.cwd, path)))
+    return SubmitReply((Text(said), picture) if said else (picture,))
 
 
-def _path_and_words(words: str) -> tuple[str, str]:
+def _split_path(words: str) -> tuple[str, str]:
     """A path, in quotes when it has spaces, and what is said about it."""
     import shlex  # noqa: PLC0415 - seldom needed
 
@@ -79,12 +79,12 @@ def _path_and_words(words: str) -> tuple[str, str]:
     return path, rest.read().strip()
 
 
-async def _save(context: Context, words: str) -> Reply:
+async def _save(context: CommandContext, words: str) -> CommandReply:
     session = context.conversation.session
     rows = await context.conversation.messages()
     if not rows:
         raise UsageError("Nothing has been said yet.")
-    path = _target(session.cwd, words or f"hermes_{session.id}.json")
+    path = _target_path(session.cwd, words or f"hermes_{session.id}.json")
     if path.suffix.lower() not in {".md", ".json"}:
         raise UsageError(
             f"/save writes .md and .json, and {path.name} is neither.",
@@ -102,12 +102,12 @@ async def _save(context: Context, words: str) -> Reply:
         raise UsageError(f"{path} exists already.", hint="Choose another name.") from error
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror}.", hint=advice(error)
+            f"{path} cannot be written: {error.strerror}.", hint=write_error_hint(error)
         ) from error
-    return Told(f"Saved to {path}.")
+    return TextReply(f"Saved to {path}.")
 
 
-def _target(folder: str, name: str) -> Path:
+def _target_path(folder: str, name: str) -> Path:
     return Path(folder) / Path(name).expanduser()
 
 
@@ -116,58 +116,58 @@ def _write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _as_markdown(title: str, rows: Sequence[Stored], ends: Mapping[str, str]) -> str:
+def _as_markdown(title: str, rows: Sequence[StoredMessage], ends: Mapping[str, str]) -> str:
     told = recap(rows, len(rows), ends=ends)
     spoken = [f"## {who}\n\n{said}" if who else said for who, said in told]
     return "\n\n".join([f"# {title}", *spoken]) + "\n"
 
 
-async def _verbose(context: Context, words: str) -> Reply:
-    _need(context, Ability.PROGRESS)
+async def _verbose(context: CommandContext, words: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.PROGRESS)
     settings = context.services.settings
-    level = words.lower() or _after(settings.progress() if settings is not None else "")
-    if level not in _LEVELS:
-        raise UsageError("/verbose takes one of these: " + ", ".join(_LEVELS) + ".")
+    level = words.lower() or _next_level(settings.progress() if settings is not None else "")
+    if level not in _PROGRESS_LEVELS:
+        raise UsageError("/verbose takes one of these: " + ", ".join(_PROGRESS_LEVELS) + ".")
     if settings is not None:
-        await settings.keep_progress(level)
-    return Told(f"Tool progress: {level}.", progress=level)
+        await settings.save_progress(level)
+    return TextReply(f"Tool progress: {level}.", progress=level)
 
 
-async def _redraw(context: Context, words: str) -> Reply:
-    _need(context, Ability.LOOKS)
-    return OnScreen(Looks.REDRAW)
+async def _redraw(context: CommandContext, words: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.LOOKS)
+    return ScreenReply(ScreenAction.REDRAW)
 
 
-async def _timestamps(context: Context, words: str) -> Reply:
-    return _switch(context, Looks.TIMES, words)
+async def _timestamps(context: CommandContext, words: str) -> CommandReply:
+    return _switch_screen(context, ScreenAction.TIMES, words)
 
 
-async def _statusbar(context: Context, words: str) -> Reply:
-    return _switch(context, Looks.STATUSBAR, words)
+async def _statusbar(context: CommandContext, words: str) -> CommandReply:
+    return _switch_screen(context, ScreenAction.STATUSBAR, words)
 
 
-def _switch(context: Context, what: Looks, words: str) -> Reply:
-    _need(context, Ability.LOOKS)
+def _switch_screen(context: CommandContext, what: ScreenAction, words: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.LOOKS)
     if words.lower() not in {"", "on", "off"}:
         raise UsageError("It is on or off; without a word it becomes the other.")
-    return OnScreen(what, words.lower())
+    return ScreenReply(what, words.lower())
 
 
-async def _prompt(context: Context, words: str) -> Reply:
-    _need(context, Ability.LOOKS)
-    return OnScreen(Looks.COMPOSE, words)
+async def _prompt(context: CommandContext, words: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.LOOKS)
+    return ScreenReply(ScreenAction.COMPOSE, words)
 
 
-def _has_looks(context: Context) -> bool:
-    return Ability.LOOKS in context.seat.abilities
+def _has_screen(context: CommandContext) -> bool:
+    return TerminalAbility.LOOKS in context.seat.abilities
 
 
-def _after(level: str) -> str:
-    place = _LEVELS.index(level) if level in _LEVELS else -1
-    return _LEVELS[(place + 1) % len(_LEVELS)]
+def _next_level(level: str) -> str:
+    place = _PROGRESS_LEVELS.index(level) if level in _PROGRESS_LEVELS else -1
+    return _PROGRESS_LEVELS[(place + 1) % len(_PROGRESS_LEVELS)]
 
 
-async def _quit(context: Context, words: str) -> Reply:
+async def _quit(context: CommandContext, words: str) -> CommandReply:
     if words not in {"", "--delete"}:
         raise UsageError("/quit takes --delete or nothing.")
     conversation = context.conversation
@@ -176,7 +176,7 @@ async def _quit(context: Context, words: str) -> Reply:
             raise UsageError("A turn is still running.", hint="/stop ends it.")
         await conversation.archive.delete([conversation.session.id])
         conversation.start_new()
-    return Leave()
+    return QuitReply()
 
 
 COMMANDS = (
@@ -184,23 +184,23 @@ COMMANDS = (
         name="clear",
         usage="[title]",
         summary="Empty the screen and start anew.",
-        where=Where.TERMINAL,
-        needs=lambda context: Ability.CLEAR in context.seat.abilities,
+        where=Availability.TERMINAL,
+        needs=lambda context: TerminalAbility.CLEAR in context.seat.abilities,
         run=_clear,
     ),
     Command(
         name="copy",
         usage="[number]",
         summary="Copy the last answer.",
-        where=Where.TERMINAL,
-        needs=lambda context: Ability.COPY in context.seat.abilities,
+        where=Availability.TERMINAL,
+        needs=lambda context: TerminalAbility.COPY in context.seat.abilities,
         run=_copy,
     ),
     Command(
         name="image",
         usage="<path> [text]",
         summary="Send a picture, with something about it.",
-        where=Where.TERMINAL,
+        where=Availability.TERMINAL,
         owners=True,
         run=_image,
     ),
@@ -208,7 +208,7 @@ COMMANDS = (
         name="save",
         usage="[path]",
         summary="Write this session to a file, .md or .json.",
-        where=Where.TERMINAL,
+        where=Availability.TERMINAL,
         owners=True,
         run=_save,
     ),
@@ -216,15 +216,15 @@ COMMANDS = (
         name="verbose",
         usage="[off|new|all|verbose]",
         summary="Change how much of the tools' work is shown.",
-        where=Where.TERMINAL,
-        needs=lambda context: Ability.PROGRESS in context.seat.abilities,
+        where=Availability.TERMINAL,
+        needs=lambda context: TerminalAbility.PROGRESS in context.seat.abilities,
         run=_verbose,
     ),
     Command(
         name="redraw",
         summary="Draw the screen again.",
-        where=Where.TERMINAL,
-        needs=_has_looks,
+        where=Availability.TERMINAL,
+        needs=_has_screen,
         run=_redraw,
     ),
     Command(
@@ -232,8 +232,8 @@ COMMANDS = (
         aliases=("ts",),
         usage="[on|off]",
         summary="Show when things were said, or do not, until you leave.",
-        where=Where.TERMINAL,
-        needs=_has_looks,
+        where=Availability.TERMINAL,
+        needs=_has_screen,
         run=_timestamps,
     ),
     Command(
@@ -241,8 +241,8 @@ COMMANDS = (
         aliases=("sb",),
         usage="[on|off]",
         summary="Show the line at the bottom, or do not, until you leave.",
-        where=Where.TERMINAL,
-        needs=_has_looks,
+        where=Availability.TERMINAL,
+        needs=_has_screen,
         run=_statusbar,
     ),
     Command(
@@ -250,8 +250,8 @@ COMMANDS = (
         aliases=("compose",),
         usage="[text]",
         summary="Write what you want to say in your editor.",
-        where=Where.TERMINAL,
-        needs=_has_looks,
+        where=Availability.TERMINAL,
+        needs=_has_screen,
         run=_prompt,
     ),
     Command(
@@ -259,7 +259,7 @@ COMMANDS = (
         aliases=("exit",),
         usage="[--delete]",
         summary="Leave; --delete also forgets this session.",
-        where=Where.TERMINAL,
+        where=Availability.TERMINAL,
         run=_quit,
     ),
 )

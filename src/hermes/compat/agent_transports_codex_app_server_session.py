@@ -8,23 +8,23 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct, structs
 
-from hermes.app.codex import codex_parts, codex_program
-from hermes.compat.shapes import Json, plain
-from hermes.config.dotenv import env_of
+from hermes.app.codex import codex_program, codex_service_deps
+from hermes.compat.chat_messages import Json, to_chat_message
+from hermes.config.dotenv import profile_env
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
-from hermes.ports.runtime import Ending, Errand, Heard
-from hermes.runtimes.codex.runtime import CodexParts, CodexRuntime
-from hermes.runtimes.codex.service import Patience, open_service
-from hermes.sandbox.door import Door
+from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
+from hermes.runtimes.codex.runtime import CodexDeps, CodexRuntime
+from hermes.runtimes.codex.service import CodexTimeouts, open_service
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Outcome, Said
+from hermes.schema.events import MessageAdded, Outcome
 from hermes.schema.messages import Assistant, Message, Text, User
 from hermes.schema.scope import Scope
-from hermes.schema.sessions import Stored
+from hermes.schema.sessions import StoredMessage
 
 
 class TurnResult(Struct, kw_only=True):
@@ -49,7 +49,7 @@ class CodexAppServerSession:
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._runtime: CodexRuntime | None = None
-        self._patience = Patience()
+        self._patience = CodexTimeouts()
         self._said: list[Message] = []
         self._session = new_id("ses")
         self._running: anyio.CancelScope | None = None
@@ -57,7 +57,7 @@ class CodexAppServerSession:
     def ensure_started(self) -> str:
         """The thread's id. Raises `HermesError` when codex cannot be started."""
         portal, runtime = self._open()
-        return portal.call(runtime.open, self._errand())
+        return portal.call(runtime.open, self._runtime_request())
 
     def run_turn(
         self,
@@ -88,15 +88,15 @@ class CodexAppServerSession:
         if self._running is not None:
             self._running.cancel()
 
-    def _open(self, patience: Patience | None = None) -> tuple[BlockingPortal, CodexRuntime]:
+    def _open(self, patience: CodexTimeouts | None = None) -> tuple[BlockingPortal, CodexRuntime]:
         if self._portal is None or self._runtime is None:
             env = Env(process_env())
             home = resolve_home(env)
-            env = env_of(home.dotenv, env)
+            env = profile_env(home.dotenv, env)
             config = load_config(home, env).config
-            door = self._stack.enter_context(Door())
+            door = self._stack.enter_context(Spawner())
             program = self._program or codex_program(env)
-            parts = codex_parts(home, config, env, door, program)
+            parts = codex_service_deps(home, config, env, door, program)
             parts = structs.replace(parts, patience=patience or self._patience)
             self._portal = self._stack.enter_context(start_blocking_portal())
             opened: AbstractContextManager[Any] = self._portal.wrap_async_context_manager(
@@ -104,41 +104,43 @@ class CodexAppServerSession:
             )
             service = self._stack.enter_context(opened)
             self._runtime = CodexRuntime(
-                CodexParts(service=service, store=None, clock=SystemClock())
+                CodexDeps(service=service, store=None, clock=SystemClock())
             )
         return self._portal, self._runtime
 
-    def _errand(self) -> Errand:
+    def _runtime_request(self) -> RuntimeRequest:
         scope = Scope("default", self._session, new_id("run"), self._cwd)
-        return Errand(scope, "", list(self._said))
+        return RuntimeRequest(scope, "", list(self._said))
 
     async def _turn(self, runtime: CodexRuntime, words: str) -> TurnResult:
         asked = User(new_id("msg"), (Text(words),))
         self._said.append(asked)
         heard: list[Message] = []
 
-        async def tell(event: Heard) -> None:
-            if isinstance(event, Said):
+        async def tell(event: RuntimeEvent) -> None:
+            if isinstance(event, MessageAdded):
                 heard.append(event.message)
 
-        ending = Ending(Outcome.CANCELLED, "user interrupted")
+        ending = TurnEnd(Outcome.CANCELLED, "user interrupted")
         with anyio.CancelScope() as self._running:
             try:
-                ending = await runtime.run(self._errand(), tell)
+                ending = await runtime.run(self._runtime_request(), tell)
             except HermesError as error:
-                ending = Ending(Outcome.FAILED, error.sentence)
+                ending = TurnEnd(Outcome.FAILED, error.sentence)
         self._running = None
         self._said += heard
         return _result(ending, heard, runtime)
 
 
-def _result(ending: Ending, heard: list[Message], runtime: CodexRuntime) -> TurnResult:
+def _result(ending: TurnEnd, heard: list[Message], runtime: CodexRuntime) -> TurnResult:
     now, turn = SystemClock().now(), runtime.last
     answers = [message.text for message in heard if isinstance(message, Assistant)]
     return TurnResult(
         final_text=answers[-1] if answers else "",
-        projected_messages=[plain(Stored(0, now, "", message)) for message in heard],
-        tool_iterations=turn.hearing.iterations if turn is not None else 0,
+        projected_messages=[
+            to_chat_message(StoredMessage(0, now, "", message)) for message in heard
+        ],
+        tool_iterations=turn.mapper.iterations if turn is not None else 0,
         interrupted=ending.outcome is Outcome.CANCELLED,
         error=ending.reason or None,
         turn_id=turn.id if turn is not None else None,

@@ -7,9 +7,9 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from hermes.config.load import config_of
+from hermes.config.loader import config_from_mapping
 from hermes.config.platforms import PLATFORMS
-from hermes.config.sections.chats import Streaming as StreamingConfig
+from hermes.config.sections.messaging import Streaming as StreamingConfig
 
 __all__ = ["GatewayConfig", "Platform", "StreamingConfig"]
 
@@ -30,7 +30,7 @@ class GatewayConfig(Struct, kw_only=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From a config.yaml's mapping: keys may stand at the root or under `gateway`."""
-        config = config_of(data)
+        config = config_from_mapping(data)
         return cls(
             multiplex_profiles=config.multiplexed,
             group_sessions_per_user=config.group_sessions_per_user,

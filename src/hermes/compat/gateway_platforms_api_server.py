@@ -1,8 +1,8 @@
 """`gateway.platforms.api_server`: how a request over HTTP is bound to its session."""
 
-from hermes.api.entry import SOURCE
+from hermes.api.turn_gate import SOURCE
 from hermes.compat.gateway_platforms_base import BasePlatformAdapter
-from hermes.session.context import Tokens, set_session_vars
+from hermes.session.session_context import Tokens, set_session_vars
 
 
 class APIServerAdapter(BasePlatformAdapter):

@@ -6,29 +6,29 @@ from typing import Any, NotRequired, TypedDict, Unpack
 
 from anyio.to_thread import run_sync
 
-from hermes.agent.plan import Entrusted
+from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
-from hermes.app.proxying import far_gateway, proxy_url
+from hermes.app.proxy import proxy_url, remote_gateway
+from hermes.compat.chat_messages import Json, parse_history, to_chat_message
 from hermes.compat.gateway_config import GatewayConfig
 from hermes.compat.run_agent import AIAgent
-from hermes.compat.shapes import Json, messages_of, plain
-from hermes.config.dotenv import env_of
+from hermes.config.dotenv import profile_env
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.config.load import config_of, load_config
-from hermes.gateway.runs import last_words
+from hermes.config.loader import config_from_mapping, load_config
+from hermes.gateway.chat_runs import final_reply_text
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
-from hermes.runtimes.proxy.runtime import ProxyRuntime
+from hermes.runtimes.proxy.chat_runtime import ChatRuntime
 from hermes.schema.errors import LeaseLost, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded, Said
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded
 from hermes.schema.messages import Message, Text, User
 from hermes.schema.scope import Address, Scope
-from hermes.schema.sessions import Stored
+from hermes.schema.sessions import StoredMessage
 from hermes.session.keys import SessionSource
 
 
-class Asking(TypedDict):
+class AgentRequest(TypedDict):
     """One message of a chat, with all that is to be known for an answer."""
 
     message: str
@@ -48,7 +48,7 @@ def _load_gateway_config() -> Mapping[str, object]:
 
 def _env() -> Env:
     env = Env(process_env())
-    return env_of(resolve_home(env).dotenv, env)
+    return profile_env(resolve_home(env).dotenv, env)
 
 
 class GatewayRunner:
@@ -61,9 +61,9 @@ class GatewayRunner:
         self._here = AIAgent
 
     def _get_proxy_url(self) -> str | None:
-        return proxy_url(config_of(_load_gateway_config()), _env())
+        return proxy_url(config_from_mapping(_load_gateway_config()), _env())
 
-    async def _run_agent(self, **asking: Unpack[Asking]) -> Json:
+    async def _run_agent(self, **asking: Unpack[AgentRequest]) -> Json:
         if self._get_proxy_url() is not None:
             return await self._run_agent_via_proxy(**asking)
         agent = self._here(session_id=asking["session_id"], platform=str(asking["source"].platform))
@@ -71,26 +71,26 @@ class GatewayRunner:
         run = partial(agent.run_conversation, asking["message"], asking["context_prompt"], history)
         return await run_sync(run)
 
-    async def _run_agent_via_proxy(self, **asking: Unpack[Asking]) -> Json:
-        far = far_gateway(config_of(_load_gateway_config()), _env())
+    async def _run_agent_via_proxy(self, **asking: Unpack[AgentRequest]) -> Json:
+        far = remote_gateway(config_from_mapping(_load_gateway_config()), _env())
         if far is None:
             raise UsageError("There is no other gateway.", hint="Set GATEWAY_PROXY_URL.")
-        plan = Entrusted(
+        plan = RuntimePlan(
             scope=_scope(asking),
-            runtime=ProxyRuntime(far),
+            runtime=ChatRuntime(far),
             system=asking["context_prompt"],
-            history=messages_of(asking["history"], SystemClock().now()),
+            history=parse_history(asking["history"], SystemClock().now()),
         )
-        ear = _Ear(self._session_run_generation, asking)
+        ear = _RunCollector(self._session_run_generation, asking)
         question = User(asking.get("event_message_id") or new_id("msg"), (Text(asking["message"]),))
         await run_turn(plan, [question], ear)
         return ear.result(asking)
 
 
-class _Ear:
+class _RunCollector:
     """Hears one run, as long as it is the newest of its session: the sink of old."""
 
-    def __init__(self, newest: Mapping[str, int], asking: Asking) -> None:
+    def __init__(self, newest: Mapping[str, int], asking: AgentRequest) -> None:
         self._newest = newest
         self._key = asking.get("session_key") or ""
         self._generation = asking.get("run_generation")
@@ -102,21 +102,23 @@ class _Ear:
             self._ended = event
         elif self._generation is not None and self._is_stale(self._generation):
             raise LeaseLost("A newer run of this session has begun.")
-        elif isinstance(event, Said):
+        elif isinstance(event, MessageAdded):
             self._said.append(event.message)
 
     def _is_stale(self, generation: int) -> bool:
         return self._newest.get(self._key, generation) != generation
 
-    def result(self, asking: Asking) -> Json:
+    def result(self, asking: AgentRequest) -> Json:
         """In the shape that callers of old rely on; nothing at all, when it came too late."""
         ended, said = self._ended, self._said
         if ended is None or ended.code == LeaseLost.code:
             ended, said = RunEnded("", Outcome.DONE), []
         now = SystemClock().now()
         return {
-            "final_response": last_words(ended, said, None),
-            "messages": [plain(Stored(0, now, ended.run, message)) for message in said],
+            "final_response": final_reply_text(ended, said, None),
+            "messages": [
+                to_chat_message(StoredMessage(0, now, ended.run, message)) for message in said
+            ],
             "api_calls": ended.steps,
             "tools": [],
             "history_offset": len(asking["history"]),
@@ -124,7 +126,7 @@ class _Ear:
         }
 
 
-def _scope(asking: Asking) -> Scope:
+def _scope(asking: AgentRequest) -> Scope:
     source, session = asking["source"], asking["session_id"]
     place = Address(str(source.platform), source.chat_id, source.thread_id)
     key = asking.get("session_key") or ""

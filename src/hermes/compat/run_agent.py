@@ -11,9 +11,9 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.app.build import App, Choices, open_app
-from hermes.compat.codex_path import CODEX, CodexPath
-from hermes.compat.shapes import Json, messages_of, plain
+from hermes.app.build import App, AppOptions, open_app
+from hermes.compat.chat_messages import Json, parse_history, to_chat_message
+from hermes.compat.codex_agent import CODEX_MODE, CodexAgent
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.library import Answer, collect
@@ -22,7 +22,7 @@ from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, Message, Reasoning, Text, Usage
 
 
-class _Given(Struct, frozen=True, kw_only=True):
+class _AgentArguments(Struct, frozen=True, kw_only=True):
     """The arguments that decide something here."""
 
     base_url: str | None = None
@@ -36,7 +36,7 @@ class _Given(Struct, frozen=True, kw_only=True):
     platform: str | None = None
 
 
-_WITHOUT_EFFECT = frozenset(
+_IGNORED_ARGUMENTS = frozenset(
     {
         "chat_id",
         "chat_name",
@@ -71,7 +71,7 @@ They are taken, and so is every `…_callback`; anything else is a mistake and i
 """
 
 
-class AIAgent(CodexPath):
+class AIAgent(CodexAgent):
     """Blocking: `AIAgent(model="…").chat("hi")`. Every call opens the home and closes it again."""
 
     def __init__(
@@ -80,14 +80,14 @@ class AIAgent(CodexPath):
         unknown = [
             name
             for name in given
-            if name not in _Given.__struct_fields__ and name not in _WITHOUT_EFFECT
+            if name not in _AgentArguments.__struct_fields__ and name not in _IGNORED_ARGUMENTS
             if not name.endswith("_callback")
         ]
         if unknown:
             raise TypeError(f"AIAgent does not know {', '.join(sorted(unknown))}")
-        known = {name: given.get(name) for name in _Given.__struct_fields__}
+        known = {name: given.get(name) for name in _AgentArguments.__struct_fields__}
         told = {name: value for name, value in known.items() if value is not None}
-        self._given = msgspec.convert(told, _Given)
+        self._given = msgspec.convert(told, _AgentArguments)
         self._env = Env(process_env())
         self._running: tuple[asyncio.AbstractEventLoop, App] | None = None
         self.client: object = None
@@ -118,15 +118,15 @@ class AIAgent(CodexPath):
         **_: Any,
     ) -> Json:
         """One turn. Never raises for a model that fails: the result says so."""
-        runtime = self._codex_runtime() if self.api_mode == CODEX else None
+        runtime = self._codex_runtime() if self.api_mode == CODEX_MODE else None
 
         async def run() -> Json:
             opening = open_app(resolve_home(self._env), self._env, self._choices(system_message))
             async with opening as app:
                 if runtime is not None:
-                    app.entrust(runtime)
+                    app.use_runtime(runtime)
                 await self._restore(app, conversation_history or ())
-                answer = await self._reachable(app, user_message, _tell(stream_callback))
+                answer = await self._reachable(app, user_message, _delta_callback(stream_callback))
                 return await self._result(app, answer)
             raise HermesError("The agent could not be opened.")
 
@@ -149,10 +149,10 @@ class AIAgent(CodexPath):
         self.interrupt()
         self._drop_codex_session()
 
-    def _choices(self, system_message: str | None) -> Choices:
+    def _choices(self, system_message: str | None) -> AppOptions:
         given = self._given
         extra = [text for text in (system_message, given.ephemeral_system_prompt) if text]
-        return Choices(
+        return AppOptions(
             workspace=str(Path.cwd()),
             source=given.platform or "library",
             model=given.model or None,
@@ -177,7 +177,7 @@ class AIAgent(CodexPath):
         if self.session_id and await app.conversation.exists(self.session_id):
             await app.conversation.resume(self.session_id)
             return
-        await app.conversation.begin_with(messages_of(history, app.clock.now()), self.session_id)
+        await app.conversation.begin_with(parse_history(history, app.clock.now()), self.session_id)
 
     async def _result(self, app: App, answer: Answer) -> Json:
         session = app.conversation.session
@@ -188,7 +188,7 @@ class AIAgent(CodexPath):
         return {
             "final_response": answer.text or (ended.reason if failed else ""),
             "last_reasoning": _last_reasoning(answer.messages),
-            "messages": [plain(row) for row in rows],
+            "messages": [to_chat_message(row) for row in rows],
             "api_calls": ended.steps,
             "completed": ended.outcome is Outcome.DONE,
             "partial": ended.outcome is not Outcome.DONE,
@@ -200,7 +200,7 @@ class AIAgent(CodexPath):
             "provider": session.provider,
             "base_url": self.base_url,
             "session_id": session.id,
-            **_spent(ended.usage, app.price(session.model, session.provider, ended.usage)),
+            **_usage_fields(ended.usage, app.price(session.model, session.provider, ended.usage)),
         }
 
     def _failure(self, reason: str) -> Json:
@@ -227,7 +227,7 @@ def _run_blocking(work: Callable[[], Awaitable[Json]]) -> Json:
         return thread.submit(anyio.run, work).result()
 
 
-def _spent(usage: Usage, cost: float | None) -> Json:
+def _usage_fields(usage: Usage, cost: float | None) -> Json:
     return {
         "input_tokens": usage.input,
         "output_tokens": usage.output,
@@ -251,7 +251,7 @@ def _last_reasoning(messages: Sequence[Message]) -> str | None:
     return None
 
 
-def _tell(callback: Callable[[str], None] | None) -> Callable[[Event], None]:
+def _delta_callback(callback: Callable[[str], None] | None) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         if callback is not None and isinstance(event, TextDelta):
             callback(event.text)

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from hermes.app.build import App, Choices, open_app
+from hermes.app.build import App, AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.schema.scope import Address, Asker, Scope
-from hermes.session.context import async_delivery_supported, get_session_env
-from hermes.tools.processes.record import Record
+from hermes.schema.scope import Address, Requester, Scope
+from hermes.session.session_context import async_delivery_supported, get_session_env
+from hermes.tools.processes.record import BackgroundProcess
 
 T = TypeVar("T")
 
 
-class House:
+class BackgroundAgent:
     """An open agent in a thread of its own, from the first use until the program ends.
 
     Old programs call plain functions and expect what they began to go on in between.
@@ -39,7 +39,7 @@ class House:
         with self._lock:
             if self._opened is None:
                 env = Env(process_env())
-                choices = Choices(workspace=str(Path.cwd()), source="library")
+                choices = AppOptions(workspace=str(Path.cwd()), source="library")
                 opening = open_app(resolve_home(env), env, choices)
                 portal = self._stack.enter_context(start_blocking_portal())
                 app = self._stack.enter_context(portal.wrap_async_context_manager(opening))
@@ -62,7 +62,7 @@ class House:
             self._stack.close()
 
 
-def scope_here(app: App) -> Scope:
+def current_scope(app: App) -> Scope:
     """Who asks, as the context of the caller says."""
     platform = get_session_env("HERMES_SESSION_PLATFORM")
     chat = get_session_env("HERMES_SESSION_CHAT_ID")
@@ -76,7 +76,7 @@ def scope_here(app: App) -> Scope:
         later=async_delivery_supported(),
         source=platform or "library",
         key=get_session_env("HERMES_SESSION_KEY"),
-        asker=Asker(user=get_session_env("HERMES_SESSION_USER_ID")),
+        asker=Requester(user=get_session_env("HERMES_SESSION_USER_ID")),
     )
 
 
@@ -84,7 +84,7 @@ class ProcessRegistry:
     """Old names for the registry of the agent in the house."""
 
     def __init__(self) -> None:
-        self.house = House()
+        self.house = BackgroundAgent()
         self._taken: set[str] = set()
 
     @property
@@ -98,13 +98,13 @@ class ProcessRegistry:
         kept = {one["session_id"] for one in left}
         self._taken = {one.id for one in self._promised() if one.id not in kept}
 
-    def _promised(self) -> list[Record]:
+    def _promised(self) -> list[BackgroundProcess]:
         app = self.house.app
         running = app.processes.running if app else ()
         return [one for one in running if one.scope.address and (one.notify or one.watch)]
 
 
-def _watcher(record: Record) -> dict[str, Any]:
+def _watcher(record: BackgroundProcess) -> dict[str, Any]:
     scope = record.scope
     address = scope.address or Address("", "")
     return {

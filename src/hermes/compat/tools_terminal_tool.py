@@ -6,9 +6,9 @@ import msgspec
 from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
-from hermes.compat.tools_process_registry import process_registry, scope_here
-from hermes.ports.counsel import Ruling, Wish
-from hermes.ports.tool import Output, ToolContext
+from hermes.compat.tools_process_registry import current_scope, process_registry
+from hermes.ports.approvals import ApprovalRequest, Decision
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Event
 from hermes.schema.messages import Text
@@ -21,12 +21,12 @@ def terminal_tool(command: str, **given: Any) -> str:
     if tool is None:
         return _refusal("The settings leave the terminal tool out.")
     args = Raw(msgspec.json.encode({"command": command, **given}))
-    scope = scope_here(app)
+    scope = current_scope(app)
 
-    async def ask(wish: Wish) -> Ruling:
-        return await app.approvals.rule(scope, wish, _unseen)
+    async def ask(wish: ApprovalRequest) -> Decision:
+        return await app.approvals.rule(scope, wish, _ignore_event)
 
-    context = ToolContext(scope, "", _untold, ask)
+    context = ToolContext(scope, "", _ignore_progress, ask)
     try:
         output = process_registry.house.run(tool.run(args, context))
     except ToolError as error:
@@ -34,7 +34,7 @@ def terminal_tool(command: str, **given: Any) -> str:
     return _text(output)
 
 
-def _text(output: Output) -> str:
+def _text(output: ToolOutput) -> str:
     return "".join(part.text for part in output.parts if isinstance(part, Text))
 
 
@@ -42,9 +42,9 @@ def _refusal(sentence: str) -> str:
     return msgspec.json.encode({"output": "", "exit_code": -1, "error": sentence}).decode()
 
 
-async def _untold(text: str) -> None:
+async def _ignore_progress(text: str) -> None:
     await checkpoint()
 
 
-async def _unseen(event: Event) -> None:
+async def _ignore_event(event: Event) -> None:
     await checkpoint()

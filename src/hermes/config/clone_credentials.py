@@ -14,28 +14,28 @@ from typing import cast
 from msgspec import Struct
 
 from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
-from hermes.config.edit import without_settings
-from hermes.config.paths import KeyPath, format_path
+from hermes.config.editor import without_settings
+from hermes.config.key_paths import KeyPath, format_path
 from hermes.config.platforms import PLATFORMS
-from hermes.config.shapes import as_mapping
-from hermes.config.variables import names_secret
-from hermes.config.yaml_text import read_yaml
+from hermes.config.variables import is_secret_name
+from hermes.config.yaml_parser import read_yaml
+from hermes.config.yaml_values import as_mapping
 from hermes.kit.files import write_atomic
 
 API_KEY, WEBHOOK_SECRET = "API_SERVER_KEY", "WEBHOOK_SECRET"
 SUBSCRIPTIONS = "webhook_subscriptions.json"
 
-_RENEWED: Mapping[str, tuple[str, ...]] = {
+_REGENERATED: Mapping[str, tuple[str, ...]] = {
     API_KEY: ("platforms", "api_server"),
     WEBHOOK_SECRET: ("platforms", "webhook"),
 }
 _SHARED_PLATFORMS = {"hass", "homeassistant"}
 """Its token is that of a service which the tools use, too."""
-_OUTGOING = {"model_routes"}
+_OUTGOING_TABLES = {"model_routes"}
 """Tables inside of a platform with keys for others."""
 _NO_SECRET = "INSECURE_NO_AUTH"  # noqa: S105 - it says that there is none
 
-_ACCOUNTS = frozenset(
+_ACCOUNT_VARIABLES = frozenset(
     f"{one.prefix}_{suffix}"
     for one in PLATFORMS
     for suffix, _, secret in one.variables
@@ -43,7 +43,7 @@ _ACCOUNTS = frozenset(
 )
 
 
-class OwnCredentials(Struct, frozen=True, kw_only=True):
+class ProfileCredentials(Struct, frozen=True, kw_only=True):
     """What of a home is not copied: variables, settings, files; `renewed` gets new values."""
 
     variables: tuple[str, ...] = ()
@@ -57,23 +57,23 @@ class OwnCredentials(Struct, frozen=True, kw_only=True):
         return [*named, *map(format_path, self.settings), *self.files]
 
 
-def own_credentials(home: Path, *, everything: bool = False) -> OwnCredentials:
+def profile_credentials(home: Path, *, everything: bool = False) -> ProfileCredentials:
     """Those of a home. Raises `ConfigError` when its files cannot be read.
 
     `everything` is for a clone of the whole home, which would have further files.
     """
     dotenv, config = home / ".env", home / "config.yaml"
     assigned = [one.name for one in parse_dotenv(read_text(dotenv), str(dotenv)) if one.value]
-    names = {*_ACCOUNTS, *_RENEWED}
+    names = {*_ACCOUNT_VARIABLES, *_REGENERATED}
     variables = tuple(name for name in dict.fromkeys(assigned) if name in names)
     settings = tuple(_secret_settings(read_yaml(read_text(config), config)[0]))
-    return OwnCredentials(
+    return ProfileCredentials(
         variables=variables,
         settings=settings,
         files=(SUBSCRIPTIONS,) if everything and (home / SUBSCRIPTIONS).exists() else (),
         renewed=tuple(
             name
-            for name, place in _RENEWED.items()
+            for name, place in _REGENERATED.items()
             if name in variables or any(path[: len(place)] == place for path in settings)
         ),
     )
@@ -84,7 +84,7 @@ def replace_credentials(copy: Path, original: Path) -> None:
 
     Errors name the files of the `original`: the copy is deleted when this fails.
     """
-    own = own_credentials(copy)
+    own = profile_credentials(copy)
     dotenv, config = copy / ".env", copy / "config.yaml"
     if own.variables or own.renewed:
         text = read_text(dotenv)
@@ -115,9 +115,9 @@ def _secrets_in(value: object, at: KeyPath) -> Iterator[KeyPath]:
     for name, inside in _table(value).items():
         path = (*at, name)
         if isinstance(inside, dict | list):
-            if name not in _OUTGOING:
+            if name not in _OUTGOING_TABLES:
                 yield from _secrets_in(cast("object", inside), path)
-        elif inside and inside != _NO_SECRET and (names_secret(name) or name == "password_hash"):
+        elif inside and inside != _NO_SECRET and (is_secret_name(name) or name == "password_hash"):
             yield path
 
 

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from hermes.config.env import Env
 from hermes.kit.errors import ConfigError
-from hermes.kit.files import file_error, read_ordinary
+from hermes.kit.files import file_error, read_regular_file
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _ASSIGNMENT = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*")
 _BLANK = re.compile(r"[ \t]*(?:#.*)?")
@@ -56,7 +56,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     return {entry.name: entry.value for entry in parse_dotenv(text, str(path))}
 
 
-def env_of(path: Path, process: Env) -> Env:
+def profile_env(path: Path, process: Env) -> Env:
     """A profile's variables: its own `.env` over those of the process."""
     return process.under(read_dotenv(path))
 
@@ -64,22 +64,22 @@ def env_of(path: Path, process: Env) -> Env:
 def read_text(path: Path) -> str:
     """The file as text, empty when missing. Raises `ConfigError` when it cannot be read."""
     try:
-        return read_ordinary(path).decode()
+        return read_regular_file(path).decode()
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: byte {error.start} is not UTF-8 text",
-            hint=f"Save it as UTF-8, or {_away(path)}",
+            hint=f"Save it as UTF-8, or {_move_away_hint(path)}",
         ) from error
     except OSError as error:
-        hint = f"Make it a file that you may read, or {_away(path)}"
+        hint = f"Make it a file that you may read, or {_move_away_hint(path)}"
         raise file_error(error, f"{path} cannot be read: {error.strerror}", hint) from error
 
 
 def with_variable(text: str, name: str, value: str, source: str = ".env") -> str:
     """The text with `name` set: in its place when it is there, else on a line at the end."""
-    if not NAME.fullmatch(name):
+    if not VARIABLE_NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} is not a name for an environment variable",
             hint="Use letters, digits and underscores, not beginning with a digit.",
@@ -89,10 +89,10 @@ def with_variable(text: str, name: str, value: str, source: str = ".env") -> str
     same = [entry for entry in parse_dotenv(text, source) if entry.name == name]
     if same:
         last = same[-1]
-        return text[: last.value_start] + quoted(value) + text[last.value_end :]
+        return text[: last.value_start] + quote_value(value) + text[last.value_end :]
     newline = "\r\n" if "\r\n" in text else "\n"
     gap = newline if text and not text.endswith(("\n", "\r", "\ufeff")) else ""
-    return f"{text}{gap}{name}={quoted(value)}{newline}"
+    return f"{text}{gap}{name}={quote_value(value)}{newline}"
 
 
 def without_variable(text: str, name: str, source: str = ".env") -> str:
@@ -106,7 +106,7 @@ def without_variable(text: str, name: str, source: str = ".env") -> str:
     return "".join([*kept, text[at:]])
 
 
-def quoted(value: str) -> str:
+def quote_value(value: str) -> str:
     """The value as it is written: bare, in single quotes, or escaped in double quotes."""
     if _NEEDS_NO_QUOTES.fullmatch(value):
         return value
@@ -168,5 +168,5 @@ def _newline_end(text: str, at: int) -> int:
     return newline.end() if newline else at
 
 
-def _away(path: Path) -> str:
+def _move_away_hint(path: Path) -> str:
     return f"move it away: mv {path} {path}.old"

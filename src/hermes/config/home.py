@@ -10,14 +10,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.kit.errors import ConfigError, UsageError
-from hermes.kit.files import file_error, read_ordinary, write_atomic
+from hermes.kit.files import file_error, read_regular_file, write_atomic
 
-DEFAULT = "default"
+DEFAULT_PROFILE = "default"
 """The profile that lives in the root itself."""
 
-RESERVED = frozenset({"hermes", DEFAULT, "test", "tmp", "root", "sudo"})
+RESERVED_NAMES = frozenset({"hermes", DEFAULT_PROFILE, "test", "tmp", "root", "sudo"})
 
-FIRST_FOLDERS = (
+INITIAL_FOLDERS = (
     "memories",
     "sessions",
     "skills",
@@ -29,7 +29,7 @@ FIRST_FOLDERS = (
     "home",
 )
 
-_ELSEWHERE = "use another home: export HERMES_HOME=DIRECTORY"
+_OTHER_HOME_HINT = "use another home: export HERMES_HOME=DIRECTORY"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -39,7 +39,7 @@ class Home(Struct, frozen=True):
 
     root: Path
     path: Path
-    profile: str = DEFAULT
+    profile: str = DEFAULT_PROFILE
 
     @property
     def config(self) -> Path:
@@ -173,7 +173,7 @@ class Home(Struct, frozen=True):
         return self.root / "active_profile"
 
 
-def root_of(env: Mapping[str, str]) -> Path:
+def hermes_root(env: Mapping[str, str]) -> Path:
     """The directory all profiles share. Raises `ConfigError` when it cannot be one."""
     root, _ = _root_and_profile(env)
     _check_folder(root, "the home of Hermes")
@@ -186,27 +186,27 @@ def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
     An asked-for profile wins, then the one HERMES_HOME points at, in a command of a turn then
     the turn's, then the one chosen with `hermes profile use`, then the root itself.
     """
-    root, implied = root_of(env), _root_and_profile(env)[1]
+    root, implied = hermes_root(env), _root_and_profile(env)[1]
     if profile is not None:
-        return home_of(root, profile)
+        return profile_home(root, profile)
     if implied is not None:
-        return home_of(root, implied)
-    if env.get("HERMES_SESSION_PROFILE") == DEFAULT:
-        return home_of(root, DEFAULT)
-    return home_of(root, sticky_profile(root))
+        return profile_home(root, implied)
+    if env.get("HERMES_SESSION_PROFILE") == DEFAULT_PROFILE:
+        return profile_home(root, DEFAULT_PROFILE)
+    return profile_home(root, active_profile_name(root))
 
 
-def home_of(root: Path, profile: str) -> Home:
+def profile_home(root: Path, profile: str) -> Home:
     """The home of a profile that must exist. Raises `ConfigError` naming those that do."""
-    if profile == DEFAULT:
+    if profile == DEFAULT_PROFILE:
         return Home(root, root)
     if not _NAME.fullmatch(profile):
-        raise name_error(profile)
+        raise profile_name_error(profile)
     path = root / "profiles" / profile
     if not path.is_dir():
         from hermes.kit.text import did_you_mean  # noqa: PLC0415 - only mistakes pay for it
 
-        names = [DEFAULT, *named_profiles(root)]
+        names = [DEFAULT_PROFILE, *named_profiles(root)]
         near = did_you_mean(profile, names)
         raise ConfigError(
             f"There is no profile named {profile!r}; there are: {', '.join(names)}",
@@ -227,21 +227,21 @@ def named_profiles(root: Path) -> list[str]:
     return sorted(e.name for e in entries if _NAME.fullmatch(e.name) and e.is_dir())
 
 
-def sticky_profile(root: Path) -> str:
+def active_profile_name(root: Path) -> str:
     """The profile chosen with `hermes profile use`."""
     path = root / "active_profile"
     try:
-        name = read_ordinary(path).decode(errors="replace").strip()
+        name = read_regular_file(path).decode(errors="replace").strip()
     except FileNotFoundError:
-        return DEFAULT
+        return DEFAULT_PROFILE
     except OSError as error:
         raise file_error(error, f"{path} cannot be read: {error.strerror}") from error
-    if not name or name == DEFAULT:
-        return DEFAULT
+    if not name or name == DEFAULT_PROFILE:
+        return DEFAULT_PROFILE
     if not _NAME.fullmatch(name) or not (root / "profiles" / name).is_dir():
         raise ConfigError(
             f"{path} chooses the profile {name[:64]!r}, which does not exist; there are: "
-            + ", ".join([DEFAULT, *named_profiles(root)]),
+            + ", ".join([DEFAULT_PROFILE, *named_profiles(root)]),
             hint="Choose one that does with: hermes profile use NAME",
         )
     return name
@@ -250,14 +250,14 @@ def sticky_profile(root: Path) -> str:
 def check_new_name(name: str) -> None:
     """Raises `UsageError` for a name no profile may have."""
     if not _NAME.fullmatch(name):
-        raise name_error(name)
-    if name in RESERVED:
+        raise profile_name_error(name)
+    if name in RESERVED_NAMES:
         raise UsageError(
             f"The name {name!r} is reserved", hint="Choose a name that is not a system word."
         )
 
 
-def name_error(name: str) -> UsageError:
+def profile_name_error(name: str) -> UsageError:
     return UsageError(
         f"{name!r} is not a name for a profile",
         hint="Use up to 64 small letters, digits, - and _, beginning with a letter or digit.",
@@ -266,12 +266,12 @@ def name_error(name: str) -> UsageError:
 
 def ensure_home(home: Home) -> None:
     """Create what a first run needs; what exists stays as it is."""
-    hint = f"Make it yours, or {_ELSEWHERE}"
+    hint = f"Make it yours, or {_OTHER_HOME_HINT}"
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in FIRST_FOLDERS:
+        for name in INITIAL_FOLDERS:
             (home.path / name).mkdir(mode=0o700, exist_ok=True)
-        _seed(home.soul, (Path(__file__).parent / "soul.md").read_bytes())
+        _write_if_missing(home.soul, (Path(__file__).parent / "soul.md").read_bytes())
     except OSError as error:
         message = f"{error.filename or home.path} cannot be created: {error.strerror}"
         raise file_error(error, message, hint) from error
@@ -287,7 +287,7 @@ def _not_writable(path: Path, hint: str) -> ConfigError:
     return ConfigError(f"{path} cannot be written by you", hint=hint)
 
 
-def _seed(path: Path, data: bytes) -> None:
+def _write_if_missing(path: Path, data: bytes) -> None:
     # In one step: on a full disk an empty file would stay, and count as the person's own.
     if not path.is_symlink() and not path.exists():
         write_atomic(path, data)
@@ -295,13 +295,13 @@ def _seed(path: Path, data: bytes) -> None:
 
 def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
     """The shared root, and the profile when HERMES_HOME points into `<root>/profiles/`."""
-    path = _given_home(env)
+    path = _home_from_env(env)
     if path.parent.name == "profiles" and _NAME.fullmatch(path.name):
         return path.parent.parent, path.name
     return path, None
 
 
-def _given_home(env: Mapping[str, str]) -> Path:
+def _home_from_env(env: Mapping[str, str]) -> Path:
     given = env.get("HERMES_HOME", "").strip()
     if not given:
         return user_home(env) / ".hermes"
@@ -318,7 +318,7 @@ def user_home(env: Mapping[str, str]) -> Path:
 
 def _check_folder(path: Path, what: str) -> None:
     """A folder that is not there yet is fine; one that cannot be used is not."""
-    hint = f"Make it a directory of yours, or {_ELSEWHERE}"
+    hint = f"Make it a directory of yours, or {_OTHER_HOME_HINT}"
     try:
         is_folder = path.is_dir()
         if not is_folder and (path.is_symlink() or path.exists()):

@@ -2,37 +2,40 @@
 
 from collections.abc import Iterator
 
-from hermes.config.shapes import as_list, as_mapping
 from hermes.config.variables import (
-    is_ordinary,
+    is_harmless,
     is_secret,
-    is_trivial,
-    names_secret,
-    secrets_of,
+    is_secret_name,
+    is_trivial_value,
+    secret_parts,
 )
+from hermes.config.yaml_values import as_list, as_mapping
 from hermes.kit.redact import MASK, Redactor
 
-_PLACES_OF_KEYS = frozenset({"ssh_key", "key_env"})
-_MAPS = ("env", "environment", "headers", "cookies")
+_KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
+_FREE_MAPS = ("env", "environment", "headers", "cookies")
 """Endings of settings that hold whatever a stranger's program asks for."""
-_HARMLESS = frozenset({"accept", "content-type", "user-agent"})
+_HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 
 
-def masked(value: object, redactor: Redactor, name: str = "", *, inside: bool = False) -> object:
+def mask_secrets(
+    value: object, redactor: Redactor, name: str = "", *, inside: bool = False
+) -> object:
     """The same value with secrets masked, by the name they stand under and by what they are.
 
     `inside` a map of variables or headers everything is masked that is not surely harmless.
     """
     if (mapping := as_mapping(value)) is not None:
-        inner = inside or _holds_anything(name)
+        inner = inside or _is_free_map(name)
         return {
-            key: masked(item, redactor, str(key), inside=inner) for key, item in mapping.items()
+            key: mask_secrets(item, redactor, str(key), inside=inner)
+            for key, item in mapping.items()
         }
     if (entries := as_list(value)) is not None:
-        return [masked(item, redactor, name, inside=inside) for item in entries]
+        return [mask_secrets(item, redactor, name, inside=inside) for item in entries]
     if value is None or isinstance(value, bool) or value == "":
         return value
-    if _names_secret(name) or (inside and not _is_harmless(name)):
+    if _is_secret_setting(name) or (inside and not _is_harmless(name)):
         return MASK
     return redactor.redact(value) if isinstance(value, str) else value
 
@@ -40,7 +43,7 @@ def masked(value: object, redactor: Redactor, name: str = "", *, inside: bool = 
 def secrets_in(value: object, name: str = "", *, inside: bool = False) -> Iterator[str]:
     """Every text that stands under the name of a secret, wherever in the settings."""
     if (mapping := as_mapping(value)) is not None:
-        inner = inside or _holds_anything(name)
+        inner = inside or _is_free_map(name)
         for key, item in mapping.items():
             yield from secrets_in(item, str(key), inside=inner)
     elif (entries := as_list(value)) is not None:
@@ -48,23 +51,25 @@ def secrets_in(value: object, name: str = "", *, inside: bool = False) -> Iterat
             yield from secrets_in(item, name, inside=inside)
     elif value is not None and not isinstance(value, bool):
         text = str(value)
-        if _names_secret(name) or (inside and not _is_harmless(name) and not is_trivial(text)):
-            yield from secrets_of(text)
+        if _is_secret_setting(name) or (
+            inside and not _is_harmless(name) and not is_trivial_value(text)
+        ):
+            yield from secret_parts(text)
 
 
-def _holds_anything(name: str) -> bool:
+def _is_free_map(name: str) -> bool:
     small = name.lower()
-    return small in _MAPS or small.endswith(tuple(f"_{ending}" for ending in _MAPS))
+    return small in _FREE_MAPS or small.endswith(tuple(f"_{ending}" for ending in _FREE_MAPS))
 
 
 def _is_harmless(name: str) -> bool:
-    return name.lower() in _HARMLESS or is_ordinary(name)
+    return name.lower() in _HARMLESS_HEADERS or is_harmless(name)
 
 
-def _names_secret(name: str) -> bool:
+def _is_secret_setting(name: str) -> bool:
     small = name.lower()
-    if small in _PLACES_OF_KEYS:
+    if small in _KEY_LOCATIONS:
         return False
     if small == "password_hash":
         return True
-    return is_secret(name) if name.isupper() else names_secret(name)
+    return is_secret(name) if name.isupper() else is_secret_name(name)

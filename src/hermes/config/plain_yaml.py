@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-Line: TypeAlias = tuple[int, str]
+IndentedLine: TypeAlias = tuple[int, str]
 
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]{0,99}):(?: +|$)")
 _INT = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
@@ -24,7 +24,7 @@ _FLOW_TOKEN = re.compile(
 )
 _FLOW_MARK = re.compile(r" *([\]},])")
 
-_WORDS: Mapping[str, bool | None] = {
+_LITERALS: Mapping[str, bool | None] = {
     **dict.fromkeys(["yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
     **dict.fromkeys(["no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -35,7 +35,7 @@ class _NotPlain(Exception):
     pass
 
 
-def read_plain(text: str) -> dict[str, object] | None:
+def read_plain_yaml(text: str) -> dict[str, object] | None:
     """The settings in the text, or None when it takes the real parser to read them."""
     if not text.replace("\n", "").isprintable():
         return None
@@ -49,16 +49,16 @@ def read_plain(text: str) -> dict[str, object] | None:
     return value if after == len(lines) else None
 
 
-def _line(raw: str) -> Line:
+def _line(raw: str) -> IndentedLine:
     content = raw.lstrip(" ")
     return len(raw) - len(content), content.rstrip(" ")
 
 
-def _mapping(lines: list[Line], at: int, indent: int) -> tuple[dict[str, object], int]:
+def _mapping(lines: list[IndentedLine], at: int, indent: int) -> tuple[dict[str, object], int]:
     found: dict[str, object] = {}
     while at < len(lines) and lines[at][0] == indent:
         key = _KEY.match(lines[at][1])
-        if key is None or key[1] in found or key[1] in _WORDS:
+        if key is None or key[1] in found or key[1] in _LITERALS:
             raise _NotPlain
         found[key[1]], at = _value(lines, at, lines[at][1][key.end() :], indent)
     if at < len(lines) and lines[at][0] > indent:
@@ -66,7 +66,7 @@ def _mapping(lines: list[Line], at: int, indent: int) -> tuple[dict[str, object]
     return found, at
 
 
-def _value(lines: list[Line], at: int, rest: str, indent: int) -> tuple[object, int]:
+def _value(lines: list[IndentedLine], at: int, rest: str, indent: int) -> tuple[object, int]:
     """What follows a key: something on its line, or a deeper block, or nothing at all."""
     if rest and rest[0] != "#":
         value = _inline(rest)
@@ -81,7 +81,7 @@ def _value(lines: list[Line], at: int, rest: str, indent: int) -> tuple[object, 
     return _mapping(lines, at, lines[at][0]) if lines[at][0] > indent else (None, at)
 
 
-def _sequence(lines: list[Line], at: int, indent: int) -> tuple[list[object], int]:
+def _sequence(lines: list[IndentedLine], at: int, indent: int) -> tuple[list[object], int]:
     found: list[object] = []
     while at < len(lines) and lines[at][0] == indent and lines[at][1].startswith("- "):
         content = lines[at][1][2:].lstrip(" ")
@@ -121,8 +121,8 @@ def _only_comment(rest: str) -> None:
 
 
 def _scalar(bare: str) -> object:
-    if bare in _WORDS:
-        return _WORDS[bare]
+    if bare in _LITERALS:
+        return _LITERALS[bare]
     if _INT.fullmatch(bare):
         return int(bare)
     if _FLOAT.fullmatch(bare):
@@ -155,7 +155,7 @@ def _flow_list(text: str, at: int) -> tuple[list[object], int]:
     while more:
         value, at = _flow(text, at)
         found.append(value)
-        more, at = _more(text, at, "]")
+        more, at = _next_entry(text, at, "]")
     return found, at + (not found)
 
 
@@ -164,14 +164,14 @@ def _flow_mapping(text: str, at: int) -> tuple[dict[str, object], int]:
     more = text[at : at + 1] != "}"
     while more:
         key = _KEY.match(text, at)
-        if key is None or key[1] in found or key[1] in _WORDS:
+        if key is None or key[1] in found or key[1] in _LITERALS:
             raise _NotPlain
         found[key[1]], at = _flow(text, key.end())
-        more, at = _more(text, at, "}")
+        more, at = _next_entry(text, at, "}")
     return found, at + (not found)
 
 
-def _more(text: str, at: int, end: str) -> tuple[bool, int]:
+def _next_entry(text: str, at: int, end: str) -> tuple[bool, int]:
     """Whether another entry follows, and where; the closing bracket is stepped over."""
     mark = _FLOW_MARK.match(text, at)
     if mark is None or mark[1] not in {",", end}:

@@ -12,19 +12,26 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.config.home import (
-    DEFAULT,
+    DEFAULT_PROFILE,
     Home,
+    active_profile_name,
     check_new_name,
     ensure_home,
-    home_of,
     named_profiles,
+    profile_home,
     resolve_home,
-    sticky_profile,
 )
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import write_atomic
 
-CLONED = ("config.yaml", ".env", "SOUL.md", "skills", "memories/MEMORY.md", "memories/USER.md")
+CLONED_FILES = (
+    "config.yaml",
+    ".env",
+    "SOUL.md",
+    "skills",
+    "memories/MEMORY.md",
+    "memories/USER.md",
+)
 
 NEVER_CLONED = (
     *("profiles", "active_profile", "kanban", "hermes-agent", "local-model"),
@@ -42,7 +49,7 @@ NEVER_CLONED_ANYWHERE = ("*.db", "*.db-*", "*.lock", "*.pid")
 """A database is copied only through SQLite; a lock or a pid is true of one process only."""
 
 
-class Profile(Struct, frozen=True):
+class ProfileInfo(Struct, frozen=True):
     name: str
     path: Path
     active: bool
@@ -53,24 +60,27 @@ def get_active_profile_name(env: Mapping[str, str], profile: str | None = None) 
     return resolve_home(env, profile).profile
 
 
-def list_profiles(root: Path) -> list[Profile]:
+def list_profiles(root: Path) -> list[ProfileInfo]:
     """The default profile, then the others by name."""
-    chosen = _sticky_or_default(root)
-    return [Profile(name, path, name == chosen) for name, path in [(DEFAULT, root), *_named(root)]]
+    chosen = _active_or_default(root)
+    return [
+        ProfileInfo(name, path, name == chosen)
+        for name, path in [(DEFAULT_PROFILE, root), *_named(root)]
+    ]
 
 
 def profiles_to_serve(multiplex: bool, home: Home) -> list[tuple[str, Path]]:
     """Whom one gateway process serves: its own profile, or the default and all the others."""
     if not multiplex:
         return [(home.profile, home.path)]
-    return [(DEFAULT, home.root), *_named(home.root)]
+    return [(DEFAULT_PROFILE, home.root), *_named(home.root)]
 
 
 def use_profile(root: Path, name: str) -> Home:
     """Make `name` the profile that is used when none is asked for."""
-    home = home_of(root, name)
-    with _named_failure("chosen", name):
-        if name == DEFAULT:
+    home = profile_home(root, name)
+    with _file_errors_named("chosen", name):
+        if name == DEFAULT_PROFILE:
             home.active_profile.unlink(missing_ok=True)
         else:
             write_atomic(home.active_profile, f"{name}\n".encode())
@@ -88,7 +98,7 @@ def create_profile(
     path = root / "profiles" / name
     if os.path.lexists(path):
         raise UsageError(f"There is a profile named {name!r} already: {path}")
-    with _named_failure("created", name):
+    with _file_errors_named("created", name):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=".new-"))
         try:
@@ -105,8 +115,8 @@ def create_profile(
 
 def delete_profile(root: Path, name: str) -> Path:
     """Remove a profile with everything in it; when it was the chosen one, the default is again."""
-    path = _own_folder(root, name, "deleted")
-    with _named_failure("deleted", name):
+    path = _named_profile_folder(root, name, "deleted")
+    with _file_errors_named("deleted", name):
         _forget_choice(root, name)
         trash = Path(tempfile.mkdtemp(dir=path.parent, prefix=".deleted-"))
         path.rename(trash / name)
@@ -117,19 +127,19 @@ def delete_profile(root: Path, name: str) -> Path:
 
 def rename_profile(root: Path, old: str, new: str) -> Home:
     """Give a profile another name; the choice made with `use` follows it."""
-    path = _own_folder(root, old, "renamed")
+    path = _named_profile_folder(root, old, "renamed")
     check_new_name(new)
     target = path.with_name(new)
     if os.path.lexists(target):
         raise UsageError(f"There is a profile named {new!r} already: {target}")
-    chosen = _sticky_or_default(root) == old
-    with _named_failure("renamed", old):
+    chosen = _active_or_default(root) == old
+    with _file_errors_named("renamed", old):
         path.rename(target)
     return use_profile(root, new) if chosen else Home(root, target, new)
 
 
 @contextmanager
-def _named_failure(done: str, name: str) -> Generator[None]:
+def _file_errors_named(done: str, name: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
@@ -143,23 +153,23 @@ def _named(root: Path) -> list[tuple[str, Path]]:
     return [(name, root / "profiles" / name) for name in named_profiles(root)]
 
 
-def _sticky_or_default(root: Path) -> str:
+def _active_or_default(root: Path) -> str:
     """Listing and mending must work while the choice names a profile that is gone."""
     try:
-        return sticky_profile(root)
+        return active_profile_name(root)
     except ConfigError:
-        return DEFAULT
+        return DEFAULT_PROFILE
 
 
 def _forget_choice(root: Path, name: str) -> None:
-    if _sticky_or_default(root) == name:
+    if _active_or_default(root) == name:
         Home(root, root).active_profile.unlink(missing_ok=True)
 
 
-def _own_folder(root: Path, name: str, done: str) -> Path:
-    if name == DEFAULT:
+def _named_profile_folder(root: Path, name: str, done: str) -> Path:
+    if name == DEFAULT_PROFILE:
         raise UsageError(f"The default profile is the home itself and cannot be {done}")
-    path = home_of(root, name).path
+    path = profile_home(root, name).path
     if path.is_symlink():
         raise UsageError(
             f"{path} is a symbolic link and is not {done}",
@@ -169,20 +179,20 @@ def _own_folder(root: Path, name: str, done: str) -> Path:
 
 
 def _copy_chosen(source: Home, target: Path) -> None:
-    for name in CLONED:
+    for name in CLONED_FILES:
         origin, copy = source.path / name, target / name
         if origin.is_dir():
-            shutil.copytree(origin, copy, symlinks=True, ignore=_left_behind_below)
+            shutil.copytree(origin, copy, symlinks=True, ignore=_never_cloned)
         elif origin.is_file():
             copy.parent.mkdir(mode=0o700, exist_ok=True)
             shutil.copy2(origin, copy)
-    _close_secrets(target)
+    _restrict_secrets(target)
 
 
 def _copy_all(source: Home, target: Path) -> None:
     def left_behind(folder: str, names: list[str]) -> set[str]:
         patterns = NEVER_CLONED if Path(folder) == source.path else ()
-        return _matching(names, patterns) | _left_behind_below(folder, names)
+        return _matching(names, patterns) | _never_cloned(folder, names)
 
     shutil.copytree(source.path, target, symlinks=True, ignore=left_behind, dirs_exist_ok=True)
     for name in (".env", "config.yaml"):
@@ -191,7 +201,7 @@ def _copy_all(source: Home, target: Path) -> None:
             (target / name).unlink()
             shutil.copy2(source.path / name, target / name)
     target.chmod(0o700)
-    _close_secrets(target)
+    _restrict_secrets(target)
 
 
 def _replace_credentials(target: Path, original: Path) -> None:
@@ -200,16 +210,16 @@ def _replace_credentials(target: Path, original: Path) -> None:
     replace_credentials(target, original)
 
 
-def _close_secrets(target: Path) -> None:
+def _restrict_secrets(target: Path) -> None:
     for name in (".env", "auth.json"):
         path = target / name
         if path.is_file() and not path.is_symlink():
             path.chmod(0o600)
 
 
-def _left_behind_below(folder: str, names: list[str]) -> set[str]:
+def _never_cloned(folder: str, names: list[str]) -> set[str]:
     return _matching(names, NEVER_CLONED_ANYWHERE) | {
-        name for name in names if not _is_plain(Path(folder, name))
+        name for name in names if not _is_copyable(Path(folder, name))
     }
 
 
@@ -217,7 +227,7 @@ def _matching(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
     return {name for name in names for pattern in patterns if fnmatch(name, pattern)}
 
 
-def _is_plain(path: Path) -> bool:
+def _is_copyable(path: Path) -> bool:
     """A file, a folder or a link: a socket or a pipe means nothing in another home."""
     mode = path.lstat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from hermes.config.sections import chats, comfort, models, work
-from hermes.config.sections.words import Count, Names, Seconds, Table
+from hermes.config.sections import execution, general, messaging, models
+from hermes.config.sections.types import Count, FreeTable, NameList, Seconds
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -24,89 +24,89 @@ class Config(Struct, frozen=True, kw_only=True):
     compression: models.Compression = models.Compression()
     delegation: models.Delegation = models.Delegation()
 
-    toolsets: Names = ("hermes-cli",)
-    platform_toolsets: Mapping[str, Names] = {}
-    agent: work.Agent = work.Agent()
-    terminal: work.Terminal = work.Terminal()
-    web: work.Web = work.Web()
-    browser: work.Browser = work.Browser()
-    checkpoints: work.Checkpoints = work.Checkpoints()
-    tool_output: work.ToolOutput = work.ToolOutput()
-    tool_loop_guardrails: work.ToolLoopGuardrails = work.ToolLoopGuardrails()
-    tools: work.Tools = work.Tools()
-    code_execution: work.CodeExecution = work.CodeExecution()
-    memory: work.Memory = work.Memory()
-    skills: work.Skills = work.Skills()
-    curator: work.Curator = work.Curator()
-    goals: work.Goals = work.Goals()
-    kanban: work.Kanban = work.Kanban()
-    cron: work.Cron = work.Cron()
-    lsp: work.Lsp = work.Lsp()
-    context: work.Context = work.Context()
-    limits: work.Limits = work.Limits()
-    mcp_servers: Mapping[str, work.McpServer] = {}
+    toolsets: NameList = ("hermes-cli",)
+    platform_toolsets: Mapping[str, NameList] = {}
+    agent: execution.Agent = execution.Agent()
+    terminal: execution.Terminal = execution.Terminal()
+    web: execution.Web = execution.Web()
+    browser: execution.Browser = execution.Browser()
+    checkpoints: execution.Checkpoints = execution.Checkpoints()
+    tool_output: execution.ToolOutput = execution.ToolOutput()
+    tool_loop_guardrails: execution.ToolLoopGuardrails = execution.ToolLoopGuardrails()
+    tools: execution.Tools = execution.Tools()
+    code_execution: execution.CodeExecution = execution.CodeExecution()
+    memory: execution.Memory = execution.Memory()
+    skills: execution.Skills = execution.Skills()
+    curator: execution.Curator = execution.Curator()
+    goals: execution.Goals = execution.Goals()
+    kanban: execution.Kanban = execution.Kanban()
+    cron: execution.Cron = execution.Cron()
+    lsp: execution.Lsp = execution.Lsp()
+    context: execution.Context = execution.Context()
+    limits: execution.Limits = execution.Limits()
+    mcp_servers: Mapping[str, execution.McpServer] = {}
     mcp_discovery_timeout: Seconds = 1.5
-    hooks: Mapping[str, tuple[work.ShellHook, ...]] = {}
+    hooks: Mapping[str, tuple[execution.ShellHook, ...]] = {}
     hooks_auto_accept: bool = False
-    quick_commands: Mapping[str, work.QuickCommand] = {}
-    command_allowlist: Names = ()
+    quick_commands: Mapping[str, execution.QuickCommand] = {}
+    command_allowlist: NameList = ()
     context_file_max_chars: Count | None = None
     file_read_max_chars: Count = 100000
     prefill_messages_file: str = ""
-    personalities: Table = {}
-    image_gen: Table = {}
-    video_gen: Table = {}
+    personalities: FreeTable = {}
+    image_gen: FreeTable = {}
+    video_gen: FreeTable = {}
 
-    platforms: Mapping[str, chats.Platform] = {}
-    gateway: chats.Gateway = chats.Gateway()
-    streaming: chats.Streaming = chats.Streaming()
-    sessions: chats.Sessions = chats.Sessions()
-    session_reset: chats.SessionReset = chats.SessionReset()
-    reset_by_type: Mapping[str, chats.SessionReset] = {}
-    reset_by_platform: Mapping[str, chats.SessionReset] = {}
-    profile_routes: tuple[chats.ProfileRoute, ...] = ()
+    platforms: Mapping[str, messaging.Platform] = {}
+    gateway: messaging.Gateway = messaging.Gateway()
+    streaming: messaging.Streaming = messaging.Streaming()
+    sessions: messaging.Sessions = messaging.Sessions()
+    session_reset: messaging.SessionReset = messaging.SessionReset()
+    reset_by_type: Mapping[str, messaging.SessionReset] = {}
+    reset_by_platform: Mapping[str, messaging.SessionReset] = {}
+    profile_routes: tuple[messaging.ProfileRoute, ...] = ()
     multiplex_profiles: bool = False
     group_sessions_per_user: bool = True
     thread_sessions_per_user: bool = False
     unauthorized_dm_behavior: str = "pair"
-    reset_triggers: Names = ()
+    reset_triggers: NameList = ()
     max_concurrent_sessions: Count | None = None
     max_live_sessions: Count = 16
-    platform_hints: Table = {}
-    discord: chats.Discord = chats.Discord()
-    telegram: chats.ChatPlatform = chats.ChatPlatform()
-    slack: chats.ChatPlatform = chats.ChatPlatform()
-    mattermost: chats.ChatPlatform = chats.ChatPlatform()
-    whatsapp: chats.ChatPlatform = chats.ChatPlatform()
-    matrix: chats.Matrix = chats.Matrix()
+    platform_hints: FreeTable = {}
+    discord: messaging.Discord = messaging.Discord()
+    telegram: messaging.ChatPlatform = messaging.ChatPlatform()
+    slack: messaging.ChatPlatform = messaging.ChatPlatform()
+    mattermost: messaging.ChatPlatform = messaging.ChatPlatform()
+    whatsapp: messaging.ChatPlatform = messaging.ChatPlatform()
+    matrix: messaging.Matrix = messaging.Matrix()
 
-    display: comfort.Display = comfort.Display()
-    approvals: comfort.Approvals = comfort.Approvals()
-    security: comfort.Security = comfort.Security()
-    privacy: comfort.Privacy = comfort.Privacy()
-    logging: comfort.Logging = comfort.Logging()
-    tts: comfort.Tts = comfort.Tts()
-    stt: comfort.Stt = comfort.Stt()
-    dashboard: comfort.Dashboard = comfort.Dashboard()
-    secrets: comfort.Secrets = comfort.Secrets()
-    updates: comfort.Updates = comfort.Updates()
-    plugins: comfort.Plugins = comfort.Plugins()
+    display: general.Display = general.Display()
+    approvals: general.Approvals = general.Approvals()
+    security: general.Security = general.Security()
+    privacy: general.Privacy = general.Privacy()
+    logging: general.Logging = general.Logging()
+    tts: general.Tts = general.Tts()
+    stt: general.Stt = general.Stt()
+    dashboard: general.Dashboard = general.Dashboard()
+    secrets: general.Secrets = general.Secrets()
+    updates: general.Updates = general.Updates()
+    plugins: general.Plugins = general.Plugins()
     timezone: str = ""
     paste_collapse_threshold: Count = 5
     paste_collapse_char_threshold: Count = 2000
     worktree: bool = False
 
-    bedrock: Table = {}
-    honcho: Table = {}
-    human_delay: Table = {}
-    moa: Table = {}
-    model_catalog: Table = {}
-    network: Table = {}
-    onboarding: Table = {}
-    openrouter: Table = {}
-    smart_model_routing: Table = {}
-    voice: Table = {}
-    x_search: Table = {}
+    bedrock: FreeTable = {}
+    honcho: FreeTable = {}
+    human_delay: FreeTable = {}
+    moa: FreeTable = {}
+    model_catalog: FreeTable = {}
+    network: FreeTable = {}
+    onboarding: FreeTable = {}
+    openrouter: FreeTable = {}
+    smart_model_routing: FreeTable = {}
+    voice: FreeTable = {}
+    x_search: FreeTable = {}
 
     @property
     def main_model(self) -> models.Model:

@@ -161,7 +161,7 @@ _SETTINGS = (
     ("TERMINAL_TIMEOUT", "Seconds a command may take", False),
 )
 
-_REGULAR = (
+_PLATFORM_VARIABLES = (
     ("ALLOWED_USERS", "Who may talk to the agent on {}, ids parted by commas", False),
     ("ALLOW_ALL_USERS", "Whether anybody may talk to the agent on {}", False),
     ("ALLOW_BOTS", "Whether other bots may talk to the agent on {}", False),
@@ -192,7 +192,7 @@ def _all() -> Iterator[Variable]:
                 secret,
                 platform.url if secret else "",
             )
-        for suffix, description, secret in _REGULAR:
+        for suffix, description, secret in _PLATFORM_VARIABLES:
             text = description.format(platform.label)
             yield Variable(f"{platform.prefix}_{suffix}", text, Category.MESSAGING, secret)
     for name, description, secret in _GATEWAY:
@@ -228,10 +228,10 @@ _TRIVIAL = re.compile(
 
 def is_variable(name: str) -> bool:
     """Whether this names an environment variable rather than a setting of config.yaml."""
-    return name in VARIABLES or (name.isupper() and names_secret(name))
+    return name in VARIABLES or (name.isupper() and is_secret_name(name))
 
 
-def names_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether a name says that it stands for a secret: `X_API_KEY`, `x-api-key`, `apiKey_2`."""
     words = _CAMEL.sub("_", name).upper()
     folded = _FOLDED.sub("_", words).rstrip("0123456789").removesuffix("_")
@@ -245,17 +245,17 @@ _FOLDED = re.compile(r"[-.\s]")
 def is_secret(name: str) -> bool:
     """Whether the value must not be shown; an unknown name is judged by what it says."""
     known = VARIABLES.get(name)
-    return known.secret if known is not None else names_secret(name)
+    return known.secret if known is not None else is_secret_name(name)
 
 
-def is_ordinary(name: str) -> bool:
+def is_harmless(name: str) -> bool:
     """Whether the value is surely none that must be hidden."""
     known = VARIABLES.get(name)
     if known is not None:
         return not known.secret
     upper = name.upper()
     plain = upper in _ORDINARY or upper.startswith(_ORDINARY_BEGINNINGS)
-    return not names_secret(name) and (plain or upper.endswith(_ORDINARY_ENDINGS))
+    return not is_secret_name(name) and (plain or upper.endswith(_ORDINARY_ENDINGS))
 
 
 def withheld_names(env: Mapping[str, str]) -> set[str]:
@@ -263,7 +263,7 @@ def withheld_names(env: Mapping[str, str]) -> set[str]:
     own = env.own if isinstance(env, Env) else ()
     secret = {name for name, variable in VARIABLES.items() if variable.secret}
     return secret.union(name for name in env if is_secret(name)).union(
-        name for name in own if not is_ordinary(name)
+        name for name in own if not is_harmless(name)
     )
 
 
@@ -276,17 +276,19 @@ def secret_values(env: Mapping[str, str]) -> list[str]:
     own = env.own if isinstance(env, Env) else ()
     found: list[str] = []
     for name, value in env.items():
-        if is_secret(name) or (name in own and not is_ordinary(name) and not is_trivial(value)):
-            found += secrets_of(value)
+        if is_secret(name) or (
+            name in own and not is_harmless(name) and not is_trivial_value(value)
+        ):
+            found += secret_parts(value)
     return found
 
 
-def is_trivial(value: str) -> bool:
+def is_trivial_value(value: str) -> bool:
     """Whether a value under a name that says nothing can hardly be a secret."""
     return len(value) < 8 or _TRIVIAL.fullmatch(value) is not None
 
 
-def secrets_of(value: str) -> list[str]:
+def secret_parts(value: str) -> list[str]:
     """The value, and each part of it where several keys share one line."""
     parts = [value, *(key.strip().removeprefix("Bearer ") for key in value.split(","))]
     return [part for part in dict.fromkeys(parts) if part]

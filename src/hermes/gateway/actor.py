@@ -9,54 +9,62 @@ import anyio
 import msgspec
 
 from hermes.agent.answers import nudge
-from hermes.gateway.idling import end_when_idle, tell_that_it_works
-from hermes.gateway.letters import INBOX, Busy, Letter, read_letter
-from hermes.gateway.occasions import (
-    RunTeller,
-    occasion_of,
-    tell_session_end,
-    tell_session_reset,
-    tell_session_start,
+from hermes.gateway.actor_deps import ActorDeps
+from hermes.gateway.chat_runs import (
+    ActiveRun,
+    CancelCause,
+    QueuedMessage,
+    StartedTurn,
+    end_when_idle,
+    next_batch,
+    same_conversation,
+    show_still_working,
 )
-from hermes.gateway.recovery import Recovery, find_begun
-from hermes.gateway.runs import Begun, Cause, Held, Running, batch_of, same_talk
-from hermes.gateway.sessions import Opened
-from hermes.gateway.surroundings import Parts
-from hermes.gateway.telling import Telling
+from hermes.gateway.chat_sessions import OpenedSession
+from hermes.gateway.hook_events import (
+    RunHookEmitter,
+    emit_session_end,
+    emit_session_reset,
+    emit_session_start,
+    event_source,
+)
+from hermes.gateway.messages import INBOX, BusyMode, InboxMessage, read_inbox_message
+from hermes.gateway.replies import ReplyWriter
+from hermes.gateway.turn_recovery import TurnRecovery, find_started_turn
 from hermes.kit.deadline import sleep_unless
-from hermes.kit.failpoints import passing
+from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
-from hermes.ports.store import Parcel, Write
+from hermes.ports.store import QueueItem, Write
 from hermes.schema.errors import StoreError
-from hermes.schema.events import Answered, Asked, Event, RunEnded
+from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnded
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
-from hermes.session.accepting import Turn
+from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
 
-WAITING = 100
+MAX_WAITING = 100
 
 
 class Actor:
     """Lives as long as something waits for its session."""
 
     def __init__(
-        self, key: str, parts: Parts, at: Address | None = None, *, suspect: bool = False
+        self, key: str, parts: ActorDeps, at: Address | None = None, *, suspect: bool = False
     ) -> None:
         """A `suspect` is not taken up again where an earlier process left it.
 
         `at` is where somebody waits for it, as far as that is known yet.
         """
         self.key = key
-        self.running: Running | None = None
+        self.running: ActiveRun | None = None
         self._parts = parts
-        self._waiting: list[Held] = []
+        self._waiting: list[QueuedMessage] = []
         self._fresh: set[str] = set()
         self._aside: set[str] = set()
-        self._telling = Telling(key, parts)
-        self._recovery = Recovery(key, parts, self._telling, suspect=suspect)
+        self._telling = ReplyWriter(key, parts)
+        self._recovery = TurnRecovery(key, parts, self._telling, suspect=suspect)
         self._woken = anyio.Event()
         self._failures = 0
         self._at = at
@@ -79,7 +87,7 @@ class Actor:
             try:
                 idle = await self._is_idle()
             except StoreError as error:
-                await self._bide(error)
+                await self._back_off(error)
 
     async def _is_idle(self) -> bool:
         """Answer what waits; True when nothing does."""
@@ -87,8 +95,8 @@ class Actor:
         await self._look()
         if not self._waiting:
             return not self._woken.is_set()
-        passing("actor.claimed")
-        await self._let_burst_end()
+        failpoint("actor.claimed")
+        await self._wait_for_burst()
         if not self._waiting:
             return False
         first = self._waiting[0].letter
@@ -100,7 +108,7 @@ class Actor:
                 await self._answer_next()
         return False
 
-    async def _bide(self, error: StoreError) -> None:
+    async def _back_off(self, error: StoreError) -> None:
         """The rows are still there: the next attempt finds out how far this one got."""
         log.warning("session %s must wait: %s", self.key, error)
         if self._at is not None:
@@ -112,32 +120,32 @@ class Actor:
 
     async def _look(self) -> None:
         """Read what is open on disk; what a run has in hand is not waiting."""
-        lanes = self._parts.store.lanes
+        queues = self._parts.store.queues
         in_hand = self.running.keys if self.running else set[str]()
-        most = WAITING + len(in_hand)
-        parcels = await lanes.claim(INBOX, self.key, self._parts.holder, timedelta(0), most)
+        most = MAX_WAITING + len(in_hand)
+        items = await queues.claim(INBOX, self.key, self._parts.holder, timedelta(0), most)
         in_hand = self.running.keys if self.running else in_hand
-        waiting: list[Held] = []
-        for parcel in parcels:
+        waiting: list[QueuedMessage] = []
+        for parcel in items:
             if parcel.attempts == 0:
                 self._fresh.add(parcel.key)
             held = await self._read(parcel)
             if held is not None and parcel.key not in in_hand:
                 waiting.append(held)
-        self._fresh &= {parcel.key for parcel in parcels}
+        self._fresh &= {parcel.key for parcel in items}
         self._waiting = waiting
         if waiting:
             self._at = waiting[0].letter.address
 
-    async def _read(self, parcel: Parcel) -> Held | None:
+    async def _read(self, parcel: QueueItem) -> QueuedMessage | None:
         try:
-            return Held(parcel.key, read_letter(parcel))
+            return QueuedMessage(parcel.key, read_inbox_message(parcel))
         except msgspec.DecodeError as error:
             log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
-            await self._parts.store.lanes.park(parcel.key, f"It cannot be read: {error}")
+            await self._parts.store.queues.park(parcel.key, f"It cannot be read: {error}")
             return None
 
-    async def _let_burst_end(self) -> None:
+    async def _wait_for_burst(self) -> None:
         rules, clock = self._parts.rules, self._parts.clock
         if rules.debounce <= 0:
             return
@@ -151,25 +159,25 @@ class Actor:
     async def _answer_next(self) -> None:
         if not self._waiting:
             return
-        batch = batch_of(self._waiting, self._parts.rules)
+        batch = next_batch(self._waiting, self._parts.rules)
         fresh = all(held.key in self._fresh for held in self._waiting)
         if fresh and await self._is_refused(batch):
             return
         session = await self._session(batch[0].letter, fresh=fresh)
         begun = await self._begun(session)
-        if begun is not None and await self._recovery.is_settled(session, begun):
-            passing("actor.settled")
+        if begun is not None and await self._recovery.settle_if_finished(session, begun):
+            failpoint("actor.settled")
             return
         if begun is not None:
             batch = begun.batch
         elif not fresh and await self._is_refused(batch):
             return
-        passing("actor.before_run")
+        failpoint("actor.before_run")
         await self._run(session, batch, again=begun is not None)
-        passing("actor.after_run")
+        failpoint("actor.after_run")
         self._failures = 0
 
-    async def _session(self, letter: Letter, *, fresh: bool) -> Session:
+    async def _session(self, letter: InboxMessage, *, fresh: bool) -> Session:
         sessions, channel = self._parts.sessions, letter.address.channel
         if not fresh:
             # An earlier run may have heard it: that is found out where it was heard.
@@ -180,43 +188,43 @@ class Actor:
             await self._telling.post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
         return opened.session
 
-    def _tell_hooks(self, letter: Letter, opened: Opened) -> None:
+    def _tell_hooks(self, letter: InboxMessage, opened: OpenedSession) -> None:
         hooks = self._parts.surroundings.hooks
-        occasion = occasion_of(letter, self.key, opened.session.id)
+        occasion = event_source(letter, self.key, opened.session.id)
         if opened.before is not None:
-            ended = occasion_of(letter, self.key, opened.before.id)
-            tell_session_end(hooks, ended, opened.reason)
-            tell_session_reset(hooks, occasion, opened.reason)
+            ended = event_source(letter, self.key, opened.before.id)
+            emit_session_end(hooks, ended, opened.reason)
+            emit_session_reset(hooks, occasion, opened.reason)
         if opened.new:
-            tell_session_start(hooks, occasion)
+            emit_session_start(hooks, occasion)
 
-    async def _is_refused(self, batch: Sequence[Held]) -> bool:
+    async def _is_refused(self, batch: Sequence[QueuedMessage]) -> bool:
         refusal = await self._parts.surroundings.refusal(batch[-1].letter)
         if refusal:
             last = batch[-1].letter
-            theirs = [held for held in self._waiting if same_talk(held.letter, last)]
+            theirs = [held for held in self._waiting if same_conversation(held.letter, last)]
             await self._telling.settle(theirs, f"{batch[0].key}:refused", refusal)
             self._waiting = [held for held in self._waiting if held not in theirs]
         return bool(refusal)
 
-    async def _begun(self, session: Session) -> Begun | None:
+    async def _begun(self, session: Session) -> StartedTurn | None:
         """The messages at the head that an earlier run has heard, with what it made of them."""
         doubtful = [held for held in self._waiting if held.key not in self._fresh]
         if not doubtful:
             return None
-        begun = await find_begun(self._parts.store, session, doubtful)
+        begun = await find_started_turn(self._parts.store, session, doubtful)
         heard = begun.batch if begun is not None else ()
         self._fresh |= {held.key for held in doubtful if held not in heard}
         return begun
 
-    async def _run(self, session: Session, batch: Sequence[Held], *, again: bool) -> None:
+    async def _run(self, session: Session, batch: Sequence[QueuedMessage], *, again: bool) -> None:
         batch = [held for held in batch if held.key not in self._aside]
         self._aside.clear()
         if not batch:
             return
         parts, shown_at = self._parts, batch[-1].letter.answers[0]
         run_id = new_id("run")
-        run = Running(
+        run = ActiveRun(
             id=run_id,
             batch=batch,
             scope=anyio.CancelScope(),
@@ -233,7 +241,7 @@ class Actor:
             group.start_soon(self._attend, run)
             warn = partial(self._telling.warning, run)
             group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
-            group.start_soon(tell_that_it_works, run, parts.rules, parts.clock)
+            group.start_soon(show_still_working, run, parts.rules, parts.clock)
             with run.scope:
                 try:
                     await parts.runner.run(self._turn(run, session, again=again))
@@ -246,17 +254,17 @@ class Actor:
         finally:
             run.over.set()
 
-    def _turn(self, run: Running, session: Session, *, again: bool) -> Turn:
+    def _turn(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
         last = run.batch[-1].letter
         hooks = self._parts.surroundings.hooks
-        teller = RunTeller(hooks, occasion_of(last, self.key, session.id))
+        teller = RunHookEmitter(hooks, event_source(last, self.key, session.id))
 
         async def listen(event: Event) -> None:
             teller.hear(event)
             run.note(event, self._parts.clock.monotonic())
-            if isinstance(event, Asked | Answered):
+            if isinstance(event, QuestionAsked | QuestionAnswered):
                 await self._telling.question(last, event)
-                if again and isinstance(event, Asked):
+                if again and isinstance(event, QuestionAsked):
                     # What was said before it was taken up again counts as said to the question.
                     run.passed.clear()
                     self.wake()
@@ -268,7 +276,7 @@ class Actor:
                 run.bubble.hear(event)
 
         async def steer() -> Sequence[User]:
-            passing("actor.between_steps")
+            failpoint("actor.between_steps")
             given, run.to_steer = run.to_steer, []
             run.heard += given
             self._fresh -= {held.key for held in given}
@@ -277,7 +285,7 @@ class Actor:
         def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
             return self._telling.closing(run, ended, said)
 
-        return Turn(
+        return TurnRequest(
             session=session,
             asked=None,
             taken=() if again else tuple(held.letter.user for held in run.batch),
@@ -294,7 +302,7 @@ class Actor:
             closing=closing,
         )
 
-    async def _attend(self, run: Running) -> None:
+    async def _attend(self, run: ActiveRun) -> None:
         """While a run is going on, do with new messages what the mode says."""
         while True:
             await self._woken.wait()
@@ -306,18 +314,18 @@ class Actor:
                 continue
             for held in self._waiting:
                 if held.key not in run.passed:
-                    self._heed(run, held)
+                    self._handle_while_running(run, held)
             self._waiting = [held for held in self._waiting if held.key not in run.keys]
 
-    def _heed(self, run: Running, held: Held) -> None:
-        if not same_talk(held.letter, run.batch[0].letter):
+    def _handle_while_running(self, run: ActiveRun, held: QueuedMessage) -> None:
+        if not same_conversation(held.letter, run.batch[0].letter):
             # Nobody speaks into what is done in somebody else's name.
             run.passed.add(held.key)
             return
         match held.letter.manner or self._parts.rules.busy:
-            case Busy.INTERRUPT:
-                run.cancel(Cause.INTERRUPTED)
-            case Busy.STEER:
+            case BusyMode.INTERRUPT:
+                run.cancel(CancelCause.INTERRUPTED)
+            case BusyMode.STEER:
                 run.to_steer.append(held)
-            case Busy.QUEUE | Busy.COLLECT:
+            case BusyMode.QUEUE | BusyMode.COLLECT:
                 run.passed.add(held.key)

@@ -1,20 +1,113 @@
-"""Cut a long answer into posts that fit a channel, between thoughts rather than within them."""
+"""The lines of a Markdown text: where its code fences are, and where it may be cut in two."""
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from hermes.gateway.fences import Fence, Layout, layout_of
-from hermes.gateway.graphemes import is_border, last_border
+from hermes.gateway.graphemes import is_boundary, last_boundary
 
-Length: TypeAlias = Callable[[str], int]
+_LINE = re.compile(r"[^\n]*(?:\n|$)")
+_OPENING = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}(?=[^`]*$)|~{3,}).*", re.DOTALL)
+
+
+class Fence(Struct, frozen=True):
+    """One code block: `[start, body)` is its first line, `[close, end)` its last.
+
+    `opener` and `closer` are those lines as they must be written again where a cut goes
+    through the block. A block that is never closed has its `close` and `end` behind the text.
+    """
+
+    start: int
+    body: int
+    close: int
+    end: int
+    opener: str
+    closer: str
+
+
+class Layout(Struct, frozen=True):
+    """Sorted places: the blocks of code, the borders of paragraphs, the borders of lines."""
+
+    fences: tuple[Fence, ...]
+    paragraphs: tuple[int, ...]
+    lines: tuple[int, ...]
+
+    def around(self, at: int) -> Fence | None:
+        """The block that a cut at `at` would go through."""
+        place = bisect_left(self.fences, at, key=lambda fence: fence.start) - 1
+        if place < 0:
+            return None
+        fence = self.fences[place]
+        return fence if fence.start < at < fence.end else None
+
+
+def layout_of(text: str) -> Layout:
+    """Read the text once; nested fences belong to the block around them."""
+    fences = tuple(_fences(text))
+    glued = {place for fence in fences for place in (fence.body, fence.close)}
+    opened = {fence.start for fence in fences}
+    closed = {fence.close for fence in fences}
+    paragraphs: list[int] = []
+    lines: list[int] = []
+    fresh = False
+    for start, line in _lines(text):
+        if start and start not in glued:
+            lines.append(start)
+            if fresh or start in opened:
+                paragraphs.append(start)
+        fresh = not line.strip() or start in closed
+    return Layout(fences, tuple(paragraphs), tuple(lines))
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for found in _LINE.finditer(text):
+        if found[0]:
+            yield found.start(), found[0]
+
+
+class _Opening(Struct, frozen=True):
+    start: int
+    body: int
+    line: str
+    indent: str
+    mark: str
+
+
+def _fences(text: str) -> Iterator[Fence]:
+    opening: _Opening | None = None
+    for start, line in _lines(text):
+        bare = line.rstrip()
+        if opening is None:
+            opening = _opening(start, line, bare)
+        elif _closes(bare, opening.mark):
+            yield Fence(opening.start, opening.body, start, start + len(bare), opening.line, bare)
+            opening = None
+    if opening is not None:
+        behind = len(text) + 1
+        closer = opening.indent + opening.mark
+        yield Fence(opening.start, opening.body, behind, behind, opening.line, closer)
+
+
+def _opening(start: int, line: str, bare: str) -> _Opening | None:
+    found = _OPENING.fullmatch(bare)
+    if found is None:
+        return None
+    return _Opening(start, start + len(line), bare, found["indent"], found["mark"])
+
+
+def _closes(line: str, mark: str) -> bool:
+    bare = line.strip()
+    return len(bare) >= len(mark) and not bare.strip(mark[0])
+
+
+LengthFunction: TypeAlias = Callable[[str], int]
 """How a channel counts: of two texts in a row the sum, and at least one for each character."""
 
-LEAST = 40
+MIN_UNITS = 40
 """No channel can be served with posts smaller than this."""
 
 _SPACE = re.compile(r"\s*")
@@ -26,15 +119,15 @@ _WORD_END = re.compile(r"\s+|[\u3001\uff0c\uff1a\uff1b]")
 """Chinese and Japanese put no space behind their stops and commas."""
 
 
-def characters(text: str) -> int:
+def count_characters(text: str) -> int:
     return len(text)
 
 
-class Limits(Struct, frozen=True):
+class ChunkLimits(Struct, frozen=True):
     """What one post may hold; `counters` adds "(1/3)" when there are several."""
 
     units: int
-    length: Length = characters
+    length: LengthFunction = count_characters
     counters: bool = False
 
 
@@ -56,29 +149,29 @@ class Chunk(Struct, frozen=True):
         return self.head + self.body + self.tail
 
 
-def cut_text(text: str, limits: Limits) -> list[Chunk]:
+def split_text(text: str, limits: ChunkLimits) -> list[Chunk]:
     """The posts in order, none of them blank; a blank text needs none.
 
     A border of paragraphs is the first choice, then one of lines, of sentences, of words. Code
     that is cut is closed and opened again. A character as a person sees it is cut only when it
     alone is larger than a post.
     """
-    if limits.units < LEAST:
-        raise ValueError(f"A post must hold at least {LEAST} units, not {limits.units}.")
+    if limits.units < MIN_UNITS:
+        raise ValueError(f"A post must hold at least {MIN_UNITS} units, not {limits.units}.")
     layout = layout_of(text)
-    chunks = list(_Cutter(text, layout, limits.length, limits.units).chunks())
+    chunks = list(_Splitter(text, layout, limits.length, limits.units).chunks())
     if not limits.counters or len(chunks) < 2:
         return chunks
     for digits in count(1):
         widest = " (" + "9" * digits + "/" + "9" * digits + ")"
         room = limits.units - limits.length(widest)
-        chunks = list(_Cutter(text, layout, limits.length, room).chunks())
+        chunks = list(_Splitter(text, layout, limits.length, room).chunks())
         if len(chunks) < 10**digits:
             break
-    return _counted(chunks, layout)
+    return _numbered(chunks, layout)
 
 
-def _counted(chunks: list[Chunk], layout: Layout) -> list[Chunk]:
+def _numbered(chunks: list[Chunk], layout: Layout) -> list[Chunk]:
     """Each with its number; behind a code block on a line of its own, lest it open the block."""
     ends = {fence.end for fence in layout.fences}
     at = 0
@@ -91,8 +184,8 @@ def _counted(chunks: list[Chunk], layout: Layout) -> list[Chunk]:
     return counted
 
 
-class _Cutter:
-    def __init__(self, text: str, layout: Layout, length: Length, room: int) -> None:
+class _Splitter:
+    def __init__(self, text: str, layout: Layout, length: LengthFunction, room: int) -> None:
         self._text = text
         self._length = length
         self._room = room
@@ -138,7 +231,7 @@ class _Cutter:
         if stop - start > self._most_indent:
             start = stop
         # A mark that sits on a space keeps it.
-        return last_border(text, start, end)
+        return last_boundary(text, start, end)
 
     def _cut(self, start: int, room: int) -> int:
         """Where the post that begins at `start` ends."""
@@ -184,7 +277,7 @@ class _Cutter:
                     return cut
         fence = self._layout.around(fit)
         floor = max(seen, fence.body) if fence else seen
-        cut = last_border(self._text, fit, floor)
+        cut = last_boundary(self._text, fit, floor)
         return cut if cut > floor else fit
 
     def _behind_space(self, at: int) -> int:
@@ -212,7 +305,7 @@ class _Cutter:
         fence = self._layout.around(end)
         if fence is not None and not fence.body < end < fence.close:
             return False
-        return self._text[end - 1].isspace() or is_border(self._text, end)
+        return self._text[end - 1].isspace() or is_boundary(self._text, end)
 
 
 def _last(places: tuple[int, ...], reach: int) -> int:

@@ -5,19 +5,19 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from hermes.gateway.ending import LAST_POSTS
-from hermes.gateway.letters import Reply
+from hermes.gateway.messages import OutboxMessage
+from hermes.gateway.shutdown_budget import SEND_SECONDS
 from hermes.kit.retry import Backoff
-from hermes.ports.store import Parcel
+from hermes.ports.store import QueueItem
 
-Replies: TypeAlias = Literal["off", "first", "all"]
+QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
 
-class Pending(Struct):
+class PendingDelivery(Struct):
     """`beside` says that the post which should have become the answer still shows progress."""
 
-    parcel: Parcel
-    reply: Reply
+    parcel: QueueItem
+    reply: OutboxMessage
     beside: bool = False
 
     @property
@@ -34,17 +34,17 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
 
     attempts: int = 8
     unsure: int = 2
-    limit: float = LAST_POSTS
+    limit: float = SEND_SECONDS
     edit_limit: float = 10.0
     stale: timedelta = timedelta(hours=24)
     at_once: int = 64
     backoff: Backoff = Backoff(base=1.0, cap=120.0)
-    replies: Replies = "first"
+    replies: QuotePolicy = "first"
 
     def quotes(self, place: int) -> bool:
         return self.replies == "all" or (self.replies == "first" and place == 0)
 
-    def reason_to_stop(self, pending: Pending, now: datetime) -> str | None:
+    def reason_to_stop(self, pending: PendingDelivery, now: datetime) -> str | None:
         """None while it is worth another try."""
         reply = pending.reply
         if reply.unsure > self.unsure:

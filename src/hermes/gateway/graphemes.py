@@ -73,7 +73,7 @@ _HANGUL_FOLLOWS = {
 }
 
 
-def is_border(text: str, at: int, floor: int = 0) -> bool:
+def is_boundary(text: str, at: int, floor: int = 0) -> bool:
     """Whether no cluster reaches across `at`; what stands before `floor` is not looked at."""
     if at <= floor or at >= len(text):
         return True
@@ -88,9 +88,9 @@ def is_border(text: str, at: int, floor: int = 0) -> bool:
     return not _joined_here(text, at, floor, (left, right))
 
 
-def last_border(text: str, at: int, floor: int) -> int:
+def last_boundary(text: str, at: int, floor: int) -> int:
     """The last border at or before `at`; `floor` when there is none behind it."""
-    while at > floor and not is_border(text, at, floor):
+    while at > floor and not is_boundary(text, at, floor):
         at -= 1
     return at
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import TooLong, within
+from hermes.kit.deadline import DeadlineExceeded, run_with_timeout
 from hermes.kit.threads import Worker
 from hermes.schema.errors import HermesError
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HookContext: TypeAlias = Mapping[str, object]
-Handle: TypeAlias = Callable[[str, dict[str, object]], object]
+HookHandler: TypeAlias = Callable[[str, dict[str, object]], object]
 """What a hook is: it may be async, and what it returns counts for commands only."""
 
 EVENTS = frozenset(
@@ -43,22 +43,22 @@ EVENTS = frozenset(
         "post_approval_response",
     }
 )
-COMMAND = "command:"
+COMMAND_PREFIX = "command:"
 
-UNASKED = frozenset({"command:stop"})
+NEVER_BLOCKED = frozenset({"command:stop"})
 """Told but never asked about: what ends a turn must work, whatever a hook is at."""
 
 
-class Verdict(StrEnum):
+class HookVerdict(StrEnum):
     ALLOW = "allow"
     DENY = "deny"
     HANDLED = "handled"
 
 
-class Decision(Struct, frozen=True):
+class HookDecision(Struct, frozen=True):
     """What a hook says about a command before it is run; the message is for the person."""
 
-    decision: Verdict
+    decision: HookVerdict
     message: str = ""
 
 
@@ -67,7 +67,7 @@ class Hooks(Protocol):
         """Tell whoever wants to know. Never waits and never fails."""
         ...
 
-    async def decide(self, event: str, context: HookContext) -> Decision | None:
+    async def decide(self, event: str, context: HookContext) -> HookDecision | None:
         """Tell, and ask whether to go on: the first that denies or handles it, if any.
 
         Whoever wants to be asked and cannot answer has denied it.
@@ -79,7 +79,7 @@ class NoHooks:
     def emit(self, event: str, context: HookContext) -> None:
         return
 
-    async def decide(self, event: str, context: HookContext) -> Decision | None:
+    async def decide(self, event: str, context: HookContext) -> HookDecision | None:
         return None
 
 
@@ -101,7 +101,7 @@ class HookSource(Struct, frozen=True, kw_only=True):
 
     name: str
     events: tuple[str, ...]
-    load: Callable[[], Handle]
+    load: Callable[[], HookHandler]
 
 
 class _Job(Struct, frozen=True):
@@ -125,7 +125,7 @@ class _Thread:
         self._since: float | None = None
         self._worker: Worker | None = None
 
-    def start(self, ready: Callable[[], Handle | None]) -> None:
+    def start(self, ready: Callable[[], HookHandler | None]) -> None:
         self._worker = Worker(f"hook-{self._name}", lambda: self._work(ready))
         self._worker.start()
 
@@ -151,7 +151,7 @@ class _Thread:
         if self._worker is not None:
             await self._worker.ended()
 
-    def forsake(self) -> None:
+    def drop_pending(self) -> None:
         """Nothing that still waits will be handled."""
         try:
             while True:
@@ -159,12 +159,12 @@ class _Thread:
         except Empty:
             self._jobs.put(None)
 
-    def _work(self, ready: Callable[[], Handle | None]) -> None:
+    def _work(self, ready: Callable[[], HookHandler | None]) -> None:
         handle = ready()
         while handle is not None and (job := self._jobs.get()) is not None:
             self._run(handle, job)
 
-    def _run(self, handle: Handle, job: _Job) -> None:
+    def _run(self, handle: HookHandler, job: _Job) -> None:
         if job.outcome is not None and not job.outcome.set_running_or_notify_cancel():
             return
         self._since = self._clock.monotonic()
@@ -176,7 +176,7 @@ class _Thread:
                 value = asyncio.run(_finished(value, self._rules.handle))
         except (Exception, SystemExit) as error:
             log.exception("hook %s failed at %s", self._name, job.event)
-            failure = _Failed(repr(error))
+            failure = _HandlerFailed(repr(error))
         finally:
             self._since = None
         if job.outcome is None:
@@ -187,7 +187,7 @@ class _Thread:
             job.outcome.set_result(value)
 
 
-class _Failed(Exception):
+class _HandlerFailed(Exception):
     """The handler raised something; the log has it."""
 
 
@@ -199,7 +199,7 @@ class _Hook:
 
     def __init__(self, source: HookSource, clock: Clock, rules: HookRules) -> None:
         self.name = source.name
-        self.loaded: Future[Handle] = Future()
+        self.loaded: Future[HookHandler] = Future()
         self.told = _Thread(source.name, clock, rules)
         self.asked = _Thread(source.name, clock, rules) if _decides(source) else self.told
         self._source = source
@@ -215,19 +215,19 @@ class _Hook:
     def start(self) -> None:
         self.told.start(self._load)
 
-    def start_deciding(self, handle: Handle) -> None:
+    def start_deciding(self, handle: HookHandler) -> None:
         """Once it is loaded."""
         if self.asked is not self.told:
             self.asked.start(lambda: handle)
 
     def wants(self, event: str) -> bool:
-        return any(_fits(pattern, event) for pattern in self._source.events)
+        return any(_matches(pattern, event) for pattern in self._source.events)
 
-    def forsake(self) -> None:
+    def drop_pending(self) -> None:
         for thread in self.threads:
-            thread.forsake()
+            thread.drop_pending()
 
-    def _load(self) -> Handle | None:
+    def _load(self) -> HookHandler | None:
         # From here on nobody can cancel it, only stop waiting for it.
         if not self.loaded.set_running_or_notify_cancel():
             return None
@@ -263,12 +263,12 @@ class HookBus:
             if hook.wants(event):
                 hook.told.offer(_Job(event, dict(context)))
 
-    async def decide(self, event: str, context: HookContext) -> Decision | None:
-        if event in UNASKED:
+    async def decide(self, event: str, context: HookContext) -> HookDecision | None:
+        if event in NEVER_BLOCKED:
             self.emit(event, context)
             return None
         asked = [hook for hook in self._hooks if hook.wants(event)]
-        values: list[Decision | None] = [None] * len(asked)
+        values: list[HookDecision | None] = [None] * len(asked)
 
         async def ask(place: int, hook: _Hook) -> None:
             values[place] = await self._ask(hook, event, dict(context))
@@ -276,11 +276,13 @@ class HookBus:
         async with anyio.create_task_group() as group:
             for place, hook in enumerate(asked):
                 group.start_soon(ask, place, hook)
-        final = (one for one in values if one is not None and one.decision is not Verdict.ALLOW)
+        final = (one for one in values if one is not None and one.decision is not HookVerdict.ALLOW)
         return next(final, None)
 
-    async def _ask(self, hook: _Hook, event: str, context: dict[str, object]) -> Decision | None:
-        unasked = Decision(Verdict.DENY, _not_asked(hook.name, event))
+    async def _ask(
+        self, hook: _Hook, event: str, context: dict[str, object]
+    ) -> HookDecision | None:
+        unasked = HookDecision(HookVerdict.DENY, _unavailable_message(hook.name, event))
         if hook.asked.stuck:
             log.warning("hook %s hangs, so it is not asked about %s", hook.name, event)
             return unasked
@@ -288,11 +290,11 @@ class HookBus:
         if not hook.asked.offer(_Job(event, context, outcome)):
             return unasked
         try:
-            value = await within(self._clock, self._rules.decide, lambda: _value(outcome))
-        except TooLong:
+            value = await run_with_timeout(self._clock, self._rules.decide, lambda: _value(outcome))
+        except DeadlineExceeded:
             log.warning("hook %s did not decide about %s in time", hook.name, event)
             return unasked
-        except _Failed:
+        except _HandlerFailed:
             return unasked
         return _decision(hook.name, value)
 
@@ -309,8 +311,8 @@ async def open_hooks(
     async def load(hook: _Hook) -> None:
         hook.start()
         try:
-            handle = await within(clock, rules.load, lambda: _value(hook.loaded))
-        except TooLong:
+            handle = await run_with_timeout(clock, rules.load, lambda: _value(hook.loaded))
+        except DeadlineExceeded:
             warnings[hook.name] = f"it took more than {rules.load:g} seconds to load"
         except RuntimeError as error:
             warnings[hook.name] = str(error)
@@ -324,7 +326,7 @@ async def open_hooks(
     for hook in hooks:
         if hook.name in warnings:
             # Should it still come to itself, its thread ends.
-            hook.forsake()
+            hook.drop_pending()
     bus = HookBus(good, clock, rules)
     bus.warnings = [f"the hook {name} is left out: {why}" for name, why in warnings.items()]
     for warning in bus.warnings:
@@ -344,11 +346,11 @@ async def _close(hooks: Sequence[_Hook], clock: Clock, rules: HookRules) -> None
                     group.start_soon(thread.close)
 
     try:
-        await within(clock, rules.close, close_all)
-    except TooLong:
+        await run_with_timeout(clock, rules.close, close_all)
+    except DeadlineExceeded:
         log.warning("some hooks did not end in time; what they still had to hear is lost")
         for hook in hooks:
-            hook.forsake()
+            hook.drop_pending()
 
 
 async def _value(outcome: "Future[T]") -> T:
@@ -360,7 +362,7 @@ async def _finished(value: Awaitable[object], seconds: float) -> object:
         return await value
 
 
-def _fits(pattern: str, event: str) -> bool:
+def _matches(pattern: str, event: str) -> bool:
     if pattern.endswith("*"):
         return event.startswith(pattern[:-1])
     return pattern == event
@@ -368,19 +370,19 @@ def _fits(pattern: str, event: str) -> bool:
 
 def _decides(source: HookSource) -> bool:
     """Whether it may want to be asked about a command."""
-    return any(pattern.startswith(COMMAND) or pattern == "*" for pattern in source.events)
+    return any(pattern.startswith(COMMAND_PREFIX) or pattern == "*" for pattern in source.events)
 
 
-def _not_asked(name: str, event: str) -> str:
-    command = event.removeprefix(COMMAND)
+def _unavailable_message(name: str, event: str) -> str:
+    command = event.removeprefix(COMMAND_PREFIX)
     return f"/{command} is not run: the hook {name} could not be asked; try again."
 
 
-def _decision(name: str, value: object) -> Decision | None:
+def _decision(name: str, value: object) -> HookDecision | None:
     if value is None:
         return None
     try:
-        return msgspec.convert(value, Decision)
+        return msgspec.convert(value, HookDecision)
     except msgspec.ValidationError as error:
         log.warning("hook %s returned what is no decision: %s", name, error)
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.gateway.pairing_files import PairingFiles, Table, as_entry, checked_platform
-from hermes.gateway.settings import canonical_id
+from hermes.gateway.platform_settings import canonical_id
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.text import one_line
@@ -21,21 +21,21 @@ log = logging.getLogger(__name__)
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH = 8
 CODE_LIFETIME = 3600.0
-BETWEEN_REQUESTS = 600.0
-MOST_PENDING = 3
-UNDISTURBED = 1200.0
+REQUEST_INTERVAL = 600.0
+MAX_PENDING = 3
+PENDING_GRACE = 1200.0
 """Seconds for which a request keeps its place when others want it, counted from the first code."""
 
-MOST_FAILURES = 5
+MAX_FAILURES = 5
 LOCKOUT = 3600.0
 
 _KDF = "scrypt-12-8-1"
-_LONGEST_NAME = 64
-_FAR = 1e11
+_MAX_NAME = 64
+_MAX_TIMESTAMP = 1e11
 """No moment is as late as this many seconds after 1970."""
 
 
-class Why(StrEnum):
+class PairingRefusal(StrEnum):
     """Why no code was given out, or none was approved."""
 
     PAIRED = "paired"
@@ -47,20 +47,20 @@ class Why(StrEnum):
     """The person's id can be kept in no file, or the files cannot be used; the log says why."""
 
 
-class Issued(Struct, frozen=True):
+class PairingCode(Struct, frozen=True):
     code: str
     expires_at: datetime
 
 
-class Refused(Struct, frozen=True):
+class PairingRefused(Struct, frozen=True):
     """`wait`: seconds until it is worth another try. `tries_left`: bad codes before a lockout."""
 
-    why: Why
+    why: PairingRefusal
     wait: float = 0.0
     tries_left: int = 0
 
 
-class Request(Struct, frozen=True):
+class PairingRequest(Struct, frozen=True):
     """Somebody waits to be let in. The code itself is not kept anywhere."""
 
     platform: str
@@ -69,7 +69,7 @@ class Request(Struct, frozen=True):
     asked_at: datetime
 
 
-class Grant(Struct, frozen=True):
+class PairedUser(Struct, frozen=True):
     """Somebody who was let in; `name` is what they call themselves, for people to read."""
 
     platform: str
@@ -86,7 +86,7 @@ class Pairing:
         self._clock = clock
         self._faults: dict[str, str] = {}
 
-    def request(self, platform: str, user: str, name: str = "") -> Issued | Refused:
+    def request(self, platform: str, user: str, name: str = "") -> PairingCode | PairingRefused:
         """A code for somebody who is not known; a newer one takes the place of an older.
 
         Files that cannot be used are for the log: a stranger is turned away, and nothing else.
@@ -96,31 +96,31 @@ class Pairing:
         if not user:
             raise ValueError("Pairing needs the stable id of a person.")
         if user != _encodable(user):
-            return Refused(Why.UNUSABLE)
+            return PairingRefused(PairingRefusal.UNUSABLE)
         try:
-            answer = self._issue(platform, user, _encodable(one_line(name, _LONGEST_NAME)))
+            answer = self._issue(platform, user, _encodable(one_line(name, _MAX_NAME)))
         except ConfigError as error:
             self._tell(f"{platform} can ask for a code", error)
-            return Refused(Why.UNUSABLE)
+            return PairingRefused(PairingRefusal.UNUSABLE)
         self._faults.pop(f"{platform} can ask for a code", None)
         return answer
 
-    def approve(self, platform: str, code: str) -> Grant | Refused:
+    def approve(self, platform: str, code: str) -> PairedUser | PairingRefused:
         """Let in whoever was given this code. Raises `UsageError` for what can be no code."""
         platform = checked_platform(platform)
-        code = _plain(code)
+        code = _normalized_code(code)
         with self._files.changing():
             now = self._now()
             limits = self._files.limits()
             if wait := _locked(limits, platform, now):
-                return Refused(Why.LOCKED, wait=wait)
-            pending = _live(self._files.pending(platform), now)
+                return PairingRefused(PairingRefusal.LOCKED, wait=wait)
+            pending = _unexpired(self._files.pending(platform), now)
             # Every entry is tried, so that the time says nothing about which one it was.
-            fitting = [key for key, entry in pending.items() if _fits(entry, code)]
+            fitting = [key for key, entry in pending.items() if _matches_code(entry, code)]
             if not fitting:
                 return self._failed(platform, limits, now)
             entry = as_entry(pending.pop(fitting[0])) or {}
-            grant = Grant(
+            grant = PairedUser(
                 platform, _text(entry, "user_id"), _text(entry, "user_name"), _moment(now)
             )
             self._let_in(grant, now)
@@ -160,9 +160,9 @@ class Pairing:
         self._faults.pop(f"{platform} counts as paired", None)
         return frozenset(grant.user for grant in grants)
 
-    def grants(self, platform: str | None = None) -> list[Grant]:
+    def grants(self, platform: str | None = None) -> list[PairedUser]:
         return [
-            Grant(
+            PairedUser(
                 name, canonical_id(name, user), _text(entry, "user_name"), _at(entry, "approved_at")
             )
             for name in self._named(platform, "approved")
@@ -171,33 +171,33 @@ class Pairing:
             if user.strip()
         ]
 
-    def pending(self, platform: str | None = None) -> list[Request]:
+    def pending(self, platform: str | None = None) -> list[PairingRequest]:
         now = self._now()
         return [
-            Request(name, _text(entry, "user_id"), _text(entry, "user_name"), asked_at)
+            PairingRequest(name, _text(entry, "user_id"), _text(entry, "user_name"), asked_at)
             for name in self._named(platform, "pending")
-            for value in _live(self._files.pending(name), now).values()
+            for value in _unexpired(self._files.pending(name), now).values()
             if (entry := as_entry(value)) and (asked_at := _at(entry, "created_at"))
         ]
 
-    def _issue(self, platform: str, user: str, name: str) -> Issued | Refused:
+    def _issue(self, platform: str, user: str, name: str) -> PairingCode | PairingRefused:
         with self._files.changing():
             now = self._now()
-            pending = _live(self._files.pending(platform), now)
+            pending = _unexpired(self._files.pending(platform), now)
             own = {key: entry for key, entry in pending.items() if _is_from(entry, user)}
             others = {key: entry for key, entry in pending.items() if key not in own}
             if refusal := self._refusal(platform, user, others, now):
                 return refusal
-            if len(_begun(others)) >= MOST_PENDING:
+            if len(_request_times(others)) >= MAX_PENDING:
                 del others[_oldest(others)]
             code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
             entry = _new_entry(code, user, name, now)
             # The first request counts, or whoever asks again and again would keep a place for good.
-            entry["created_at"] = min([now, *_begun(own).values()])
+            entry["created_at"] = min([now, *_request_times(own).values()])
             self._files.keep_pending(platform, {**others, secrets.token_hex(8): entry})
             limits = _recent(self._files.limits(), now)
             self._files.keep_limits({**limits, f"{platform}:{user}": now})
-        return Issued(code, _moment(now + CODE_LIFETIME))
+        return PairingCode(code, _moment(now + CODE_LIFETIME))
 
     def _tell(self, what: str, error: ConfigError) -> None:
         """Once for each fault, not for each message."""
@@ -211,30 +211,34 @@ class Pairing:
     def _named(self, platform: str | None, kind: str) -> list[str]:
         return self._files.platforms(kind) if platform is None else [checked_platform(platform)]
 
-    def _refusal(self, platform: str, user: str, others: Table, now: float) -> Refused | None:
+    def _refusal(
+        self, platform: str, user: str, others: Table, now: float
+    ) -> PairingRefused | None:
         limits = self._files.limits()
         if wait := _locked(limits, platform, now):
-            return Refused(Why.LOCKED, wait=wait)
+            return PairingRefused(PairingRefusal.LOCKED, wait=wait)
         if any(canonical_id(platform, key) == user for key in self._files.approved(platform)):
-            return Refused(Why.PAIRED)
+            return PairingRefused(PairingRefusal.PAIRED)
         since = now - (_number(limits.get(f"{platform}:{user}")) or 0.0)
-        if 0 <= since < BETWEEN_REQUESTS:
-            return Refused(Why.TOO_SOON, wait=BETWEEN_REQUESTS - since)
-        begun = _begun(others)
-        if len(begun) >= MOST_PENDING and now - min(begun.values()) <= UNDISTURBED:
-            return Refused(Why.TOO_MANY_PENDING, wait=min(begun.values()) + UNDISTURBED - now)
+        if 0 <= since < REQUEST_INTERVAL:
+            return PairingRefused(PairingRefusal.TOO_SOON, wait=REQUEST_INTERVAL - since)
+        begun = _request_times(others)
+        if len(begun) >= MAX_PENDING and now - min(begun.values()) <= PENDING_GRACE:
+            return PairingRefused(
+                PairingRefusal.TOO_MANY_PENDING, wait=min(begun.values()) + PENDING_GRACE - now
+            )
         return None
 
-    def _failed(self, platform: str, limits: Table, now: float) -> Refused:
+    def _failed(self, platform: str, limits: Table, now: float) -> PairingRefused:
         failures = int(_number(limits.get(f"_failures:{platform}")) or 0) + 1
-        if failures < MOST_FAILURES:
+        if failures < MAX_FAILURES:
             self._files.keep_limits({**limits, f"_failures:{platform}": failures})
-            return Refused(Why.UNKNOWN_CODE, tries_left=MOST_FAILURES - failures)
+            return PairingRefused(PairingRefusal.UNKNOWN_CODE, tries_left=MAX_FAILURES - failures)
         locked = {f"_failures:{platform}": 0, f"_lockout:{platform}": now + LOCKOUT}
         self._files.keep_limits({**limits, **locked})
-        return Refused(Why.UNKNOWN_CODE, wait=LOCKOUT)
+        return PairingRefused(PairingRefusal.UNKNOWN_CODE, wait=LOCKOUT)
 
-    def _let_in(self, grant: Grant, now: float) -> None:
+    def _let_in(self, grant: PairedUser, now: float) -> None:
         approved = self._files.approved(grant.platform)
         same = [key for key in approved if canonical_id(grant.platform, key) == grant.user]
         known = as_entry(approved.pop(same[0])) if same else None
@@ -270,7 +274,7 @@ def _sha256(code: str, salt: bytes) -> str:
     return hashlib.sha256(salt + code.encode()).hexdigest()
 
 
-def _fits(value: object, code: str) -> bool:
+def _matches_code(value: object, code: str) -> bool:
     entry = as_entry(value) or {}
     hashing = {_KDF: _scrypt, "": _sha256}.get(_text(entry, "kdf"))
     salt, kept = _text(entry, "salt"), _text(entry, "hash")
@@ -283,7 +287,7 @@ def _fits(value: object, code: str) -> bool:
     return hmac.compare_digest(found.encode(), kept.encode())
 
 
-def _plain(code: str) -> str:
+def _normalized_code(code: str) -> str:
     """A code as it may be typed: in small letters, with spaces or hyphens."""
     plain = "".join(code.split()).replace("-", "").upper()
     if len(plain) != CODE_LENGTH or any(letter not in ALPHABET for letter in plain):
@@ -294,12 +298,12 @@ def _plain(code: str) -> str:
     return plain
 
 
-def _live(pending: Table, now: float) -> Table:
+def _unexpired(pending: Table, now: float) -> Table:
     """Without those that have expired; what cannot be dated is kept, but counts for nothing."""
     return {
         key: entry
         for key, entry in pending.items()
-        if (given := _given(entry)) is None or 0 <= now - given <= CODE_LIFETIME
+        if (given := _issued_at(entry)) is None or 0 <= now - given <= CODE_LIFETIME
     }
 
 
@@ -308,7 +312,7 @@ def _recent(limits: Table, now: float) -> Table:
     return {
         key: value
         for key, value in limits.items()
-        if key.startswith("_") or now - (_number(value) or now) < BETWEEN_REQUESTS
+        if key.startswith("_") or now - (_number(value) or now) < REQUEST_INTERVAL
     }
 
 
@@ -321,24 +325,24 @@ def _is_from(value: object, user: str) -> bool:
     return _text(as_entry(value) or {}, "user_id") == user
 
 
-def _asked(value: object) -> float | None:
+def _requested_at(value: object) -> float | None:
     """When somebody asked for the first time."""
     return _number((as_entry(value) or {}).get("created_at"))
 
 
-def _given(value: object) -> float | None:
+def _issued_at(value: object) -> float | None:
     """When the code was given out that counts; it lives from then on."""
     renewed = _number((as_entry(value) or {}).get("renewed_at"))
-    return _asked(value) if renewed is None else renewed
+    return _requested_at(value) if renewed is None else renewed
 
 
-def _begun(pending: Table) -> dict[str, float]:
-    dated = ((key, _asked(entry)) for key, entry in pending.items())
+def _request_times(pending: Table) -> dict[str, float]:
+    dated = ((key, _requested_at(entry)) for key, entry in pending.items())
     return {key: asked for key, asked in dated if asked is not None}
 
 
 def _oldest(pending: Table) -> str:
-    begun = _begun(pending)
+    begun = _request_times(pending)
     return min(begun, key=begun.__getitem__)
 
 
@@ -349,7 +353,7 @@ def _encodable(text: str) -> str:
 
 def _at(entry: Table, name: str) -> datetime | None:
     number = _number(entry.get(name))
-    return _moment(number) if number is not None and 0 <= number < _FAR else None
+    return _moment(number) if number is not None and 0 <= number < _MAX_TIMESTAMP else None
 
 
 def _moment(seconds: float) -> datetime:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from hermes.config.sections.words import Count, Names, Table
-from hermes.gateway.settings import ANYBODY, listed
+from hermes.config.sections.types import Count, FreeTable, NameList
+from hermes.gateway.platform_settings import WILDCARD, parse_list
 from hermes.kit.clock import Clock
 from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Role
-from hermes.schema.tools import FROM_SERVERS, Effect, ToolSpec
-from hermes.session.keys import DIRECT
+from hermes.schema.tools import MCP_PREFIX, Effect, ToolSpec
+from hermes.session.keys import DIRECT_CHAT
 
-ALWAYS = frozenset({"help", "whoami", "approve", "deny"})
+ALWAYS_ALLOWED = frozenset({"help", "whoami", "approve", "deny"})
 """Commands that everybody who is let in may use; whose answer counts is decided elsewhere."""
 
-OWN_SESSION = frozenset(
+GUEST_COMMANDS = frozenset(
     {"start", "new", "reset", "retry", "undo", "stop", "title", "status", "usage", "queue", "steer"}
 )
 """What a guest may use where no administrator is named: it concerns nobody but the guest."""
@@ -33,7 +33,7 @@ class Quota(Struct, frozen=True):
     per_day: int | None = None
 
 
-class Powers(Struct, frozen=True):
+class RolePermissions(Struct, frozen=True):
     """`toolsets` None means all that the platform offers; whether those of MCP servers, too.
 
     They work with what the owner has given to them: where a role is not the owner's, it has those
@@ -46,28 +46,32 @@ class Powers(Struct, frozen=True):
     servers: bool = False
 
 
-POWERS: Mapping[Role, Powers] = {
-    Role.OWNER: Powers(servers=True),
-    Role.MEMBER: Powers(),
-    Role.GUEST: Powers(frozenset({Effect.READ}), ("safe",), Quota(per_hour=20, per_day=100)),
+DEFAULT_PERMISSIONS: Mapping[Role, RolePermissions] = {
+    Role.OWNER: RolePermissions(servers=True),
+    Role.MEMBER: RolePermissions(),
+    Role.GUEST: RolePermissions(
+        frozenset({Effect.READ}), ("safe",), Quota(per_hour=20, per_day=100)
+    ),
 }
 
 
-VOUCHED: Mapping[Role, Powers] = {
-    **POWERS,
-    Role.GUEST: structs.replace(POWERS[Role.GUEST], quota=Quota()),
+AUTHENTICATED_PERMISSIONS: Mapping[Role, RolePermissions] = {
+    **DEFAULT_PERMISSIONS,
+    Role.GUEST: structs.replace(DEFAULT_PERMISSIONS[Role.GUEST], quota=Quota()),
 }
 """Whoever has the secret is no crowd: such a platform says itself how often it is called."""
 
 
 class _RoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    toolsets: Names | UnsetType | None = UNSET
+    toolsets: NameList | UnsetType | None = UNSET
     effects: frozenset[Effect] | UnsetType = UNSET
     turns_per_hour: Count | UnsetType | None = UNSET
     turns_per_day: Count | UnsetType | None = UNSET
 
 
-def powers_from(extra: Table, usual: Mapping[Role, Powers] = POWERS) -> Mapping[Role, Powers]:
+def role_permissions_from(
+    extra: FreeTable, usual: Mapping[Role, RolePermissions] = DEFAULT_PERMISSIONS
+) -> Mapping[Role, RolePermissions]:
     """The powers of each role on a platform: the usual ones, changed by `roles` in its settings."""
     try:
         given = msgspec.convert(extra.get("roles") or {}, dict[Role, _RoleSettings], strict=False)
@@ -80,7 +84,7 @@ def powers_from(extra: Table, usual: Mapping[Role, Powers] = POWERS) -> Mapping[
     return {role: _changed(usual[role], given.get(role)) for role in Role}
 
 
-def _changed(powers: Powers, given: _RoleSettings | None) -> Powers:
+def _changed(powers: RolePermissions, given: _RoleSettings | None) -> RolePermissions:
     if given is None:
         return powers
     quota = powers.quota
@@ -88,7 +92,7 @@ def _changed(powers: Powers, given: _RoleSettings | None) -> Powers:
         quota = structs.replace(quota, per_hour=given.turns_per_hour)
     if given.turns_per_day is not UNSET:
         quota = structs.replace(quota, per_day=given.turns_per_day)
-    return Powers(
+    return RolePermissions(
         effects=powers.effects if given.effects is UNSET else given.effects,
         toolsets=powers.toolsets if given.toolsets is UNSET else given.toolsets,
         quota=quota,
@@ -96,21 +100,23 @@ def _changed(powers: Powers, given: _RoleSettings | None) -> Powers:
     )
 
 
-def offered(
-    powers: Powers, specs: Iterable[ToolSpec], tools_of: Callable[[Iterable[str]], Iterable[str]]
+def permitted_tools(
+    powers: RolePermissions,
+    specs: Iterable[ToolSpec],
+    tools_of: Callable[[Iterable[str]], Iterable[str]],
 ) -> list[ToolSpec]:
     """The tools that remain; `tools_of` knows which tools the toolsets hold."""
     names = None if powers.toolsets is None else frozenset(tools_of(powers.toolsets))
     return [
         spec
         for spec in specs
-        if spec.effect in powers.effects and _is_among(spec.name, names, powers)
+        if spec.effect in powers.effects and _is_permitted(spec.name, names, powers)
     ]
 
 
-def _is_among(tool: str, names: frozenset[str] | None, powers: Powers) -> bool:
+def _is_permitted(tool: str, names: frozenset[str] | None, powers: RolePermissions) -> bool:
     if names is None:
-        return powers.servers or not tool.startswith(FROM_SERVERS)
+        return powers.servers or not tool.startswith(MCP_PREFIX)
     return tool in names
 
 
@@ -123,14 +129,14 @@ class CommandAccess(Struct, frozen=True):
     def may_run(self, role: Role, command: str) -> bool:
         """`command` is the command's own name, not an alias; skills and shortcuts count too."""
         name = _command_name(command)
-        if role is Role.OWNER or name in ALWAYS or name in self.permitted:
+        if role is Role.OWNER or name in ALWAYS_ALLOWED or name in self.permitted:
             return True
         if self.gated:
             return False
-        return role is Role.MEMBER or name in OWN_SESSION
+        return role is Role.MEMBER or name in GUEST_COMMANDS
 
 
-def command_access(extra: Table, chat_type: str) -> CommandAccess:
+def command_access(extra: FreeTable, chat_type: str) -> CommandAccess:
     """From `allow_admin_from` and `user_allowed_commands`; groups have lists of their own.
 
     A direct chat without a list of commands uses that of the groups, never their administrators.
@@ -139,17 +145,17 @@ def command_access(extra: Table, chat_type: str) -> CommandAccess:
     permitted = extra.get(_key("user_allowed_commands", chat_type)) or group_list
     admins = admins_in(extra, chat_type)
     return CommandAccess(
-        gated=bool(admins) and ANYBODY not in admins,
-        permitted=frozenset(map(_command_name, listed(permitted))),
+        gated=bool(admins) and WILDCARD not in admins,
+        permitted=frozenset(map(_command_name, parse_list(permitted))),
     )
 
 
-def admins_in(extra: Table, chat_type: str) -> tuple[str, ...]:
-    return listed(extra.get(_key("allow_admin_from", chat_type)))
+def admins_in(extra: FreeTable, chat_type: str) -> tuple[str, ...]:
+    return parse_list(extra.get(_key("allow_admin_from", chat_type)))
 
 
 def _key(name: str, chat_type: str) -> str:
-    return name if chat_type == DIRECT else f"group_{name}"
+    return name if chat_type == DIRECT_CHAT else f"group_{name}"
 
 
 def _command_name(text: str) -> str:
@@ -157,7 +163,7 @@ def _command_name(text: str) -> str:
     return text.strip().removeprefix("/").lower().replace("_", "-")
 
 
-class TooMany(Struct, frozen=True):
+class QuotaExceeded(Struct, frozen=True):
     """The limit that is reached, and after how many seconds there is room again."""
 
     limit: int
@@ -165,7 +171,7 @@ class TooMany(Struct, frozen=True):
     wait: float
 
 
-class TurnMeter:
+class TurnCounter:
     """Counts turns in windows that slide; remembers a bounded number of people."""
 
     def __init__(self, clock: Clock, most_people: int = 10_000) -> None:
@@ -182,7 +188,7 @@ class TurnMeter:
         turns = deque(sorted(now - age for age in ages if age < DAY))
         self._remember(who, turns, now)
 
-    def take(self, who: str, quota: Quota) -> TooMany | None:
+    def take(self, who: str, quota: Quota) -> QuotaExceeded | None:
         """None when the turn may begin; it is then counted. A refused turn is not."""
         windows = [
             (limit, window)
@@ -218,9 +224,9 @@ class TurnMeter:
         return len(self._turns)
 
 
-def _refused(turns: deque[float], now: float, limit: int, window: float) -> TooMany | None:
+def _refused(turns: deque[float], now: float, limit: int, window: float) -> QuotaExceeded | None:
     if limit == 0:
-        return TooMany(limit, window, window)
+        return QuotaExceeded(limit, window, window)
     if len(turns) < limit or turns[-limit] <= now - window:
         return None
-    return TooMany(limit, window, turns[-limit] + window - now)
+    return QuotaExceeded(limit, window, turns[-limit] + window - now)

@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
-from hermes.ports.channel import Channel, Inbound, Lives
+from hermes.ports.channel import Channel, Inbound, SupportsLiveness
 
 log = logging.getLogger(__name__)
 
-Deliver = Callable[[Inbound], Awaitable[None]]
+HandleInbound = Callable[[Inbound], Awaitable[None]]
 
 
-class Condition(StrEnum):
+class ChannelCondition(StrEnum):
     WAITING = "waiting"
     LISTENING = "listening"
     FAILED = "failed"
@@ -29,7 +29,7 @@ class Condition(StrEnum):
 class ChannelState(Struct, frozen=True, kw_only=True):
     """`heard_at` is the last proof of life, `reason` why it failed last."""
 
-    condition: Condition = Condition.WAITING
+    condition: ChannelCondition = ChannelCondition.WAITING
     since: datetime
     heard_at: datetime | None = None
     failures: int = 0
@@ -59,7 +59,7 @@ class Supervisor:
         self._paused: dict[str, anyio.Event] = {}
 
     def online(self, name: str) -> bool:
-        return self._states[name].condition is Condition.LISTENING
+        return self._states[name].condition is ChannelCondition.LISTENING
 
     def snapshot(self) -> Mapping[str, ChannelState]:
         return {name: self._state(name) for name in self._states}
@@ -84,7 +84,7 @@ class Supervisor:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def run(self, deliver: Deliver) -> None:
+    async def run(self, deliver: HandleInbound) -> None:
         """Until closed or cancelled."""
         with anyio.CancelScope() as scope:
             self._scope = scope
@@ -92,7 +92,7 @@ class Supervisor:
                 for name in self._channels:
                     group.start_soon(self._keep, name, deliver)
 
-    async def _keep(self, name: str, deliver: Deliver) -> None:
+    async def _keep(self, name: str, deliver: HandleInbound) -> None:
         async def heard(update: Inbound) -> None:
             self._heard[name] = self._clock.now()
             await deliver(update)
@@ -105,16 +105,16 @@ class Supervisor:
                     self._listening[name] = scope
                     failures = await self._listen_once(name, heard, failures)
         finally:
-            self._set(name, Condition.CLOSED, failures)
+            self._set(name, ChannelCondition.CLOSED, failures)
 
     async def _until_resumed(self, name: str) -> None:
         while (resumed := self._paused.get(name)) is not None:
-            self._set(name, Condition.PAUSED, 0, "It is paused.")
+            self._set(name, ChannelCondition.PAUSED, 0, "It is paused.")
             await resumed.wait()
 
-    async def _listen_once(self, name: str, deliver: Deliver, failures: int) -> int:
+    async def _listen_once(self, name: str, deliver: HandleInbound, failures: int) -> int:
         """Until it fails and the wait after that is over; returns the failures so far."""
-        self._set(name, Condition.LISTENING, failures)
+        self._set(name, ChannelCondition.LISTENING, failures)
         begun = self._clock.monotonic()
         condition, reason = await self._listen(name, deliver)
         lasted = self._clock.monotonic() - begun
@@ -124,7 +124,7 @@ class Supervisor:
         await self._clock.sleep(self._rules.backoff.delay(failures))
         return failures
 
-    async def _listen(self, name: str, deliver: Deliver) -> tuple[Condition, str]:
+    async def _listen(self, name: str, deliver: HandleInbound) -> tuple[ChannelCondition, str]:
         """Returns how and why it ended, for it should not have."""
         deaf = False
         failure: Exception | None = None
@@ -143,15 +143,15 @@ class Supervisor:
                 failure = error
             group.cancel_scope.cancel()
         if deaf:
-            return Condition.DEAF, f"No sign of life for {self._rules.deaf:g} seconds."
+            return ChannelCondition.DEAF, f"No sign of life for {self._rules.deaf:g} seconds."
         if failure is not None:
             log.info("channel %s failed", name, exc_info=failure)
-            return Condition.FAILED, str(failure) or type(failure).__name__
-        return Condition.FAILED, "It stopped listening by itself."
+            return ChannelCondition.FAILED, str(failure) or type(failure).__name__
+        return ChannelCondition.FAILED, "It stopped listening by itself."
 
     async def _until_deaf(self, name: str) -> None:
         channel = self._channels[name]
-        if not isinstance(channel, Lives):
+        if not isinstance(channel, SupportsLiveness):
             await anyio.sleep_forever()
             return
         shown, since = self._last(name), self._clock.monotonic()
@@ -163,7 +163,7 @@ class Supervisor:
 
     def _last(self, name: str) -> datetime | None:
         channel = self._channels[name]
-        proof = channel.heard_at() if isinstance(channel, Lives) else None
+        proof = channel.heard_at() if isinstance(channel, SupportsLiveness) else None
         known = [at for at in (proof, self._heard.get(name)) if at is not None]
         return max(known, default=None)
 
@@ -172,7 +172,7 @@ class Supervisor:
         seconds = (self._clock.now() - last).total_seconds()
         return seconds if 0 <= seconds <= self._rules.look else 0.0
 
-    def _set(self, name: str, condition: Condition, failures: int, reason: str = "") -> None:
+    def _set(self, name: str, condition: ChannelCondition, failures: int, reason: str = "") -> None:
         self._states[name] = ChannelState(
             condition=condition, since=self._clock.now(), failures=failures, reason=reason
         )
@@ -180,7 +180,9 @@ class Supervisor:
     def _connects(self, name: str) -> bool:
         """Whether it was begun to be listened to, and has not been heard since."""
         state, channel = self._states[name], self._channels[name]
-        if state.condition is not Condition.LISTENING or not isinstance(channel, Lives):
+        if state.condition is not ChannelCondition.LISTENING or not isinstance(
+            channel, SupportsLiveness
+        ):
             return False
         last = self._last(name)
         return last is None or last < state.since
@@ -188,7 +190,7 @@ class Supervisor:
     def _state(self, name: str) -> ChannelState:
         state = self._states[name]
         return ChannelState(
-            condition=Condition.WAITING if self._connects(name) else state.condition,
+            condition=ChannelCondition.WAITING if self._connects(name) else state.condition,
             since=state.since,
             heard_at=self._last(name),
             failures=state.failures,

@@ -7,8 +7,8 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
-from hermes.config.sections.chats import HomeChannel, Platform
-from hermes.gateway.settings import home_variables
+from hermes.config.sections.messaging import HomeChannel, Platform
+from hermes.gateway.platform_settings import home_variables
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address
 
@@ -20,25 +20,25 @@ _ON_SERVER = re.compile(
 """Rooms that carry the name of their server behind a colon; their threads begin with a dollar."""
 
 
-class Origin(Struct, frozen=True):
+class OriginTarget(Struct, frozen=True):
     """Where the request came from."""
 
 
-class Local(Struct, frozen=True):
+class LocalTarget(Struct, frozen=True):
     """Nowhere: into a file of the home."""
 
 
-class Everywhere(Struct, frozen=True):
+class AllHomesTarget(Struct, frozen=True):
     """All home channels."""
 
 
-class HomeOf(Struct, frozen=True):
+class HomeTarget(Struct, frozen=True):
     """The home channel of a platform."""
 
     platform: str
 
 
-class Place(Struct, frozen=True):
+class ChatTarget(Struct, frozen=True):
     """A chat by its id, or by a name that the channel directory knows."""
 
     platform: str
@@ -46,10 +46,10 @@ class Place(Struct, frozen=True):
     thread: str | None = None
 
 
-Target: TypeAlias = Origin | Local | Everywhere | HomeOf | Place
+Target: TypeAlias = OriginTarget | LocalTarget | AllHomesTarget | HomeTarget | ChatTarget
 
 
-class Missing(StrEnum):
+class UnresolvedReason(StrEnum):
     """Why a target leads nowhere."""
 
     NO_ORIGIN = "no_origin"
@@ -58,12 +58,12 @@ class Missing(StrEnum):
     UNKNOWN_PLATFORM = "unknown_platform"
 
 
-class Unreached(Struct, frozen=True):
+class UnresolvedTarget(Struct, frozen=True):
     target: Target
-    why: Missing
+    why: UnresolvedReason
 
 
-class Destinations(Struct, frozen=True):
+class ResolvedTargets(Struct, frozen=True):
     """Each address once, in the order it was named; `local` when a file is wanted, too.
 
     What leads nowhere is in `unreached`, to be told; its text then goes into a file.
@@ -71,7 +71,7 @@ class Destinations(Struct, frozen=True):
 
     addresses: tuple[Address, ...] = ()
     local: bool = False
-    unreached: tuple[Unreached, ...] = ()
+    unreached: tuple[UnresolvedTarget, ...] = ()
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
@@ -79,11 +79,11 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     words = [word.strip() for word in text.split(",")]
     targets = dict.fromkeys(_target(word) for word in words if word)
     if not targets:
-        raise _no_target(text)
+        raise _invalid_target(text)
     return tuple(targets)
 
 
-def homes_from(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dict[str, Address]:
+def home_channels(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dict[str, Address]:
     """The home channel of each platform that has one; a variable wins over the settings."""
     homes: dict[str, Address] = {}
     for name, settings in platforms.items():
@@ -93,46 +93,46 @@ def homes_from(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dic
     return homes
 
 
-def resolve(
+def resolve_targets(
     targets: Sequence[Target],
     homes: Mapping[str, Address],
     *,
     origin: Address | None = None,
     platforms: Iterable[str] = (),
-) -> Destinations:
+) -> ResolvedTargets:
     """The addresses that targets mean; `platforms` are those that can be sent to besides."""
     known = {*homes, *platforms, *([origin.channel] if origin else [])}
     found: dict[Address, None] = {}
     local = False
-    unreached: list[Unreached] = []
+    unreached: list[UnresolvedTarget] = []
     for target in targets:
-        if isinstance(target, Local):
+        if isinstance(target, LocalTarget):
             local = True
             continue
-        reached = _reach(target, homes, origin, known)
-        if isinstance(reached, Missing):
-            unreached.append(Unreached(target, reached))
+        reached = _addresses(target, homes, origin, known)
+        if isinstance(reached, UnresolvedReason):
+            unreached.append(UnresolvedTarget(target, reached))
         else:
             found.update(dict.fromkeys(reached))
-    return Destinations(tuple(found), local or bool(unreached), tuple(unreached))
+    return ResolvedTargets(tuple(found), local or bool(unreached), tuple(unreached))
 
 
-def _reach(
-    target: Origin | Everywhere | HomeOf | Place,
+def _addresses(
+    target: OriginTarget | AllHomesTarget | HomeTarget | ChatTarget,
     homes: Mapping[str, Address],
     origin: Address | None,
     known: Collection[str],
-) -> list[Address] | Missing:
+) -> list[Address] | UnresolvedReason:
     match target:
-        case Origin():
-            return [origin] if origin else list(homes.values())[:1] or Missing.NO_ORIGIN
-        case Everywhere():
-            return list(homes.values()) or Missing.NO_HOME_ANYWHERE
-        case HomeOf(platform) | Place(platform) if platform not in known:
-            return Missing.UNKNOWN_PLATFORM
-        case HomeOf(platform):
-            return [homes[platform]] if platform in homes else Missing.NO_HOME
-        case Place(platform, chat, thread):
+        case OriginTarget():
+            return [origin] if origin else list(homes.values())[:1] or UnresolvedReason.NO_ORIGIN
+        case AllHomesTarget():
+            return list(homes.values()) or UnresolvedReason.NO_HOME_ANYWHERE
+        case HomeTarget(platform) | ChatTarget(platform) if platform not in known:
+            return UnresolvedReason.UNKNOWN_PLATFORM
+        case HomeTarget(platform):
+            return [homes[platform]] if platform in homes else UnresolvedReason.NO_HOME
+        case ChatTarget(platform, chat, thread):
             return [Address(platform, chat, thread)]
         case _:
             assert_never(target)
@@ -141,50 +141,50 @@ def _reach(
 def _target(word: str) -> Target:
     match word.lower():
         case "origin":
-            return Origin()
+            return OriginTarget()
         case "local":
-            return Local()
+            return LocalTarget()
         case "all":
-            return Everywhere()
+            return AllHomesTarget()
         case _:
-            return _on_platform(word)
+            return _platform_target(word)
 
 
-def _on_platform(word: str) -> Target:
+def _platform_target(word: str) -> Target:
     name, colon, rest = word.partition(":")
     platform = name.strip().lower()
     if not _PLATFORM.fullmatch(platform) or (colon and not rest.strip(": ")):
-        raise _no_target(word)
-    return _place(platform, rest.strip()) if colon else HomeOf(platform)
+        raise _invalid_target(word)
+    return _chat_target(platform, rest.strip()) if colon else HomeTarget(platform)
 
 
-def _place(platform: str, text: str) -> Place:
+def _chat_target(platform: str, text: str) -> ChatTarget:
     if found := _ON_SERVER.fullmatch(text):
-        return Place(platform, found["chat"], found["thread"])
+        return ChatTarget(platform, found["chat"], found["thread"])
     chat, _, thread = text.partition(":")
     if not chat.strip():
-        raise _no_target(f"{platform}:{text}")
-    return Place(platform, chat.strip(), thread.strip() or None)
+        raise _invalid_target(f"{platform}:{text}")
+    return ChatTarget(platform, chat.strip(), thread.strip() or None)
 
 
-def _from_variables(platform: str, env: Mapping[str, str]) -> Place | None:
+def _from_variables(platform: str, env: Mapping[str, str]) -> ChatTarget | None:
     for name in home_variables(platform):
         if chat := env.get(name, "").strip():
-            return Place(platform, chat, env.get(f"{name}_THREAD_ID", "").strip() or None)
+            return ChatTarget(platform, chat, env.get(f"{name}_THREAD_ID", "").strip() or None)
     return None
 
 
-def _configured(platform: str, home: HomeChannel | str | None) -> Place | None:
+def _configured(platform: str, home: HomeChannel | str | None) -> ChatTarget | None:
     match home:
         case HomeChannel(chat_id=chat, thread_id=thread) if chat:
-            return Place(platform, chat, thread or None)
+            return ChatTarget(platform, chat, thread or None)
         case str() if home.strip():
-            return _place(platform, home.strip())
+            return _chat_target(platform, home.strip())
         case _:
             return None
 
 
-def _no_target(text: str) -> UsageError:
+def _invalid_target(text: str) -> UsageError:
     return UsageError(
         f"{text.strip()!r} is no place to deliver to",
         hint="Write origin, local, all, a platform, or platform:chat[:thread]; or several of them "

@@ -10,11 +10,11 @@ from hermes.kit.clock import Clock
 T = TypeVar("T")
 
 
-class TooLong(TimeoutError):
+class DeadlineExceeded(TimeoutError):
     """It did not end in time, and was cancelled."""
 
 
-async def within(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
     """The work's value. Raises `TooLong`, or whatever the work raises."""
     values: list[T] = []
     errors: list[Exception] = []
@@ -33,7 +33,7 @@ async def within(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]])
     if errors:
         raise errors[0]
     if not values:
-        raise TooLong(f"It took longer than {seconds:g} seconds.")
+        raise DeadlineExceeded(f"It took longer than {seconds:g} seconds.")
     return values[0]
 
 

@@ -7,23 +7,23 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 
-class _Watch:
+class _Watcher:
     """Process-wide, because a test of what survives a crash is about the whole process."""
 
     reached: Callable[[str], None] | None = None
 
 
-def passing(name: str) -> None:
+def failpoint(name: str) -> None:
     """Here we are. The name is a literal, so that all of them can be found in the source."""
-    if _Watch.reached is not None:
-        _Watch.reached(name)
+    if _Watcher.reached is not None:
+        _Watcher.reached(name)
 
 
 @contextmanager
-def watching(reached: Callable[[str], None]) -> Generator[None]:
+def watch_failpoints(reached: Callable[[str], None]) -> Generator[None]:
     """Tell `reached` of every place that is passed, on whatever thread, while the block runs."""
-    before, _Watch.reached = _Watch.reached, reached
+    before, _Watcher.reached = _Watcher.reached, reached
     try:
         yield
     finally:
-        _Watch.reached = before
+        _Watcher.reached = before

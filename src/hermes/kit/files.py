@@ -1,18 +1,22 @@
 """Files written so that a reader, or a crash, sees the old text or the new; files read safely."""
 
 import errno
+import fcntl
 import os
 import stat
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
 
 from hermes.kit.errors import ConfigError, TemporaryError
 
-SMALL = 1024 * 1024
+MAX_SMALL_FILE = 1024 * 1024
 """More bytes than a file has that a person writes by hand."""
 
 
-def read_ordinary(path: Path, limit: int = SMALL) -> bytes:
+def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
     """All of a file. Raises `OSError` for what is none (a pipe, a device) or is larger.
 
     Opening a pipe waits for its other end, and a device may never end: neither happens here.
@@ -41,7 +45,7 @@ TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
 """Error numbers that no change of the settings would cure, and that may pass by themselves."""
 
 
-def advice(error: OSError, otherwise: str = "") -> str:
+def write_error_hint(error: OSError, otherwise: str = "") -> str:
     """What to do next about a file that could not be written."""
     if error.errno in FULL:
         return "Free some space, then try again; this shows which disk is full: df -h"
@@ -58,7 +62,7 @@ def file_error(error: OSError, message: str, otherwise: str = "") -> ConfigError
         hint = "The machine is short of memory or open files; end something, then try again."
     else:
         hint = "Try again later."
-    return TemporaryError(message, hint=advice(error, hint))
+    return TemporaryError(message, hint=write_error_hint(error, hint))
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
@@ -96,3 +100,49 @@ def _mode_of(path: Path) -> int:
         return path.stat().st_mode & 0o7777
     except FileNotFoundError:
         return 0o644
+
+
+@contextmanager
+def open_locked(path: Path) -> Generator[FileIO]:
+    """The file that is there now, kept from everybody else who holds it. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_still_at(file, path):
+                yield file
+                return
+
+
+def append_line(file: FileIO, line: bytes) -> None:
+    """All of it, or an `OSError`; half a line that a full disk left behind spoils no other."""
+    end = os.fstat(file.fileno()).st_size
+    torn = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
+    data = b"\n" * torn + line + b"\n"
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+
+
+def _is_still_at(file: FileIO, path: Path) -> bool:
+    """Whoever waited for it may hold one that was replaced meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def surplus_files(files: Iterable[Path], most: int, most_bytes: int) -> Iterator[Path]:
+    """All but the newest `most` files, and of those all that are too large together.
+
+    The newest file always stays: somebody was just told its name.
+    """
+    dated: list[tuple[int, str, int, Path]] = []
+    for file in files:
+        with suppress(OSError):
+            status = file.stat()
+            dated.append((status.st_mtime_ns, file.name, status.st_size, file))
+    size = 0
+    for place, (_, _, length, file) in enumerate(sorted(dated, reverse=True)):
+        size += length
+        if place and (place >= most or size > most_bytes):
+            yield file

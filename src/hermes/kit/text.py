@@ -41,7 +41,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def alike(name: str, known: Iterable[str], most: int = 1) -> Sequence[str]:
+def similar_names(name: str, known: Iterable[str], most: int = 1) -> Sequence[str]:
     """Those of the known names that look like it; of very many only the first are looked at."""
     from difflib import get_close_matches  # noqa: PLC0415 - only mistakes pay for it
     from itertools import islice  # noqa: PLC0415 - as above
@@ -51,5 +51,16 @@ def alike(name: str, known: Iterable[str], most: int = 1) -> Sequence[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question with the nearest of the known names, or nothing."""
-    near = alike(name, known)
+    near = similar_names(name, known)
     return f"Did you mean {near[0]}?" if near else ""
+
+
+_MAX_DIGITS = 9
+"""Longer ones are nobody's count of anything here."""
+
+
+def parse_count(words: str) -> int | None:
+    """A whole number from one on, in plain digits; None for everything else."""
+    if not (words.isascii() and words.isdigit() and len(words) <= _MAX_DIGITS):
+        return None
+    return int(words) or None

@@ -34,7 +34,7 @@ class Job(Generic[T]):
         self.droppable = droppable
 
     @property
-    def forsaken(self) -> bool:
+    def abandoned(self) -> bool:
         return self.droppable and self._future.cancelled()
 
     def run(self, tool: T) -> None:

@@ -6,35 +6,35 @@ from typing import Any, TypeAlias
 
 import mcp_types as types
 
-from hermes.config.shapes import as_list, as_mapping
-from hermes.kit.plain import visible_line
-from hermes.ports.counsel import Inquire
+from hermes.config.yaml_values import as_list, as_mapping
+from hermes.kit.terminal_text import show_invisible_line
+from hermes.ports.approvals import AskPerson
 
-MOST_FIELDS = 8
-MOST_CHOICES = 20
-MOST_WORDS = 500
+MAX_FIELDS = 8
+MAX_CHOICES = 20
+MAX_TEXT = 500
 YES, NO = "Yes", "No"
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 Value: TypeAlias = str | int | float | bool | list[str] | None
 DECLINED = types.ElicitResult(action="decline")
 CANCELLED = types.ElicitResult(action="cancel")
 
 
-async def filled(
-    inquire: Inquire, server: str, asked: types.ElicitRequestParams
+async def fill_form(
+    inquire: AskPerson, server: str, asked: types.ElicitRequestParams
 ) -> types.ElicitResult:
     """Nobody there, or no answer, is a cancelled form; a form we do not understand is declined."""
-    says = f"The MCP server {server} asks: {visible_line(asked.message, MOST_WORDS)}"
+    says = f"The MCP server {server} asks: {show_invisible_line(asked.message, MAX_TEXT)}"
     if isinstance(asked, types.ElicitRequestURLParams):
-        where = visible_line(asked.url, MOST_WORDS)
+        where = show_invisible_line(asked.url, MAX_TEXT)
         said = await inquire(f"{says}\nIt wants you to open: {where}\nShall it go on?", (YES, NO))
-        return _consent(said)
+        return _yes_no_result(said)
     fields = _fields(asked.requested_schema)
     if fields is None:
         return DECLINED
     if not fields:
-        return _consent(await inquire(says, (YES, NO)))
+        return _yes_no_result(await inquire(says, (YES, NO)))
     content: dict[str, Value] = {}
     for name, field in fields.items():
         said = await inquire(f"{says}\n{_label(name, field)}", _choices(field))
@@ -47,7 +47,7 @@ async def filled(
     return types.ElicitResult(action="accept", content=content)
 
 
-def _consent(said: str | None) -> types.ElicitResult:
+def _yes_no_result(said: str | None) -> types.ElicitResult:
     if said is None:
         return CANCELLED
     return types.ElicitResult(action="accept") if said == YES else DECLINED
@@ -55,7 +55,7 @@ def _consent(said: str | None) -> types.ElicitResult:
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
     given = as_mapping(schema.get("properties") or {})
-    if given is None or len(given) > MOST_FIELDS:
+    if given is None or len(given) > MAX_FIELDS:
         return None
     fields = {str(name): as_mapping(one) for name, one in given.items()}
     known = {
@@ -68,13 +68,13 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
 
 def _label(name: str, field: Mapping[str, Any]) -> str:
     told = str(field.get("title") or field.get("description") or name)
-    return visible_line(told, MOST_WORDS)
+    return show_invisible_line(told, MAX_TEXT)
 
 
 def _choices(field: Mapping[str, Any]) -> Sequence[str]:
     if field.get("type") == "boolean":
         return (YES, NO)
-    return [visible_line(str(one), 100) for one in _allowed(field)][:MOST_CHOICES]
+    return [show_invisible_line(str(one), 100) for one in _allowed(field)][:MAX_CHOICES]
 
 
 def _allowed(field: Mapping[str, Any]) -> list[object]:
@@ -89,7 +89,7 @@ def _value(field: Mapping[str, Any], said: str) -> Value:
             known = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
             return known.get(said.lower())
         case "integer":
-            return int(said) if _WHOLE.fullmatch(said) else None
+            return int(said) if _INTEGER.fullmatch(said) else None
         case "number":
             return float(said) if _NUMBER.fullmatch(said) else None
         case "string" | None:

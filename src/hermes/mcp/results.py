@@ -8,62 +8,62 @@ from typing import cast
 import mcp_types as types
 import msgspec
 
-from hermes.kit.pictures import MAX_PICTURE, picture_kind
-from hermes.kit.plain import harmless
+from hermes.kit.file_types import MAX_IMAGE_BYTES, image_type
+from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.blobs import Blobs
-from hermes.ports.tool import Output
+from hermes.ports.tool import ToolOutput
 from hermes.schema.messages import Media, Text
 
-MOST_TEXT = 100_000
+MAX_TEXT = 100_000
 """Characters of one answer, of all its parts."""
-MOST_READ = 4 * MOST_TEXT
-MOST_PICTURES = 8
-NOTHING = "(The server answered without a word.)"
+MAX_SCANNED = 4 * MAX_TEXT
+MAX_IMAGES = 8
+NO_TEXT = "(The server answered without a word.)"
 
 
-class Reading:
+class ResultReader:
     """`redact` takes our own secrets out of what comes back."""
 
     def __init__(self, blobs: Blobs, redact: Callable[[str], str]) -> None:
         self._blobs = blobs
         self._redact = redact
 
-    async def called(self, result: types.CallToolResult) -> Output:
+    async def called(self, result: types.CallToolResult) -> ToolOutput:
         said = [*self._texts(result.content)]
-        if _adds(result.structured_content, said):
+        if _adds_content(result.structured_content, said):
             said.append(msgspec.json.encode(result.structured_content).decode())
-        return await self._output(said, _pictures(result.content), failed=bool(result.is_error))
+        return await self._output(said, _images(result.content), failed=bool(result.is_error))
 
-    async def read(self, contents: Sequence[types.ContentBlock]) -> Output:
-        return await self._output([*self._texts(contents)], _pictures(contents))
+    async def read(self, contents: Sequence[types.ContentBlock]) -> ToolOutput:
+        return await self._output([*self._texts(contents)], _images(contents))
 
     async def _output(
         self, said: Sequence[str], pictures: Sequence[str], *, failed: bool = False
-    ) -> Output:
+    ) -> ToolOutput:
         shown: list[Media] = []
         notes: list[str] = []
         for data in pictures:
-            media = await self._picture(data) if len(shown) < MOST_PICTURES else None
+            media = await self._picture(data) if len(shown) < MAX_IMAGES else None
             if media is None:
                 notes.append("[a picture that cannot be shown]")
             else:
                 shown.append(media)
         text = "\n".join(filter(None, [*said, *notes]))
         # To look for secrets in all of a very long text would take long, too.
-        text = self._redact(harmless(head_and_tail(text, MOST_READ)))
-        text = head_and_tail(text, MOST_TEXT) or ("" if shown else NOTHING)
+        text = self._redact(escape_controls(head_and_tail(text, MAX_SCANNED)))
+        text = head_and_tail(text, MAX_TEXT) or ("" if shown else NO_TEXT)
         parts = (*([Text(text)] if text else []), *shown)
-        return Output(parts, shown=one_line(text, 200), failed=failed, foreign=True)
+        return ToolOutput(parts, shown=one_line(text, 200), failed=failed, foreign=True)
 
     async def _picture(self, data: str) -> Media | None:
-        if len(data) > MAX_PICTURE * 4 // 3 + 4:
+        if len(data) > MAX_IMAGE_BYTES * 4 // 3 + 4:
             return None
         try:
             picture = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             return None
-        kind = picture_kind(picture)
+        kind = image_type(picture)
         return await self._blobs.put(picture, kind) if kind else None
 
     def _texts(self, content: Sequence[types.ContentBlock]) -> Iterator[str]:
@@ -78,30 +78,30 @@ class Reading:
                 case types.ResourceLink(uri=uri, name=name):
                     yield f"[resource {name}: {uri}]"
                 case types.EmbeddedResource(resource=resource):
-                    yield _of_resource(resource)
+                    yield _resource_text(resource)
 
 
-def _of_resource(resource: types.TextResourceContents | types.BlobResourceContents) -> str:
+def _resource_text(resource: types.TextResourceContents | types.BlobResourceContents) -> str:
     if isinstance(resource, types.TextResourceContents):
         return f"[resource {resource.uri}]\n{resource.text}"
-    if _is_picture(resource):
+    if _is_image(resource):
         return f"[resource {resource.uri}]"
     size = len(resource.blob) * 3 // 4
     return f"[resource {resource.uri}: {size:,} bytes of {resource.mime_type or 'unknown kind'}]"
 
 
-def _is_picture(resource: types.BlobResourceContents) -> bool:
+def _is_image(resource: types.BlobResourceContents) -> bool:
     return (resource.mime_type or "").startswith("image/")
 
 
-def _pictures(content: Sequence[types.ContentBlock]) -> list[str]:
+def _images(content: Sequence[types.ContentBlock]) -> list[str]:
     found: list[str] = []
     for one in content:
         match one:
             case types.ImageContent(data=data):
                 found.append(data)
-            case types.EmbeddedResource(resource=types.BlobResourceContents() as blob) if (
-                _is_picture(blob)
+            case types.EmbeddedResource(resource=types.BlobResourceContents() as blob) if _is_image(
+                blob
             ):
                 found.append(blob.blob)
             case _:
@@ -109,11 +109,11 @@ def _pictures(content: Sequence[types.ContentBlock]) -> list[str]:
     return found
 
 
-def _adds(structured: object, said: Sequence[str]) -> bool:
+def _adds_content(structured: object, said: Sequence[str]) -> bool:
     """Many servers say the same once more as text."""
     if structured is None:
         return False
-    left = MOST_READ
+    left = MAX_SCANNED
     for text in said:
         left -= len(text)
         if left < 0:

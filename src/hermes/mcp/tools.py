@@ -9,78 +9,80 @@ import msgspec
 from mcp.client import Client
 from msgspec import Raw
 
-from hermes.kit.plain import visible_line
-from hermes.kit.tasks import beside
-from hermes.mcp.link import Late, Link, Lost
-from hermes.mcp.listing import described
-from hermes.mcp.results import Reading
-from hermes.mcp.server import Program, Server
-from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.kit.tasks import background_tasks
+from hermes.kit.terminal_text import show_invisible_line
+from hermes.mcp.connection import CallTimedOut, ConnectionLost, McpConnection
+from hermes.mcp.results import ResultReader
+from hermes.mcp.server_config import ServerConfig, StdioEndpoint
+from hermes.mcp.tool_list import describe_tool
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
 
-Work = Callable[[Client, dict[str, Any], ToolContext], Awaitable[Output]]
-UNKNOWN = "Whether it was done is not known: look before doing it again."
-MOST_LISTED = 200
-MOST_NEWS = 300
-LONGEST_NEWS = 300
-BETWEEN_NEWS = 0.5
+ServerCall = Callable[[Client, dict[str, Any], ToolContext], Awaitable[ToolOutput]]
+OUTCOME_UNKNOWN = "Whether it was done is not known: look before doing it again."
+MAX_LISTED = 200
+MAX_PROGRESS = 300
+MAX_PROGRESS_TEXT = 300
+PROGRESS_INTERVAL = 0.5
 
 
-def tools_of(link: Link, reading: Reading) -> list[Tool]:
+def server_tools(link: McpConnection, reading: ResultReader) -> list[Tool]:
     """Those that the server has now, and ways to what else it offers."""
     found: list[Tool] = []
     for name, (seal, spec) in link.tools.items():
-        found.append(ServerTool(link, spec, _calling(name, reading), seal))
-    found += [ServerTool(link, spec, work) for spec, work in _besides(link, reading)]
+        found.append(McpTool(link, spec, _call_tool(name, reading), seal))
+    found += [McpTool(link, spec, work) for spec, work in _reader_tools(link, reading)]
     return found
 
 
-class ServerTool:
+class McpTool:
     """Without a `seal` it is a reader of our own making."""
 
-    def __init__(self, link: Link, spec: ToolSpec, work: Work, seal: str = "") -> None:
+    def __init__(
+        self, link: McpConnection, spec: ToolSpec, work: ServerCall, seal: str = ""
+    ) -> None:
         self.spec = spec
         self._link = link
         self._work = work
         self._seal = seal
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         given = msgspec.json.decode(args, type=dict[str, Any])
-        ruling = await ctx.ask(self._wish(args))
-        if not ruling.allowed:
-            raise ToolError(ruling.why)
+        decision = await ctx.ask(self._wish(args))
+        if not decision.allowed:
+            raise ToolError(decision.why)
         try:
             return await self._once(given, ctx)
-        except (Lost, Late) as error:
+        except (ConnectionLost, CallTimedOut) as error:
             if self.spec.effect is not Effect.READ:
-                raise ToolError(f"{error} {UNKNOWN}") from error
-            if isinstance(error, Late):
+                raise ToolError(f"{error} {OUTCOME_UNKNOWN}") from error
+            if isinstance(error, CallTimedOut):
                 raise
             return await self._once(given, ctx)
 
-    async def _once(self, given: dict[str, Any], ctx: ToolContext) -> Output:
+    async def _once(self, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         return await self._link.call(lambda client: self._work(client, given, ctx), ctx.inquire)
 
-    def _wish(self, args: Raw) -> Wish:
+    def _wish(self, args: Raw) -> ApprovalRequest:
         """Nobody is asked about what only reads, but what the settings forbid holds for it too."""
         server = self._link.server
-        walled = not isinstance(server.way, Program) or server.way.walled
-        acting = Reaching.NETWORK if walled else Reaching.BEYOND
-        return Wish(
+        walled = not isinstance(server.way, StdioEndpoint) or server.way.walled
+        acting = Isolation.NETWORK if walled else Isolation.BEYOND
+        return ApprovalRequest(
             tool=self.spec.name,
             action=f"{self.spec.name} {bytes(args).decode('utf-8', 'replace')}",
-            reaching=Reaching.INSIDE if self.spec.effect is Effect.READ else acting,
+            reaching=Isolation.INSIDE if self.spec.effect is Effect.READ else acting,
             kind=f"every call of this tool of the MCP server {server.name}",
             seal=self._seal,
         )
 
 
-def _calling(name: str, reading: Reading) -> Work:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> Output:
-        news = _News(ctx)
-        async with beside() as group:
+def _call_tool(name: str, reading: ResultReader) -> ServerCall:
+    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        news = _ProgressReporter(ctx)
+        async with background_tasks() as group:
             group.start_soon(news.tell)
             result = await client.call_tool(name, given, progress_callback=news.heard)
         await news.last()
@@ -89,25 +91,25 @@ def _calling(name: str, reading: Reading) -> Work:
     return work
 
 
-class _News:
+class _ProgressReporter:
     """How far a call is: the newest word now and then, however many a server says."""
 
     def __init__(self, ctx: ToolContext) -> None:
         self._ctx = ctx
-        self._come = anyio.Event()
+        self._progress_event = anyio.Event()
         self._newest: tuple[float, float | None, str] | None = None
-        self._left = MOST_NEWS
+        self._left = MAX_PROGRESS
 
     async def heard(self, progress: float, total: float | None, message: str | None) -> None:
-        self._newest = progress, total, (message or "")[:LONGEST_NEWS]
-        self._come.set()
+        self._newest = progress, total, (message or "")[:MAX_PROGRESS_TEXT]
+        self._progress_event.set()
 
     async def tell(self) -> None:
         while True:
-            await self._come.wait()
-            self._come = anyio.Event()
+            await self._progress_event.wait()
+            self._progress_event = anyio.Event()
             await self.last()
-            await anyio.sleep(BETWEEN_NEWS)
+            await anyio.sleep(PROGRESS_INTERVAL)
 
     async def last(self) -> None:
         """What is still to be told, if anything is."""
@@ -116,33 +118,43 @@ class _News:
         (progress, total, message), self._newest = self._newest, None
         self._left -= 1
         of = f"/{total:g}" if total else ""
-        await self._ctx.progress(f"{progress:g}{of} {visible_line(message, LONGEST_NEWS)}\n")
+        await self._ctx.progress(
+            f"{progress:g}{of} {show_invisible_line(message, MAX_PROGRESS_TEXT)}\n"
+        )
 
 
-def _besides(link: Link, reading: Reading) -> Iterator[tuple[ToolSpec, Work]]:
+def _reader_tools(
+    link: McpConnection, reading: ResultReader
+) -> Iterator[tuple[ToolSpec, ServerCall]]:
     server, has = link.server, link.capabilities
     if has.resources is not None and server.resources:
         yield (
-            _reader(server, "list_resources", "What this server has to read."),
-            _resources(reading),
+            _reader_spec(server, "list_resources", "What this server has to read."),
+            _list_resources(reading),
         )
         told = "Reads one of its resources."
-        yield _reader(server, "read_resource", told, {"uri": "string"}), _resource(reading)
+        yield (
+            _reader_spec(server, "read_resource", told, {"uri": "string"}),
+            _read_resource(reading),
+        )
     if has.prompts is not None and server.prompts:
-        yield _reader(server, "list_prompts", "The prompts of this server."), _prompts(reading)
+        yield (
+            _reader_spec(server, "list_prompts", "The prompts of this server."),
+            _list_prompts(reading),
+        )
         told = "One of its prompts, as text to consider."
         takes = {"name": "string", "arguments": "object"}
-        yield _reader(server, "get_prompt", told, takes), _prompt(reading)
+        yield _reader_spec(server, "get_prompt", told, takes), _get_prompt(reading)
 
 
-def _reader(
-    server: Server, name: str, told: str, parameters: Mapping[str, str] | None = None
+def _reader_spec(
+    server: ServerConfig, name: str, told: str, parameters: Mapping[str, str] | None = None
 ) -> ToolSpec:
     parameters = parameters or {}
     needed = [one for one, kind in parameters.items() if kind == "string"]
     return ToolSpec(
         name=server.named(name),
-        description=described(server, name, told),
+        description=describe_tool(server, name, told),
         schema={
             "type": "object",
             "properties": {one: {"type": kind} for one, kind in parameters.items()},
@@ -156,49 +168,49 @@ def _reader(
     )
 
 
-def _resources(reading: Reading) -> Work:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> Output:
-        found = (await client.list_resources()).resources[:MOST_LISTED]
+def _list_resources(reading: ResultReader) -> ServerCall:
+    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        found = (await client.list_resources()).resources[:MAX_LISTED]
         lines = [f"{one.uri}  {one.name}  {one.description or ''}".rstrip() for one in found]
-        return await reading.read(_text("\n".join(lines) or "None."))
+        return await reading.read(_text_blocks("\n".join(lines) or "None."))
 
     return work
 
 
-def _resource(reading: Reading) -> Work:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> Output:
-        found = await client.read_resource(_given(given, "uri"))
+def _read_resource(reading: ResultReader) -> ServerCall:
+    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        found = await client.read_resource(_required_text(given, "uri"))
         blocks = [types.EmbeddedResource(resource=one) for one in found.contents]
         return await reading.read(blocks)
 
     return work
 
 
-def _prompts(reading: Reading) -> Work:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> Output:
-        found = (await client.list_prompts()).prompts[:MOST_LISTED]
+def _list_prompts(reading: ResultReader) -> ServerCall:
+    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        found = (await client.list_prompts()).prompts[:MAX_LISTED]
         lines = [f"{one.name}  {one.description or ''}".rstrip() for one in found]
-        return await reading.read(_text("\n".join(lines) or "None."))
+        return await reading.read(_text_blocks("\n".join(lines) or "None."))
 
     return work
 
 
-def _prompt(reading: Reading) -> Work:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> Output:
+def _get_prompt(reading: ResultReader) -> ServerCall:
+    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         arguments: dict[str, object] = given.get("arguments") or {}
         words = {key: str(value) for key, value in arguments.items()}
-        found = await client.get_prompt(_given(given, "name"), words)
+        found = await client.get_prompt(_required_text(given, "name"), words)
         return await reading.read([message.content for message in found.messages])
 
     return work
 
 
-def _given(given: dict[str, Any], name: str) -> str:
+def _required_text(given: dict[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str) or not value:
         raise ToolError(f"The parameter `{name}` (text) is missing.")
     return value
 
 
-def _text(text: str) -> list[types.ContentBlock]:
+def _text_blocks(text: str) -> list[types.ContentBlock]:
     return [types.TextContent(type="text", text=text)]

@@ -8,14 +8,20 @@ import aiohttp
 import anyio
 
 from hermes.kit.sse import SseReader
-from hermes.models.endpoint import Crowd, NoProgress, Place, TooLarge, whole_of
+from hermes.models.endpoint import (
+    BodyTooLarge,
+    EndpointSettings,
+    NoProgress,
+    StreamCoalescer,
+    read_all,
+)
 
 _DONE = b"[DONE]"
-_WHOLE_BODY = 32 * 1024 * 1024
-_ONE_EVENT = 16 * 1024 * 1024
+_MAX_BODY = 32 * 1024 * 1024
+_MAX_EVENT = 16 * 1024 * 1024
 
 
-class _Watch:
+class _ReadDeadline:
     """Bounds one wait after the other with a single timer.
 
     A timer for each of a stream's thousands of reads costs more than reading them: this one
@@ -78,20 +84,22 @@ class AnswerEvents:
     the crowd that this answer is one of.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, place: Place, crowd: Crowd) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, place: EndpointSettings, crowd: StreamCoalescer
+    ) -> None:
         self._place = place
         self._crowd = crowd
         self._content = response.content
         self._rest: asyncio.Future[None] | None = None
-        self._content.on_eof(self._rouse)
+        self._content.on_eof(self._end_pause)
         self._whole = response.content_type == "application/json"
-        self._reader = SseReader(_ONE_EVENT)
+        self._reader = SseReader(_MAX_EVENT)
         self._loop = asyncio.get_running_loop()
-        self._watch = _Watch(self._loop)
+        self._watch = _ReadDeadline(self._loop)
         self._begun_at = self._moved_at = self._loop.time()
         self._moved = False
         self._bytes = 0
-        self.said_done = False
+        self.received_done = False
         self.done = False
         connection = None if self._whole else response.connection
         if connection is not None and connection.protocol is not None:
@@ -103,7 +111,7 @@ class AnswerEvents:
         """After a piece of the answer the wait for the next begins; some say that none follows."""
         self._moved = moved
         if ended:
-            self.done = self.said_done = True
+            self.done = self.received_done = True
 
     async def next(self, *, hurry: bool) -> list[bytes]:
         """Raises `TimeoutError` when it took too long; in a hurry that is just the end."""
@@ -117,7 +125,7 @@ class AnswerEvents:
         data: bytes | None = None
         if now < due and self._whole:
             with self._watch.until(due):
-                data = await whole_of(self._content, _WHOLE_BODY)
+                data = await read_all(self._content, _MAX_BODY)
         elif now < due:
             gathered = b"" if hurry else await self._gathered()
             if gathered:
@@ -125,7 +133,7 @@ class AnswerEvents:
             with self._watch.until(min(due, now + place.idle)):
                 data = await self._content.readany()
         if data is None and not hurry:
-            raise self._too_late()
+            raise self._timeout_error()
         if self._whole:
             self.done = True
             return [data or b""]
@@ -145,12 +153,12 @@ class AnswerEvents:
         await self._rest
         return data if content.exception() else data + content.read_nowait()
 
-    def _rouse(self) -> None:
+    def _end_pause(self) -> None:
         """All has come: the pause is over."""
         if self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
 
-    def _too_late(self) -> TimeoutError:
+    def _timeout_error(self) -> TimeoutError:
         now, place = self._loop.time(), self._place
         if now >= self._begun_at + place.ceiling:
             return TimeoutError()
@@ -161,7 +169,7 @@ class AnswerEvents:
     def _batch(self, data: bytes) -> list[bytes]:
         self._bytes += len(data)
         if self._bytes > self._place.most_bytes:
-            raise TooLarge(f"more than {self._place.most_bytes:,} bytes")
+            raise BodyTooLarge(f"more than {self._place.most_bytes:,} bytes")
         if data:
             events = self._reader.feed(data)
         else:
@@ -169,7 +177,7 @@ class AnswerEvents:
             events = self._reader.close()
         batch = [event.data for event in events if event.data]
         if _DONE in batch:
-            self.done = self.said_done = True
+            self.done = self.received_done = True
             del batch[batch.index(_DONE) :]
         return batch
 
@@ -181,7 +189,7 @@ class AnswerEvents:
 
     async def drain(self) -> None:
         """Take the last bytes of a finished response, so that its connection can serve again."""
-        if self.said_done and not self._content.at_eof():
+        if self.received_done and not self._content.at_eof():
             broken_end = (aiohttp.ClientError, TimeoutError, OSError)
             with anyio.move_on_after(0.1), suppress(*broken_end):
                 await self._content.readany()

@@ -21,15 +21,15 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from hermes.kit.files import file_error, read_ordinary, write_atomic
+from hermes.kit.files import file_error, read_regular_file, write_atomic
 from hermes.schema.errors import ConfigError, UsageError
 
-POOL = "credential_pool"
-RESTING = "resting"
+POOL_KEY = "credential_pool"
+COOLDOWNS_KEY = "resting"
 EXHAUSTED = "exhausted"
 OAUTH = "oauth"
 API_KEY = "api_key"
-UNTOLD_REST = 3600.0
+DEFAULT_COOLDOWN = 3600.0
 """Seconds that a key marked as exhausted rests when nobody wrote until when."""
 
 Document = dict[str, Any]
@@ -56,19 +56,23 @@ class Credential(Struct, frozen=True, kw_only=True):
     last_error_reset_at: float | str | None = None
 
     @property
-    def rests_until(self) -> float:
+    def exhausted_until(self) -> float:
         """Zero when it does not rest."""
         if self.last_status != EXHAUSTED:
             return 0.0
-        until = moment(self.last_error_reset_at)
-        return (moment(self.last_status_at) or 0.0) + UNTOLD_REST if until is None else until
+        until = parse_timestamp(self.last_error_reset_at)
+        return (
+            (parse_timestamp(self.last_status_at) or 0.0) + DEFAULT_COOLDOWN
+            if until is None
+            else until
+        )
 
     @property
     def expires(self) -> float | None:
-        return moment(self.expires_at) if self.expires_at else None
+        return parse_timestamp(self.expires_at) if self.expires_at else None
 
 
-class Rest(Struct, frozen=True):
+class Cooldown(Struct, frozen=True):
     until: float
     why: str = ""
 
@@ -84,19 +88,21 @@ class AuthFile:
         return _credentials(self._read(), provider)
 
     def providers(self) -> list[str]:
-        return sorted(_table(self._read(), POOL))
+        return sorted(_table(self._read(), POOL_KEY))
 
-    def rests(self, provider: str) -> dict[str, Rest]:
+    def rests(self, provider: str) -> dict[str, Cooldown]:
         """By fingerprint, over or not."""
         document = self._read()
         found = {
-            fingerprint(one.access_token): Rest(one.rests_until, one.last_error_reason or "")
+            fingerprint(one.access_token): Cooldown(
+                one.exhausted_until, one.last_error_reason or ""
+            )
             for one in _credentials(document, provider)
-            if one.rests_until
+            if one.exhausted_until
         }
-        for name, told in _table(_table(document, RESTING), provider).items():
+        for name, told in _table(_table(document, COOLDOWNS_KEY), provider).items():
             try:
-                found[name] = msgspec.convert(told, Rest, strict=False)
+                found[name] = msgspec.convert(told, Cooldown, strict=False)
             except msgspec.ValidationError:
                 continue
         return found
@@ -106,7 +112,7 @@ class AuthFile:
         import secrets  # noqa: PLC0415 - who only reads keys needs no chance
 
         with self._changing(now) as document:
-            rows = document.setdefault(POOL, {}).setdefault(provider, [])
+            rows = document.setdefault(POOL_KEY, {}).setdefault(provider, [])
             same = [
                 row
                 for row in rows
@@ -129,22 +135,22 @@ class AuthFile:
         """By id, by label, or by its number in the list. Raises `UsageError` when it is none."""
         with self._changing(now) as document:
             found = _find(_credentials(document, provider), provider, which)
-            rows = document[POOL][provider]
-            document[POOL][provider] = [row for row in rows if row.get("id") != found.id]
-            if not document[POOL][provider]:
-                del document[POOL][provider]
+            rows = document[POOL_KEY][provider]
+            document[POOL_KEY][provider] = [row for row in rows if row.get("id") != found.id]
+            if not document[POOL_KEY][provider]:
+                del document[POOL_KEY][provider]
         return found
 
     def update(self, provider: str, identity: str, now: datetime, **fields: object) -> None:
         """Change some fields of one credential, if it is still there."""
         with self._changing(now) as document:
-            for row in _table(document, POOL).get(provider, ()):
+            for row in _table(document, POOL_KEY).get(provider, ()):
                 if row.get("id") == identity:
                     row.update(fields)
 
-    def rest(self, provider: str, key: str, rest: Rest, now: datetime) -> None:
+    def rest(self, provider: str, key: str, rest: Cooldown, now: datetime) -> None:
         with self._changing(now) as document:
-            rows = _table(document, POOL).get(provider, ())
+            rows = _table(document, POOL_KEY).get(provider, ())
             own = [row for row in rows if row.get("access_token") == key]
             for row in own:
                 row["last_status"] = EXHAUSTED
@@ -152,19 +158,19 @@ class AuthFile:
                 row["last_error_reason"] = rest.why
                 row["last_error_reset_at"] = rest.until
             if not own:
-                resting = document.setdefault(RESTING, {})
+                resting = document.setdefault(COOLDOWNS_KEY, {})
                 over = now.timestamp()
                 resting[provider] = {
                     name: told
                     for name, told in _table(resting, provider).items()
-                    if (moment(_table({"": told}, "").get("until")) or 0.0) > over
+                    if (parse_timestamp(_table({"": told}, "").get("until")) or 0.0) > over
                 } | {fingerprint(key): msgspec.to_builtins(rest)}
 
     def wake(self, provider: str, now: datetime) -> int:
         """No key of this provider rests any longer; says how many did."""
         with self._changing(now) as document:
-            woken = len(_table(document, RESTING).pop(provider, {}))
-            for row in _table(document, POOL).get(provider, ()):
+            woken = len(_table(document, COOLDOWNS_KEY).pop(provider, {}))
+            for row in _table(document, POOL_KEY).get(provider, ()):
                 if row.get("last_status") == EXHAUSTED:
                     row |= {"last_status": None, "last_error_reset_at": None}
                     woken += 1
@@ -172,7 +178,7 @@ class AuthFile:
 
     def _read(self) -> Document:
         try:
-            text = read_ordinary(self.path)
+            text = read_regular_file(self.path)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -219,7 +225,7 @@ def fingerprint(key: str) -> str:
     return sha256(key.encode()).hexdigest()[:16]
 
 
-def moment(told: float | str | None) -> float | None:
+def parse_timestamp(told: float | str | None) -> float | None:
     """Seconds since 1970, however the time was written."""
     if told is None:
         return None
@@ -244,7 +250,7 @@ def _credentials(document: Document, provider: str) -> list[Credential]:
 
 
 def _rows(document: Document, provider: str) -> Iterator[object]:
-    rows = _table(document, POOL).get(provider)
+    rows = _table(document, POOL_KEY).get(provider)
     if isinstance(rows, list):
         yield from cast("list[object]", rows)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hermes.models.providers import provider_named
+from hermes.models.providers import find_provider
 from hermes.schema.messages import Usage
 
 DEFAULT_WINDOW = 128_000
@@ -26,7 +26,7 @@ class Price(Struct, frozen=True):
     cache_write: float | None = None
 
 
-class Known(Struct, frozen=True):
+class CatalogEntry(Struct, frozen=True):
     """`vendor` is the provider that sells the model under its own name."""
 
     pattern: str
@@ -37,99 +37,99 @@ class Known(Struct, frozen=True):
     """For requests with more than 200,000 tokens of input."""
 
 
-_KNOWN: tuple[Known, ...] = (
-    Known(r"gpt-5(\.\d)?-pro", "openai", 400_000, Price(15.0, 120.0)),
-    Known(r"gpt-5-mini", "openai", 400_000, Price(0.25, 2.0, 0.025)),
-    Known(r"gpt-5-nano", "openai", 400_000, Price(0.05, 0.4, 0.005)),
-    Known(
+_ENTRIES: tuple[CatalogEntry, ...] = (
+    CatalogEntry(r"gpt-5(\.\d)?-pro", "openai", 400_000, Price(15.0, 120.0)),
+    CatalogEntry(r"gpt-5-mini", "openai", 400_000, Price(0.25, 2.0, 0.025)),
+    CatalogEntry(r"gpt-5-nano", "openai", 400_000, Price(0.05, 0.4, 0.005)),
+    CatalogEntry(
         r"gpt-5(\.1)?(-codex|-chat)?(-latest|-\d{4}-.*)?$",
         "openai",
         400_000,
         Price(1.25, 10.0, 0.125),
     ),
-    Known(r"gpt-5", "openai", 400_000),
-    Known(r"gpt-4\.1-mini", "openai", 1_047_576, Price(0.4, 1.6, 0.1)),
-    Known(r"gpt-4\.1-nano", "openai", 1_047_576, Price(0.1, 0.4, 0.025)),
-    Known(r"gpt-4\.1", "openai", 1_047_576, Price(2.0, 8.0, 0.5)),
-    Known(r"gpt-4o-mini", "openai", 128_000, Price(0.15, 0.6, 0.075)),
-    Known(r"gpt-4o", "openai", 128_000, Price(2.5, 10.0, 1.25)),
-    Known(r"gpt-oss", "", 131_072),
-    Known(r"o4-mini", "openai", 200_000, Price(1.1, 4.4, 0.275)),
-    Known(r"o3-mini", "openai", 200_000, Price(1.1, 4.4, 0.55)),
-    Known(r"o3-pro", "openai", 200_000, Price(20.0, 80.0)),
-    Known(r"o3(-\d{4}-.*)?$", "openai", 200_000, Price(2.0, 8.0, 0.5)),
-    Known(r"claude-opus-4[.-]5", "anthropic", 200_000, Price(5.0, 25.0, 0.5, 6.25)),
-    Known(r"claude-opus-4", "anthropic", 200_000, Price(15.0, 75.0, 1.5, 18.75)),
-    Known(
+    CatalogEntry(r"gpt-5", "openai", 400_000),
+    CatalogEntry(r"gpt-4\.1-mini", "openai", 1_047_576, Price(0.4, 1.6, 0.1)),
+    CatalogEntry(r"gpt-4\.1-nano", "openai", 1_047_576, Price(0.1, 0.4, 0.025)),
+    CatalogEntry(r"gpt-4\.1", "openai", 1_047_576, Price(2.0, 8.0, 0.5)),
+    CatalogEntry(r"gpt-4o-mini", "openai", 128_000, Price(0.15, 0.6, 0.075)),
+    CatalogEntry(r"gpt-4o", "openai", 128_000, Price(2.5, 10.0, 1.25)),
+    CatalogEntry(r"gpt-oss", "", 131_072),
+    CatalogEntry(r"o4-mini", "openai", 200_000, Price(1.1, 4.4, 0.275)),
+    CatalogEntry(r"o3-mini", "openai", 200_000, Price(1.1, 4.4, 0.55)),
+    CatalogEntry(r"o3-pro", "openai", 200_000, Price(20.0, 80.0)),
+    CatalogEntry(r"o3(-\d{4}-.*)?$", "openai", 200_000, Price(2.0, 8.0, 0.5)),
+    CatalogEntry(r"claude-opus-4[.-]5", "anthropic", 200_000, Price(5.0, 25.0, 0.5, 6.25)),
+    CatalogEntry(r"claude-opus-4", "anthropic", 200_000, Price(15.0, 75.0, 1.5, 18.75)),
+    CatalogEntry(
         r"claude-sonnet-4",
         "anthropic",
         200_000,
         Price(3.0, 15.0, 0.3, 3.75),
         Price(6.0, 22.5, 0.6, 7.5),
     ),
-    Known(r"claude-haiku-4", "anthropic", 200_000, Price(1.0, 5.0, 0.1, 1.25)),
-    Known(r"claude-3[.-]5-haiku", "anthropic", 200_000, Price(0.8, 4.0, 0.08, 1.0)),
-    Known(r"claude", "anthropic", 200_000),
-    Known(
+    CatalogEntry(r"claude-haiku-4", "anthropic", 200_000, Price(1.0, 5.0, 0.1, 1.25)),
+    CatalogEntry(r"claude-3[.-]5-haiku", "anthropic", 200_000, Price(0.8, 4.0, 0.08, 1.0)),
+    CatalogEntry(r"claude", "anthropic", 200_000),
+    CatalogEntry(
         r"gemini-2\.5-pro",
         "gemini",
         1_048_576,
         Price(1.25, 10.0, 0.125),
         Price(2.5, 15.0, 0.25),
     ),
-    Known(r"gemini-2\.5-flash-lite", "gemini", 1_048_576, Price(0.1, 0.4, 0.01)),
-    Known(r"gemini-2\.5-flash", "gemini", 1_048_576, Price(0.3, 2.5, 0.03)),
-    Known(r"gemini", "gemini", 1_048_576),
-    Known(r"grok-4(\.1)?-fast", "xai", 2_000_000, Price(0.2, 0.5, 0.05)),
-    Known(r"grok-4", "xai", 256_000, Price(3.0, 15.0, 0.75)),
-    Known(r"grok-code-fast", "xai", 256_000, Price(0.2, 1.5, 0.02)),
-    Known(r"grok-3-mini", "xai", 131_072, Price(0.3, 0.5, 0.075)),
-    Known(r"grok", "xai", 131_072),
-    Known(r"deepseek-(chat|reasoner)", "deepseek", 128_000, Price(0.28, 0.42, 0.028)),
-    Known(r"deepseek", "", 128_000),
-    Known(r"glm-4\.5-air", "zai", 128_000, Price(0.2, 1.1, 0.03)),
-    Known(r"glm-4\.[67]", "zai", 200_000, Price(0.6, 2.2, 0.11)),
-    Known(r"glm", "zai", 128_000),
-    Known(r"kimi-k2-turbo", "kimi", 262_144, Price(1.15, 8.0, 0.15)),
-    Known(r"kimi-k2", "kimi", 262_144, Price(0.6, 2.5, 0.15)),
-    Known(r"kimi", "kimi", 128_000),
-    Known(r"minimax-m2", "minimax", 204_800, Price(0.3, 1.2)),
-    Known(r"qwen3-max", "dashscope", 262_144),
-    Known(r"qwen3-coder", "dashscope", 262_144),
-    Known(r"qwen", "", 131_072),
-    Known(r"mistral-large", "mistral", 131_072, Price(2.0, 6.0)),
-    Known(r"mistral-medium", "mistral", 131_072, Price(0.4, 2.0)),
-    Known(r"codestral", "mistral", 256_000, Price(0.3, 0.9)),
-    Known(r"mistral|magistral|devstral|ministral", "mistral", 131_072),
-    Known(r"llama-?4", "", 1_048_576),
-    Known(r"llama-?3|hermes-[34]", "", 131_072),
-    Known(r"nemotron", "", 131_072),
+    CatalogEntry(r"gemini-2\.5-flash-lite", "gemini", 1_048_576, Price(0.1, 0.4, 0.01)),
+    CatalogEntry(r"gemini-2\.5-flash", "gemini", 1_048_576, Price(0.3, 2.5, 0.03)),
+    CatalogEntry(r"gemini", "gemini", 1_048_576),
+    CatalogEntry(r"grok-4(\.1)?-fast", "xai", 2_000_000, Price(0.2, 0.5, 0.05)),
+    CatalogEntry(r"grok-4", "xai", 256_000, Price(3.0, 15.0, 0.75)),
+    CatalogEntry(r"grok-code-fast", "xai", 256_000, Price(0.2, 1.5, 0.02)),
+    CatalogEntry(r"grok-3-mini", "xai", 131_072, Price(0.3, 0.5, 0.075)),
+    CatalogEntry(r"grok", "xai", 131_072),
+    CatalogEntry(r"deepseek-(chat|reasoner)", "deepseek", 128_000, Price(0.28, 0.42, 0.028)),
+    CatalogEntry(r"deepseek", "", 128_000),
+    CatalogEntry(r"glm-4\.5-air", "zai", 128_000, Price(0.2, 1.1, 0.03)),
+    CatalogEntry(r"glm-4\.[67]", "zai", 200_000, Price(0.6, 2.2, 0.11)),
+    CatalogEntry(r"glm", "zai", 128_000),
+    CatalogEntry(r"kimi-k2-turbo", "kimi", 262_144, Price(1.15, 8.0, 0.15)),
+    CatalogEntry(r"kimi-k2", "kimi", 262_144, Price(0.6, 2.5, 0.15)),
+    CatalogEntry(r"kimi", "kimi", 128_000),
+    CatalogEntry(r"minimax-m2", "minimax", 204_800, Price(0.3, 1.2)),
+    CatalogEntry(r"qwen3-max", "dashscope", 262_144),
+    CatalogEntry(r"qwen3-coder", "dashscope", 262_144),
+    CatalogEntry(r"qwen", "", 131_072),
+    CatalogEntry(r"mistral-large", "mistral", 131_072, Price(2.0, 6.0)),
+    CatalogEntry(r"mistral-medium", "mistral", 131_072, Price(0.4, 2.0)),
+    CatalogEntry(r"codestral", "mistral", 256_000, Price(0.3, 0.9)),
+    CatalogEntry(r"mistral|magistral|devstral|ministral", "mistral", 131_072),
+    CatalogEntry(r"llama-?4", "", 1_048_576),
+    CatalogEntry(r"llama-?3|hermes-[34]", "", 131_072),
+    CatalogEntry(r"nemotron", "", 131_072),
 )
 
 
 @lru_cache(maxsize=256)
-def known(model: str) -> Known | None:
+def catalog_entry(model: str) -> CatalogEntry | None:
     """The entry for a model, whatever vendor or variant its name carries along."""
     bare = model.rpartition("/")[2].partition(":")[0].lower()
-    return next((entry for entry in _KNOWN if re.match(entry.pattern, bare)), None)
+    return next((entry for entry in _ENTRIES if re.match(entry.pattern, bare)), None)
 
 
-def window_of(model: str, *, local: bool = False) -> int:
+def context_window(model: str, *, local: bool = False) -> int:
     """How many tokens fit. A local server decides that itself, mostly for less."""
     if local:
         return LOCAL_WINDOW
-    entry = known(model)
+    entry = catalog_entry(model)
     return entry.window if entry else DEFAULT_WINDOW
 
 
 def price(model: str, provider: str, usage: Usage) -> float | None:
     """What this usage costs in dollars; None when nobody here knows."""
-    seller = provider_named(provider)
+    seller = find_provider(provider)
     if seller is not None and seller.local:
         return 0.0
     if model.endswith(":free") and provider == "openrouter":
         return 0.0
-    entry = known(model)
+    entry = catalog_entry(model)
     if entry is None or seller is None or seller.name not in {entry.vendor, "openrouter"}:
         return None
     rate = entry.long_price if entry.long_price and usage.input > 200_000 else entry.price

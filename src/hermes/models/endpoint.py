@@ -17,27 +17,27 @@ from aiohttp.tracing import Trace
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
-from hermes.models.address import host_of
-from hermes.models.error_body import shown
-from hermes.models.errors import Origin, classify, url_hint
+from hermes.models.error_body import redacted_message
+from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
+from hermes.models.urls import host_of
 from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable
 
 REMOTE_IDLE = 120.0
-CEILING = 3600.0
-ERROR_BODY = 256 * 1024
-LARGEST_LIST = 20 * 1024 * 1024
+MAX_REQUEST_SECONDS = 3600.0
+MAX_ERROR_BODY = 256 * 1024
+MAX_LIST_BYTES = 20 * 1024 * 1024
 _KEEP_ALIVE = 60.0
-_PART = 256 * 1024
-_FOR_EACH = 0.0001
-_LEAST_PAUSE = 0.002
-_LONGEST_PAUSE = 0.05
-_GRAIN = 0.004
+_WRITE_SIZE = 256 * 1024
+_PAUSE_PER_STREAM = 0.0001
+_MIN_PAUSE = 0.002
+_MAX_PAUSE = 0.05
+_TIMER_GRAIN = 0.004
 """Seconds within which pauses end together."""
-MOST_BYTES = 128 * 1024 * 1024
+MAX_STREAM_BYTES = 128 * 1024 * 1024
 """Of one streamed answer: some hundred times the longest that any model gives."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Where and how to connect.
 
     `idle` bounds the wait for a first byte and between bytes; `patience` the wait for the next
@@ -51,8 +51,8 @@ class Place(Struct, frozen=True, kw_only=True):
     idle: float = REMOTE_IDLE
     patience: float | None = None
     grace: float = 5.0
-    ceiling: float = CEILING
-    most_bytes: int = MOST_BYTES
+    ceiling: float = MAX_REQUEST_SECONDS
+    most_bytes: int = MAX_STREAM_BYTES
     proxy: str = ""
     verify: bool = True
     ca_file: str = ""
@@ -67,17 +67,17 @@ class NoProgress(TimeoutError):
     """Bytes came, but no piece of an answer."""
 
 
-class TooLarge(ValueError):
+class BodyTooLarge(ValueError):
     """A body has grown beyond the limit."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A body to read; empty bytes are its end."""
 
     async def readany(self) -> bytes: ...
 
 
-class Crowd:
+class StreamCoalescer:
     """How many answers come in at once: the more there are, the longer each gathers its words.
 
     Each piece of an answer is handed on through many hands, up to a client's connection. For
@@ -91,17 +91,17 @@ class Crowd:
     @property
     def pause(self) -> float:
         """Seconds between two pieces of one answer; none while there are few answers."""
-        pause = self.answers * _FOR_EACH
-        return min(pause, _LONGEST_PAUSE) if pause >= _LEAST_PAUSE else 0.0
+        pause = self.answers * _PAUSE_PER_STREAM
+        return min(pause, _MAX_PAUSE) if pause >= _MIN_PAUSE else 0.0
 
     def rest(self) -> "asyncio.Future[None]":
         """Done when the pause that begins now is over; those that end about then share a timer."""
         loop = asyncio.get_running_loop()
-        end = math.ceil((loop.time() + self.pause) / _GRAIN)
+        end = math.ceil((loop.time() + self.pause) / _TIMER_GRAIN)
         over: asyncio.Future[None] = loop.create_future()
         if end not in self._resting:
             self._resting[end] = []
-            loop.call_at(end * _GRAIN, self._end, end)
+            loop.call_at(end * _TIMER_GRAIN, self._end, end)
         self._resting[end].append(over)
         return over
 
@@ -111,7 +111,7 @@ class Crowd:
                 over.set_result(None)
 
 
-class _Receiving(ResponseHandler):
+class _QuietResponseHandler(ResponseHandler):
     """Goes on receiving only where it had stopped.
 
     The library asks for that with every piece that is read, and its parser then looks for bytes
@@ -126,11 +126,11 @@ class _Receiving(ResponseHandler):
 class _Connector(aiohttp.TCPConnector):
     """Notes which tasks had a connection opened: all others got one that was kept from before."""
 
-    def __init__(self, place: Place, fresh: set[asyncio.Task[object] | None]) -> None:
+    def __init__(self, place: EndpointSettings, fresh: set[asyncio.Task[object] | None]) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType] - so it is over there
             ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE
         )
-        self._factory = partial(_Receiving, loop=self._loop)
+        self._factory = partial(_QuietResponseHandler, loop=self._loop)
         self._fresh = fresh
 
     async def _create_connection(
@@ -143,7 +143,7 @@ class _Connector(aiohttp.TCPConnector):
         return await super()._create_connection(req, traces, timeout)
 
 
-class _Passing(aiohttp.Payload):
+class _ReleasedPayload(aiohttp.Payload):
     """A body that is whole only while it is sent.
 
     A connection may be slow to come and an answer take minutes to begin: the pieces that
@@ -162,30 +162,30 @@ class _Passing(aiohttp.Payload):
         body = memoryview(b"".join(self._pieces))
         self._pieces = ()
         # In parts, so that other tasks get their turn in between.
-        for start in range(0, len(body), _PART):
-            await writer.write(body[start : start + _PART])
+        for start in range(0, len(body), _WRITE_SIZE):
+            await writer.write(body[start : start + _WRITE_SIZE])
 
 
 class Endpoint:
     """One pool of connections. The environment has no say in it: no proxy, no netrc, no cookies."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: EndpointSettings) -> None:
         self.place = place
-        self.crowd = Crowd()
+        self.crowd = StreamCoalescer()
         self._session: aiohttp.ClientSession | None = None
         self._fresh: set[asyncio.Task[object] | None] = set()
         # Without a total: whoever reads the answer sees to its end.
-        self._open_ended = _times(place, total=None)
+        self._stream_timeout = _timeouts(place, total=None)
 
     async def post(
-        self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: Origin
+        self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: RequestOrigin
     ) -> aiohttp.ClientResponse:
         """One request, sent once. The response is to be given to `let_go`.
 
         A connection kept from before may have died in its sleep: the error says then that
         there is nothing to wait for.
         """
-        passing = _Passing(body)
+        passing = _ReleasedPayload(body)
         del body
         try:
             async with asyncio.timeout(self.place.ceiling):
@@ -194,11 +194,11 @@ class Endpoint:
                     data=passing,
                     headers=headers,
                     allow_redirects=False,
-                    timeout=self._open_ended,
+                    timeout=self._stream_timeout,
                 )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            failure = broken(error, origin, self.place)
-            if asyncio.current_task() not in self._fresh and isinstance(error, _DIED):
+            failure = connection_error(error, origin, self.place)
+            if asyncio.current_task() not in self._fresh and isinstance(error, _DEAD_CONNECTION):
                 failure.wait = 0.0
             raise failure from error
         finally:
@@ -213,7 +213,7 @@ class Endpoint:
             response.close()
 
     async def get(
-        self, path: str, headers: Mapping[str, str], origin: Origin, clock: Clock
+        self, path: str, headers: Mapping[str, str], origin: RequestOrigin, clock: Clock
     ) -> bytes:
         """A small answer, whole."""
         try:
@@ -221,15 +221,15 @@ class Endpoint:
                 self.place.base_url + path, headers=headers, allow_redirects=False
             ) as response:
                 if response.status == 200:
-                    return await whole_of(response.content, LARGEST_LIST)
-                body = await beginning_of(response.content, ERROR_BODY, self.place.idle)
-        except TooLarge as error:
+                    return await read_all(response.content, MAX_LIST_BYTES)
+                body = await read_up_to(response.content, MAX_ERROR_BODY, self.place.idle)
+        except BodyTooLarge as error:
             raise BadRequest(f"{origin.address}{path}: {error}", hint=url_hint(origin)) from error
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise broken(error, origin, self.place) from error
+            raise connection_error(error, origin, self.place) from error
         finally:
             self._fresh.discard(asyncio.current_task())
-        refusal = classify(response.status, body, response.headers, origin, clock.now())
+        refusal = classify_error(response.status, body, response.headers, origin, clock.now())
         if isinstance(refusal, BadRequest | ModelNotFound):
             # No model was asked for: what is wrong is the address.
             refusal = BadRequest(
@@ -243,7 +243,7 @@ class Endpoint:
             self._session = aiohttp.ClientSession(
                 connector=_Connector(place, self._fresh),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=_times(place, total=place.ceiling),
+                timeout=_timeouts(place, total=place.ceiling),
                 headers={"accept-encoding": "identity", **dict(place.headers)},
                 proxy=place.proxy or None,
             )
@@ -255,26 +255,26 @@ class Endpoint:
             await session.close()
 
 
-_DIED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
+_DEAD_CONNECTION = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 
 
-def _times(place: Place, total: float | None) -> aiohttp.ClientTimeout:
+def _timeouts(place: EndpointSettings, total: float | None) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total, sock_connect=place.connect, sock_read=place.idle)
 
 
-async def whole_of(source: Source, limit: int) -> bytes:
+async def read_all(source: ByteSource, limit: int) -> bytes:
     """All there is; raises `TooLarge` when that is more than the limit."""
     pieces: list[bytes] = []
     left = limit
     while piece := await source.readany():
         left -= len(piece)
         if left < 0:
-            raise TooLarge(f"more than {limit:,} bytes")
+            raise BodyTooLarge(f"more than {limit:,} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 
 
-async def beginning_of(source: Source, limit: int, seconds: float) -> bytes:
+async def read_up_to(source: ByteSource, limit: int, seconds: float) -> bytes:
     """What comes of a body within these bounds, however it ends."""
     pieces: list[bytes] = []
     left = limit
@@ -286,18 +286,20 @@ async def beginning_of(source: Source, limit: int, seconds: float) -> bytes:
     return b"".join(pieces)
 
 
-def _tls(place: Place) -> ssl.SSLContext | bool:
+def _tls(place: EndpointSettings) -> ssl.SSLContext | bool:
     if not place.verify:
         return False
     return ssl.create_default_context(cafile=place.ca_file) if place.ca_file else True
 
 
-def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
+def connection_error(
+    error: Exception, origin: RequestOrigin, place: EndpointSettings
+) -> ModelError:
     """Why there was no answer, or no more of it."""
     if isinstance(error, ValueError):
-        return _impossible(error, origin)
+        return _invalid_request(error, origin)
     who = f"{origin.provider} at {origin.address}"
-    said = shown(str(error), (origin.key,))
+    said = redacted_message(str(error), (origin.key,))
     hint = ""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
@@ -309,32 +311,32 @@ def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
             what = f"{who} kept the line open without an answer for {place.longest_pause:g} s"
         case aiohttp.ServerTimeoutError():
             what = f"{who} was silent for {place.idle:g} s"
-            hint = _longer(origin, place)
+            hint = _timeout_hint(origin, place)
         case TimeoutError():
             what = f"{who} took longer than {place.ceiling:g} s for one answer"
         case aiohttp.ClientConnectorDNSError():
             what = f"no network, or no such host: {host_of(origin.address)} cannot be found"
-            hint = _start(origin)
+            hint = _start_hint(origin)
         case aiohttp.ClientConnectorError():
-            what = f"no connection to {who}: {_reason(error)}"
-            hint = _start(origin)
+            what = f"no connection to {who}: {_os_reason(error)}"
+            hint = _start_hint(origin)
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
             what = f"{who} broke off the connection"
         case _:
             what = f"the connection to {who} failed: {said}"
-    return (NotRunning if _refused_here(error, origin) else Unreachable)(what, hint=hint)
+    return (NotRunning if _is_local_refusal(error, origin) else Unreachable)(what, hint=hint)
 
 
-def _impossible(error: ValueError, origin: Origin) -> ModelError:
+def _invalid_request(error: ValueError, origin: RequestOrigin) -> ModelError:
     """The request could not even be written."""
     what = f"{origin.address!r} is no address"
     if not isinstance(error, aiohttp.InvalidURL):
-        said = shown(str(error), (origin.key,))
+        said = redacted_message(str(error), (origin.key,))
         what = f"no request can be made to {origin.provider} at {origin.address}: {said}"
     return BadRequest(what, hint=url_hint(origin))
 
 
-def _refused_here(error: Exception, origin: Origin) -> bool:
+def _is_local_refusal(error: Exception, origin: RequestOrigin) -> bool:
     """Nothing listens on this machine: to try again at once would not change that."""
     return (
         origin.local
@@ -343,19 +345,19 @@ def _refused_here(error: Exception, origin: Origin) -> bool:
     )
 
 
-def _reason(error: aiohttp.ClientConnectorError) -> str:
+def _os_reason(error: aiohttp.ClientConnectorError) -> str:
     """Without the address, which the loop repeats in words of its own."""
     number = error.os_error.errno
     return os.strerror(number) if number else error.os_error.strerror or str(error.os_error)
 
 
-def _start(origin: Origin) -> str:
+def _start_hint(origin: RequestOrigin) -> str:
     if origin.local:
         return "Start the local server, or choose another model: hermes setup"
     return "Check the network and the address; for a model that runs here: hermes setup"
 
 
-def _longer(origin: Origin, place: Place) -> str:
+def _timeout_hint(origin: RequestOrigin, place: EndpointSettings) -> str:
     if not origin.local:
         return "Try again later, or choose another model: hermes model"
     more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(place.idle)}"

@@ -13,21 +13,21 @@ from msgspec import Struct
 from hermes.kit.redact import MASK, Redactor
 from hermes.kit.text import one_line
 
-WIDTH = 300
+MAX_SHOWN = 300
 """How much of a provider's own words is worth showing."""
 
 _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]*)</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{1,200}>")
-_PAGE = 16_000
+_MAX_PAGE = 16_000
 """How much of a page is looked at."""
-_SPAN = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
-_SAID = re.compile(
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_RETRY_PHRASE = re.compile(
     r"(?:try again|retry)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h))+|\d+(?:\.\d+)?)"
     r"\s*(seconds?|minutes?|hours?)?",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
-_TELLING = 4
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_MIN_WORDS = 4
 """Words of which a sentence has that says more than that something is wrong."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _SECRET = re.compile(
@@ -35,7 +35,7 @@ _SECRET = re.compile(
 )
 
 
-class Said(Struct, frozen=True):
+class ErrorDetails(Struct, frozen=True):
     """`codes` are the provider's own words for the kind of error, in lower case."""
 
     message: str
@@ -44,26 +44,26 @@ class Said(Struct, frozen=True):
     wait: float | None = None
 
 
-def read_body(body: bytes) -> Said:
+def read_error_body(body: bytes) -> ErrorDetails:
     """Whatever came: a JSON error in one of its many shapes, a page, a line of text."""
     try:
         return _from_json(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Said(_plain(body.decode("utf-8", "replace")))
+        return ErrorDetails(_page_text(body.decode("utf-8", "replace")))
 
 
-def _plain(text: str) -> str:
-    text = text[:_PAGE]
+def _page_text(text: str) -> str:
+    text = text[:_MAX_PAGE]
     if "<" not in text:
         return text.strip()
     title = _TITLE.search(text)
     return _TAG.sub(" ", title[1] if title else text).strip()
 
 
-def _from_json(told: object) -> Said:
+def _from_json(told: object) -> ErrorDetails:
     """The error may be an object, a string, or the first of a list of them."""
     if isinstance(told, str):
-        return Said(told)
+        return ErrorDetails(told)
     for first in _list(told)[:1]:
         return _from_json(first)
     whole = _dict(told)
@@ -75,7 +75,7 @@ def _from_json(told: object) -> Said:
     return _from_object({**whole, **_dict(error)})
 
 
-def _from_object(error: Mapping[str, Any]) -> Said:
+def _from_object(error: Mapping[str, Any]) -> ErrorDetails:
     extra = _dict(error.get("metadata"))
     inner = _read_inner(extra.get("raw"))
     message = _message(error)
@@ -86,7 +86,7 @@ def _from_object(error: Mapping[str, Any]) -> Said:
         message = f"{message} ({', '.join(map(str, reasons))})"
     code = error.get("code")
     status = code if isinstance(code, int) else error.get("status_code")
-    return Said(
+    return ErrorDetails(
         message,
         _codes(error) | inner.codes,
         status if isinstance(status, int) and 400 <= status < 600 else inner.status,
@@ -94,11 +94,11 @@ def _from_object(error: Mapping[str, Any]) -> Said:
     )
 
 
-def _read_inner(raw: object) -> Said:
+def _read_inner(raw: object) -> ErrorDetails:
     """Routers carry the error of the provider behind them, as text or as an object."""
     if isinstance(raw, str):
-        return read_body(raw.encode()) if raw else Said("")
-    return _from_json(raw) if raw else Said("")
+        return read_error_body(raw.encode()) if raw else ErrorDetails("")
+    return _from_json(raw) if raw else ErrorDetails("")
 
 
 def _message(error: Mapping[str, Any]) -> str:
@@ -126,9 +126,9 @@ def _wait_in(error: Mapping[str, Any], extra: Mapping[str, Any]) -> float | None
     for detail in _list(error.get("details")):
         delay = _dict(detail).get("retryDelay")
         if isinstance(delay, str):
-            return span(delay)
+            return parse_duration(delay)
     after = error.get("retry_after") or extra.get("retry_after_seconds")
-    return _seconds(after) if isinstance(after, int | float) else None
+    return _finite_seconds(after) if isinstance(after, int | float) else None
 
 
 def _dict(value: object) -> dict[str, Any]:
@@ -139,19 +139,19 @@ def _list(value: object) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def span(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """`6m0s`, `1.2s`, `250ms` or plain seconds."""
     text = text.strip().replace(" ", "")
-    if (plain := _seconds(text)) is not None:
+    if (plain := _finite_seconds(text)) is not None:
         return plain
-    found = _SPAN.fullmatch(text)
+    found = _DURATION.fullmatch(text)
     if not found or not text:
         return None
     hours, minutes, seconds, millis = (float(group or 0) for group in found.groups())
-    return _seconds(hours * 3600 + minutes * 60 + seconds + millis / 1000)
+    return _finite_seconds(hours * 3600 + minutes * 60 + seconds + millis / 1000)
 
 
-def _seconds(told: str | float) -> float | None:
+def _finite_seconds(told: str | float) -> float | None:
     """A time that can be waited for; None for `nan`, `inf` and what is no number."""
     try:
         seconds = float(told)
@@ -160,35 +160,37 @@ def _seconds(told: str | float) -> float | None:
     return seconds if isfinite(seconds) else None
 
 
-def wait_from(headers: Mapping[str, str], said: Said, now: datetime) -> float | None:
+def retry_wait(headers: Mapping[str, str], said: ErrorDetails, now: datetime) -> float | None:
     """How long the provider asks us to wait, from the most to the least explicit sign."""
     low = {name.lower(): value for name, value in headers.items()}
     if millis := low.get("retry-after-ms"):
-        return _or_none(span(millis + "ms"))
+        return _not_negative(parse_duration(millis + "ms"))
     if after := low.get("retry-after"):
-        return _or_none(span(after) if after[:1].isdigit() else _until(after, now))
+        return _not_negative(
+            parse_duration(after) if after[:1].isdigit() else _seconds_until(after, now)
+        )
     if said.wait is not None:
-        return _or_none(said.wait)
-    if spoken := _spoken(said.message):
+        return _not_negative(said.wait)
+    if spoken := _wait_in_message(said.message):
         return spoken
     resets = [
-        span(low[name])
+        parse_duration(low[name])
         for name in ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
         if low.get(f"{name.replace('reset', 'remaining')}") == "0" and name in low
     ]
     return max((reset for reset in resets if reset is not None), default=None)
 
 
-def _spoken(message: str) -> float | None:
-    found = _SAID.search(message)
+def _wait_in_message(message: str) -> float | None:
+    found = _RETRY_PHRASE.search(message)
     if not found:
         return None
-    amount = span(found[1])
+    amount = parse_duration(found[1])
     unit = (found[2] or "s")[0].lower()
-    return None if amount is None else _seconds(amount * _UNITS[unit])
+    return None if amount is None else _finite_seconds(amount * _UNITS[unit])
 
 
-def _until(date: str, now: datetime) -> float | None:
+def _seconds_until(date: str, now: datetime) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
     except (ValueError, OverflowError):
@@ -198,18 +200,18 @@ def _until(date: str, now: datetime) -> float | None:
     return max((moment - now).total_seconds(), 0.0)
 
 
-def _or_none(seconds: float | None) -> float | None:
+def _not_negative(seconds: float | None) -> float | None:
     return None if seconds is None or seconds < 0 else seconds
 
 
-def shown(message: str, secrets: tuple[str, ...] = ()) -> str:
+def redacted_message(message: str, secrets: tuple[str, ...] = ()) -> str:
     """A provider's words, short and without keys in them."""
-    return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_PAGE])), WIDTH)
+    return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_MAX_PAGE])), MAX_SHOWN)
 
 
-def gist(words: str) -> str:
+def first_sentence(words: str) -> str:
     """The first of several sentences; with the next one where it says hardly anything."""
-    first, *rest = _SENTENCE.split(words)
-    if rest and len(first.split()) < _TELLING:
+    first, *rest = _SENTENCE_END.split(words)
+    if rest and len(first.split()) < _MIN_WORDS:
         return f"{first.rstrip('.!?')}: {rest[0]}"
     return first

@@ -8,20 +8,22 @@ from hermes.ports.blobs import Blobs
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Media
 
-LIMIT = 64 * 1024 * 1024
+MAX_CACHED = 64 * 1024 * 1024
 """How many characters of URLs are kept."""
-PER_REQUEST = 24 * 1024 * 1024
+MAX_PER_REQUEST = 24 * 1024 * 1024
 """How many of them go out with one request; providers take no more than 32 to 50 million."""
-LINK = "image/x-url"
+LINK_TYPE = "image/x-url"
 """The media type of a picture of which only the address is known."""
-LEFT_OUT = ""
+OMITTED = ""
 """Instead of the URL of an image for which a request has no room."""
 
 
-class Images:
+class ImageUrls:
     """Keeps the URLs used last."""
 
-    def __init__(self, blobs: Blobs, limit: int = LIMIT, per_request: int = PER_REQUEST) -> None:
+    def __init__(
+        self, blobs: Blobs, limit: int = MAX_CACHED, per_request: int = MAX_PER_REQUEST
+    ) -> None:
         self._blobs = blobs
         self._limit = limit
         self._per_request = per_request
@@ -38,11 +40,11 @@ class Images:
         found: dict[str, str] = {}
         room = self._per_request
         for digest, media in newest_first.items():
-            url = await self._url(media) if room > 0 else LEFT_OUT
+            url = await self._url(media) if room > 0 else OMITTED
             if url is None:
                 continue
             room -= len(url) * shown[digest]
-            found[digest] = url if room >= 0 else LEFT_OUT
+            found[digest] = url if room >= 0 else OMITTED
         self._forget()
         return found
 
@@ -67,6 +69,6 @@ class Images:
 
 def data_url(media: Media, data: bytes) -> str:
     """Of a picture that is only known by its address, that is kept; whoever is given it looks."""
-    if media.media_type == LINK:
+    if media.media_type == LINK_TYPE:
         return data.decode()
     return f"data:{media.media_type};base64,{b64encode(data).decode()}"

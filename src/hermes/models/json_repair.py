@@ -6,7 +6,7 @@ import msgspec
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_$][\w$-]*")
-_WORDS = {
+_LITERALS = {
     "true": "true",
     "false": "false",
     "null": "null",
@@ -17,10 +17,10 @@ _WORDS = {
 }
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _QUOTES = {"'": "'", '"': '"', "\u201c": "\u201d"}
-_DEPTH = 100
+_MAX_DEPTH = 100
 
 
-class _Hopeless(ValueError):
+class _Unrepairable(ValueError):
     """This cannot be read as JSON with any confidence."""
 
 
@@ -45,8 +45,8 @@ def repair_json(text: str) -> str | None:
     if body is not text and is_json(body):
         return body
     try:
-        mended = _Mender(body).mend()
-    except (_Hopeless, RecursionError):
+        mended = _Repairer(body).mend()
+    except (_Unrepairable, RecursionError):
         return None
     return mended if is_json(mended) else None
 
@@ -61,7 +61,7 @@ def _unfenced(text: str) -> str:
     return body[:-3].strip() if not word or word.isidentifier() else text
 
 
-class _Mender:
+class _Repairer:
     """A forgiving reader that writes proper JSON as it goes."""
 
     def __init__(self, text: str) -> None:
@@ -72,12 +72,12 @@ class _Mender:
     def mend(self) -> str:
         self._skip()
         if self._peek() not in {"{", "["}:
-            raise _Hopeless
+            raise _Unrepairable
         self._value(0)
         self._skip()
         # Models close one bracket too many; anything else after the end is not ours to drop.
         if self._text[self._at :].strip(" \t\r\n,;}])`"):
-            raise _Hopeless
+            raise _Unrepairable
         return "".join(self._out)
 
     def _peek(self) -> str:
@@ -88,8 +88,8 @@ class _Mender:
             self._at += 1
 
     def _value(self, depth: int) -> None:
-        if depth > _DEPTH:
-            raise _Hopeless
+        if depth > _MAX_DEPTH:
+            raise _Unrepairable
         self._skip()
         char = self._peek()
         if char == "{":
@@ -99,7 +99,7 @@ class _Mender:
         elif char in _QUOTES and char:
             self._string()
         elif not char:
-            raise _Hopeless
+            raise _Unrepairable
         else:
             self._bare()
 
@@ -111,7 +111,7 @@ class _Mender:
             comma = self._skip_commas()
             char = self._peek()
             if not char and (comma or empty):
-                raise _Hopeless
+                raise _Unrepairable
             if not char or char in "}]":
                 break
             if not empty:
@@ -139,10 +139,10 @@ class _Mender:
             self._at = word.end()
             self._out.append(_quoted(word[0]))
         else:
-            raise _Hopeless
+            raise _Unrepairable
         self._skip()
         if self._peek() != ":":
-            raise _Hopeless
+            raise _Unrepairable
         self._at += 1
         self._out.append(":")
 
@@ -155,7 +155,7 @@ class _Mender:
             self._at += 1
             self._out.append(self._escaped() if char == "\\" else _in_string(char))
         if not char:
-            raise _Hopeless
+            raise _Unrepairable
         self._at += 1
         text = "".join([*self._out[start:], '"'])
         del self._out[start:]
@@ -179,14 +179,14 @@ class _Mender:
         if number := _NUMBER.match(self._text, self._at):
             self._at = number.end()
             if not self._peek():
-                raise _Hopeless
+                raise _Unrepairable
             self._out.append(number[0])
             return
         word = _WORD.match(self._text, self._at)
-        if word is None or word[0] not in _WORDS:
-            raise _Hopeless
+        if word is None or word[0] not in _LITERALS:
+            raise _Unrepairable
         self._at = word.end()
-        self._out.append(_WORDS[word[0]])
+        self._out.append(_LITERALS[word[0]])
 
 
 def _in_string(char: str) -> str:

@@ -21,20 +21,20 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
-from hermes.models.endpoint import TooLarge, whole_of
-from hermes.models.error_body import shown
-from hermes.models.logins import DeviceLogin
+from hermes.models.endpoint import BodyTooLarge, read_all
+from hermes.models.error_body import redacted_message
+from hermes.models.settings import DeviceLogin
 from hermes.schema.errors import Unauthorized, Unreachable
 
-EARLY = 120.0
+RENEW_BEFORE = 120.0
 """Seconds before its end at which a token is renewed."""
-LONGEST_LOGIN = 1800.0
-PATIENCE = 30.0
-_LARGEST = 256 * 1024
-_DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+MAX_LOGIN_SECONDS = 1800.0
+HTTP_TIMEOUT = 30.0
+_MAX_RESPONSE = 256 * 1024
+_DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
-class Asked(Struct, kw_only=True):
+class DeviceCode(Struct, kw_only=True):
     """What the person must be told, and what the broker needs meanwhile."""
 
     device_code: str
@@ -46,7 +46,7 @@ class Asked(Struct, kw_only=True):
     verifier: str = ""
 
 
-class Tokens(Struct, kw_only=True):
+class OAuthTokens(Struct, kw_only=True):
     access_token: str = ""
     refresh_token: str | None = None
     expires_in: float | None = None
@@ -54,13 +54,13 @@ class Tokens(Struct, kw_only=True):
     error_description: str = ""
 
 
-class Broker:
-    def __init__(self, file: AuthFile, clock: Clock, patience: float = PATIENCE) -> None:
+class OAuthClient:
+    def __init__(self, file: AuthFile, clock: Clock, patience: float = HTTP_TIMEOUT) -> None:
         self._file = file
         self._clock = clock
         self._patience = patience
 
-    async def begin(self, login: DeviceLogin) -> Asked:
+    async def begin(self, login: DeviceLogin) -> DeviceCode:
         form = {"client_id": login.client_id, "scope": login.scope}
         verifier = ""
         if login.pkce:
@@ -72,23 +72,23 @@ class Broker:
             }
         body = await self._post(login.device_url, form)
         try:
-            asked = msgspec.json.decode(body, type=Asked, strict=False)
+            asked = msgspec.json.decode(body, type=DeviceCode, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unauthorized(_refusal(login.device_url, body)) from error
+            raise Unauthorized(_no_tokens_message(login.device_url, body)) from error
         asked.verifier = verifier
         return asked
 
-    async def wait(self, login: DeviceLogin, asked: Asked) -> Tokens:
+    async def wait(self, login: DeviceLogin, asked: DeviceCode) -> OAuthTokens:
         """Until the person has agreed. Raises `Unauthorized` when that does not happen."""
         form = {
-            "grant_type": _DEVICE,
+            "grant_type": _DEVICE_GRANT,
             "device_code": asked.device_code,
             "client_id": login.client_id,
         }
         if asked.verifier:
             form["code_verifier"] = asked.verifier
         interval = max(asked.interval, 1.0)
-        end = self._clock.monotonic() + min(asked.expires_in, LONGEST_LOGIN)
+        end = self._clock.monotonic() + min(asked.expires_in, MAX_LOGIN_SECONDS)
         while self._clock.monotonic() + interval <= end:
             await self._clock.sleep(interval)
             tokens = await self._tokens(login, form)
@@ -100,10 +100,10 @@ class Broker:
                 case "slow_down":
                     interval += 5.0
                 case _:
-                    raise _declined(tokens)
+                    raise _declined_error(tokens)
         raise Unauthorized("nobody agreed to the login in time", hint="Begin it again.")
 
-    async def keep(self, provider: str, tokens: Tokens, label: str = "") -> Credential:
+    async def keep(self, provider: str, tokens: OAuthTokens, label: str = "") -> Credential:
         now = self._clock.now()
         made = Credential(
             label=label,
@@ -134,7 +134,7 @@ class Broker:
         }
         tokens = await self._tokens(login, form)
         if tokens.error:
-            raise _declined(tokens, f"Log in again: hermes auth add {provider} --oauth")
+            raise _declined_error(tokens, f"Log in again: hermes auth add {provider} --oauth")
         now = self._clock.now()
         fields: Mapping[str, object] = {
             "access_token": tokens.access_token,
@@ -151,16 +151,16 @@ class Broker:
         ends = credential.expires
         if ends is None or not credential.refresh_token:
             return False
-        return ends - EARLY <= self._clock.now().timestamp()
+        return ends - RENEW_BEFORE <= self._clock.now().timestamp()
 
-    async def _tokens(self, login: DeviceLogin, form: Mapping[str, str]) -> Tokens:
+    async def _tokens(self, login: DeviceLogin, form: Mapping[str, str]) -> OAuthTokens:
         body = await self._post(login.token_url, form)
         try:
-            tokens = msgspec.json.decode(body, type=Tokens, strict=False)
+            tokens = msgspec.json.decode(body, type=OAuthTokens, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unauthorized(_refusal(login.token_url, body)) from error
+            raise Unauthorized(_no_tokens_message(login.token_url, body)) from error
         if not tokens.access_token and not tokens.error:
-            raise Unauthorized(_refusal(login.token_url, body))
+            raise Unauthorized(_no_tokens_message(login.token_url, body))
         return tokens
 
     async def _post(self, url: str, form: Mapping[str, str]) -> bytes:
@@ -178,17 +178,17 @@ class Broker:
                     allow_redirects=False,
                 ) as response,
             ):
-                return await whole_of(response.content, _LARGEST)
-        except (aiohttp.ClientError, TimeoutError, OSError, TooLarge, ValueError) as error:
+                return await read_all(response.content, _MAX_RESPONSE)
+        except (aiohttp.ClientError, TimeoutError, OSError, BodyTooLarge, ValueError) as error:
             raise Unreachable(f"no login at {url}: {error}") from error
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
         """One renewal at a time on this machine."""
-        handle = _opened(self._file.path.with_name("auth-renewal.lock"))
+        handle = _open_lock(self._file.path.with_name("auth-renewal.lock"))
         try:
             end = self._clock.monotonic() + 2 * self._patience
-            while not _taken(handle):
+            while not _try_lock(handle):
                 if self._clock.monotonic() >= end:
                     raise Unreachable("another process is renewing the login and does not end")
                 await self._clock.sleep(0.05)
@@ -197,12 +197,12 @@ class Broker:
             os.close(handle)
 
 
-def _opened(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -210,10 +210,12 @@ def _taken(handle: int) -> bool:
     return True
 
 
-def _refusal(url: str, body: bytes) -> str:
-    return f"{url} answered without tokens: {shown(body[:2000].decode('utf-8', 'replace'))}"
+def _no_tokens_message(url: str, body: bytes) -> str:
+    return (
+        f"{url} answered without tokens: {redacted_message(body[:2000].decode('utf-8', 'replace'))}"
+    )
 
 
-def _declined(tokens: Tokens, hint: str = "Begin the login again.") -> Unauthorized:
-    said = shown(tokens.error_description or tokens.error)
+def _declined_error(tokens: OAuthTokens, hint: str = "Begin the login again.") -> Unauthorized:
+    said = redacted_message(tokens.error_description or tokens.error)
     return Unauthorized(f"the login was declined: {said}", hint=hint)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from hermes.models.profile import EffortForm, Profile, Replay
+from hermes.models.model_profile import EffortFormat, ModelProfile, ReasoningReplay
 
 
 class Provider(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     local: bool = False
     router: bool = False
-    profile: Profile = Profile()
+    profile: ModelProfile = ModelProfile()
     thinks: str = ""
     idle: float | None = None
     headers: Mapping[str, str] = {}
@@ -33,7 +33,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 EMBEDDED = "embedded"
 """The one that needs no server: it runs in a process of ours."""
 
-_LOCAL = Profile(no_text="", effort=EffortForm.TEMPLATE)
+_LOCAL_PROFILE = ModelProfile(no_text="", effort=EffortFormat.TEMPLATE)
 
 PROVIDERS: tuple[Provider, ...] = (
     Provider(
@@ -44,10 +44,10 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("OPENROUTER_BASE_URL",),
         default_model="anthropic/claude-sonnet-4.5",
         router=True,
-        profile=Profile(
-            effort=EffortForm.OBJECT,
+        profile=ModelProfile(
+            effort=EffortFormat.OBJECT,
             efforts=("minimal", "low", "medium", "high", "xhigh"),
-            replay=Replay.DETAILS,
+            replay=ReasoningReplay.DETAILS,
         ),
         thinks=r".",
         headers={"x-title": "Hermes"},
@@ -59,9 +59,9 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("OPENAI_API_KEY",),
         url_env=("OPENAI_BASE_URL",),
         default_model="gpt-5",
-        profile=Profile(
+        profile=ModelProfile(
             max_tokens_field="max_completion_tokens",
-            effort=EffortForm.FIELD,
+            effort=EffortFormat.FIELD,
             efforts=("minimal", "low", "medium", "high"),
         ),
         thinks=r"^(o\d|gpt-5|codex)",
@@ -85,7 +85,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("GEMINI_BASE_URL",),
         default_model="gemini-2.5-pro",
         aliases=("google",),
-        profile=Profile(effort=EffortForm.FIELD),
+        profile=ModelProfile(effort=EffortFormat.FIELD),
         thinks=r"gemini-(2\.5|3)",
     ),
     Provider(
@@ -96,7 +96,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("XAI_BASE_URL",),
         default_model="grok-4",
         aliases=("grok",),
-        profile=Profile(effort=EffortForm.FIELD, efforts=("low", "high")),
+        profile=ModelProfile(effort=EffortFormat.FIELD, efforts=("low", "high")),
         thinks=r"^grok-3-mini",
         idle=600.0,
     ),
@@ -107,7 +107,9 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("DEEPSEEK_API_KEY",),
         url_env=("DEEPSEEK_BASE_URL",),
         default_model="deepseek-chat",
-        profile=Profile(effort=EffortForm.SWITCH, replay=Replay.CONTENT, images=False),
+        profile=ModelProfile(
+            effort=EffortFormat.SWITCH, replay=ReasoningReplay.CONTENT, images=False
+        ),
         thinks=r"^deepseek-chat",
     ),
     Provider(
@@ -118,7 +120,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("GLM_BASE_URL",),
         default_model="glm-4.6",
         aliases=("glm", "z.ai", "zhipu"),
-        profile=Profile(effort=EffortForm.SWITCH, replay=Replay.CONTENT),
+        profile=ModelProfile(effort=EffortFormat.SWITCH, replay=ReasoningReplay.CONTENT),
         thinks=r"glm-(4\.[5-9]|[5-9])",
     ),
     Provider(
@@ -129,7 +131,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("KIMI_BASE_URL",),
         default_model="kimi-k2-turbo-preview",
         aliases=("moonshot",),
-        profile=Profile(replay=Replay.CONTENT),
+        profile=ModelProfile(replay=ReasoningReplay.CONTENT),
     ),
     Provider(
         name="minimax",
@@ -138,7 +140,7 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("MINIMAX_API_KEY",),
         url_env=("MINIMAX_BASE_URL",),
         default_model="MiniMax-M2",
-        profile=Profile(replay=Replay.TAGS, images=False),
+        profile=ModelProfile(replay=ReasoningReplay.TAGS, images=False),
     ),
     Provider(
         name="dashscope",
@@ -157,7 +159,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("GROQ_BASE_URL",),
         default_model="openai/gpt-oss-120b",
         router=True,
-        profile=Profile(effort=EffortForm.FIELD),
+        profile=ModelProfile(effort=EffortFormat.FIELD),
         thinks=r"gpt-oss",
     ),
     Provider(
@@ -167,7 +169,7 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("MISTRAL_API_KEY",),
         url_env=("MISTRAL_BASE_URL",),
         default_model="mistral-large-latest",
-        profile=Profile(stream_usage=False, short_call_ids=True, no_text=""),
+        profile=ModelProfile(stream_usage=False, short_call_ids=True, no_text=""),
     ),
     Provider(
         name="together",
@@ -213,7 +215,7 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("OLLAMA_API_KEY",),
         url_env=("OLLAMA_BASE_URL", "OLLAMA_HOST"),
         local=True,
-        profile=Profile(no_text="", effort=EffortForm.FIELD),
+        profile=ModelProfile(no_text="", effort=EffortFormat.FIELD),
         thinks=r"gpt-oss|qwen3|deepseek-r1|magistral",
     ),
     Provider(
@@ -224,7 +226,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("LM_BASE_URL",),
         aliases=("lm-studio",),
         local=True,
-        profile=_LOCAL,
+        profile=_LOCAL_PROFILE,
     ),
     Provider(
         name="llamacpp",
@@ -234,7 +236,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("LLAMACPP_BASE_URL",),
         aliases=("llama.cpp", "llama-cpp"),
         local=True,
-        profile=_LOCAL,
+        profile=_LOCAL_PROFILE,
         thinks=r"(?i)qwen3",
     ),
     Provider(
@@ -244,7 +246,7 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("VLLM_API_KEY",),
         url_env=("VLLM_BASE_URL",),
         local=True,
-        profile=_LOCAL,
+        profile=_LOCAL_PROFILE,
         thinks=r"(?i)qwen3",
     ),
     Provider(
@@ -261,12 +263,12 @@ CUSTOM = Provider(
     base_url="",
     key_env=("OPENAI_API_KEY",),
     url_env=("OPENAI_BASE_URL",),
-    profile=Profile(no_text=""),
+    profile=ModelProfile(no_text=""),
 )
 """Any other address; what it serves is up to the settings."""
 
 
-def provider_named(name: str) -> Provider | None:
+def find_provider(name: str) -> Provider | None:
     """By name or alias, however it is written."""
     folded = name.strip().lower().replace("_", "-")
     for provider in (*PROVIDERS, CUSTOM):
@@ -275,8 +277,8 @@ def provider_named(name: str) -> Provider | None:
     return None
 
 
-def profile_for(provider: Provider, model: str) -> Profile:
+def model_profile_for(provider: Provider, model: str) -> ModelProfile:
     """The provider's profile, less the reasoning effort for models that reject it."""
     if provider.thinks and re.search(provider.thinks, model):
         return provider.profile
-    return structs.replace(provider.profile, effort=EffortForm.NOWHERE)
+    return structs.replace(provider.profile, effort=EffortFormat.NOWHERE)

@@ -6,15 +6,21 @@ function here combines the address of one source with the key or the provider of
 
 from msgspec import Struct
 
-from hermes.models.address import host_of
-from hermes.models.providers import CUSTOM, PROVIDERS, Provider, provider_named
-from hermes.models.settings import CustomProvider, Fallback, Flags, Lookup, ModelSettings
+from hermes.models.providers import CUSTOM, PROVIDERS, Provider, find_provider
+from hermes.models.settings import (
+    CustomProvider,
+    EnvLookup,
+    FallbackModel,
+    ModelOverrides,
+    ModelSettings,
+)
+from hermes.models.urls import host_of
 from hermes.schema.errors import ConfigError
 
 _AUTO = {"", "auto"}
 
 
-class Selection(Struct, frozen=True, kw_only=True):
+class ModelSelection(Struct, frozen=True, kw_only=True):
     """One model and the connection to it, before names become addresses.
 
     An empty `base_url` is the provider's own address, an empty `api_key` the provider's own key.
@@ -30,7 +36,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-def select(settings: ModelSettings, env: Lookup, flags: Flags) -> Selection:
+def select_model(settings: ModelSettings, env: EnvLookup, flags: ModelOverrides) -> ModelSelection:
     """The first of flags, settings and environment that names a provider or an address.
 
     Raises `ConfigError` for a key without a provider or an address that it belongs to.
@@ -47,7 +53,7 @@ def select(settings: ModelSettings, env: Lookup, flags: Flags) -> Selection:
         return _configured(settings, usual, "flag")
     if named or flags.base_url:
         same = not named or (not flags.base_url and is_configured(settings, named))
-        return Selection(
+        return ModelSelection(
             provider=named,
             model=usual if same else model,
             base_url=flags.base_url,
@@ -64,11 +70,11 @@ def select(settings: ModelSettings, env: Lookup, flags: Flags) -> Selection:
         )
     hinted = env("HERMES_INFERENCE_PROVIDER") or ""
     if is_auto(hinted):
-        return Selection(model=usual, source="auto")
-    return Selection(provider=hinted, model=usual, source="HERMES_INFERENCE_PROVIDER")
+        return ModelSelection(model=usual, source="auto")
+    return ModelSelection(provider=hinted, model=usual, source="HERMES_INFERENCE_PROVIDER")
 
 
-def of_fallback(one: Fallback) -> Selection:
+def select_fallback(one: FallbackModel) -> ModelSelection:
     """Raises `ConfigError` for a key without a provider or an address that it belongs to."""
     provider = "" if is_auto(one.provider) else one.provider
     if (one.api_key or one.key_env) and not (provider or one.base_url):
@@ -76,7 +82,7 @@ def of_fallback(one: Fallback) -> Selection:
             f"the fallback {one.model or 'model'} has a key, but neither a provider nor a base_url",
             hint="Add the one that the key belongs to under fallback_providers: hermes config edit",
         )
-    return Selection(
+    return ModelSelection(
         provider=provider,
         model=one.model,
         base_url=one.base_url,
@@ -87,9 +93,9 @@ def of_fallback(one: Fallback) -> Selection:
     )
 
 
-def _configured(settings: ModelSettings, model: str, source: str) -> Selection:
+def _configured(settings: ModelSettings, model: str, source: str) -> ModelSelection:
     """The main model's connection, whole."""
-    return Selection(
+    return ModelSelection(
         provider="" if is_auto(settings.provider) else settings.provider,
         model=model,
         base_url=settings.base_url,
@@ -107,17 +113,17 @@ def is_auto(provider: str) -> bool:
 def is_configured(settings: ModelSettings, provider: str) -> bool:
     """Whether this name, however it is written, means the provider of the main model."""
     configured = configured_provider(settings)
-    return bool(configured) and configured == _canonical(settings, provider)
+    return bool(configured) and configured == _canonical_name(settings, provider)
 
 
 def configured_provider(settings: ModelSettings) -> str:
     """The main model's provider by its own name; empty when the settings name none."""
     if not is_auto(settings.provider):
-        return _canonical(settings, settings.provider)
+        return _canonical_name(settings, settings.provider)
     return provider_at(settings.base_url).name if settings.base_url else ""
 
 
-def custom_named(settings: ModelSettings, name: str) -> CustomProvider | None:
+def find_custom_provider(settings: ModelSettings, name: str) -> CustomProvider | None:
     """An entry of `custom_providers`, with or without the prefix `custom:`."""
     bare = name.strip().lower().removeprefix("custom:")
     return next((one for one in settings.custom_providers if one.name.lower() == bare), None)
@@ -134,8 +140,8 @@ def provider_at(url: str) -> Provider:
     return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
 
 
-def _canonical(settings: ModelSettings, name: str) -> str:
-    if custom := custom_named(settings, name):
+def _canonical_name(settings: ModelSettings, name: str) -> str:
+    if custom := find_custom_provider(settings, name):
         return custom.name
-    known = provider_named(name)
+    known = find_provider(name)
     return known.name if known else name.strip().lower()

@@ -1,14 +1,24 @@
-"""What the choice of a model depends on, as the rest of the house hands it in."""
+"""Where one can log in instead of holding a key."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from hermes.models.keys import Strategy
-from hermes.models.logins import DeviceLogin
+from hermes.models.key_ring import KeyStrategy
 
-Lookup: TypeAlias = Callable[[str], str | None]
+
+class DeviceLogin(Struct, frozen=True, kw_only=True):
+    """Where to log in, and as which program. `pkce` ties the code to whoever asked for it."""
+
+    device_url: str
+    token_url: str
+    client_id: str
+    scope: str = ""
+    pkce: bool = False
+
+
+EnvLookup: TypeAlias = Callable[[str], str | None]
 """Reads one environment variable."""
 
 
@@ -30,7 +40,7 @@ class CustomProvider(Struct, frozen=True, kw_only=True):
     ssl_ca_cert: str = ""
 
 
-class Fallback(Struct, frozen=True, kw_only=True):
+class FallbackModel(Struct, frozen=True, kw_only=True):
     """An entry of `fallback_providers`."""
 
     provider: str = ""
@@ -59,10 +69,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     keeps_responses: bool = False
     ollama_num_ctx: int | None = None
     custom_providers: tuple[CustomProvider, ...] = ()
-    fallback_providers: tuple[Fallback, ...] = ()
+    fallback_providers: tuple[FallbackModel, ...] = ()
     disabled: frozenset[str] = frozenset()
     pools: Mapping[str, tuple[str, ...]] = {}
-    strategies: Mapping[str, Strategy] = {}
+    strategies: Mapping[str, KeyStrategy] = {}
     logins: Mapping[str, DeviceLogin] = {}
     weights: str = ""
     tries: int = 3
@@ -75,7 +85,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     images: bool | None = None
 
 
-class Flags(Struct, frozen=True, kw_only=True):
+class ModelOverrides(Struct, frozen=True, kw_only=True):
     """What the command line, or a command in a chat, asks for.
 
     `tries` is how often each model is asked in trouble; 0 is as the settings say.

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from hermes.config.sections.chats import Platform
+from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text
@@ -42,7 +42,7 @@ class Throttled(NotSent):
         self.everywhere = everywhere
 
 
-class NotTaken(HermesError):
+class InboundRefused(HermesError):
     """What was brought is refused for now; `wait` says for how many seconds."""
 
     code = "not_taken"
@@ -58,7 +58,7 @@ class TargetGone(NotSent):
     code = "target_gone"
 
 
-class About(Struct, frozen=True, kw_only=True):
+class InboundDetails(Struct, frozen=True, kw_only=True):
     """What a platform says about the chat and the one who wrote.
 
     `mentions` says that we were called by name, `roles` are ids of the writer's roles, and
@@ -93,12 +93,12 @@ class Inbound(Struct, frozen=True):
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
     message: str | None = None
-    about: About = About()
+    about: InboundDetails = InboundDetails()
     answer_to: str = ""
     verbatim: bool = False
 
 
-class Outgoing(Struct, frozen=True):
+class Outbound(Struct, frozen=True):
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
 
@@ -110,7 +110,7 @@ class Receipt(Struct, frozen=True):
     id: str
 
 
-class Caps(Struct, frozen=True):
+class ChannelCapabilities(Struct, frozen=True):
     """`rate` and `chat_rate` are posts a second, in all and to one chat; 0 is without limit."""
 
     max_text: int
@@ -124,7 +124,7 @@ class Caps(Struct, frozen=True):
 
 class Channel(Protocol):
     @property
-    def caps(self) -> Caps: ...
+    def caps(self) -> ChannelCapabilities: ...
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """Listen until cancelled.
@@ -136,34 +136,34 @@ class Channel(Protocol):
         """
         ...
 
-    async def send(self, to: Address, post: Outgoing) -> Receipt:
+    async def send(self, to: Address, post: Outbound) -> Receipt:
         """Raises `NotSent` when it is certain that nothing was sent."""
         ...
 
 
 @runtime_checkable
-class Edits(Protocol):
-    async def edit(self, receipt: Receipt, post: Outgoing) -> None: ...
+class SupportsEdit(Protocol):
+    async def edit(self, receipt: Receipt, post: Outbound) -> None: ...
 
 
 @runtime_checkable
-class Types(Protocol):
+class SupportsTyping(Protocol):
     async def typing(self, to: Address, on: bool) -> None: ...
 
 
 @runtime_checkable
-class Reacts(Protocol):
+class SupportsReactions(Protocol):
     async def react(self, to: Address, message: str, sign: str) -> None: ...
 
 
 @runtime_checkable
-class Lives(Protocol):
+class SupportsLiveness(Protocol):
     def heard_at(self) -> datetime | None:
         """When the platform last proved that it is there: a poll came back, a ping was answered."""
         ...
 
 
-class Shares(Protocol):
+class SharedResources(Protocol):
     """What the channels of one process have in common, such as a listening server."""
 
     async def once(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
@@ -171,7 +171,7 @@ class Shares(Protocol):
         ...
 
 
-class ChannelParts(Struct, frozen=True, kw_only=True):
+class ChannelDeps(Struct, frozen=True, kw_only=True):
     """What a channel is made from: one profile's settings and variables, and nothing else."""
 
     name: str
@@ -180,14 +180,14 @@ class ChannelParts(Struct, frozen=True, kw_only=True):
     settings: Platform
     env: Mapping[str, str]
     clock: Clock
-    shares: Shares
+    shares: SharedResources
 
 
-Factory: TypeAlias = Callable[[ChannelParts], AbstractAsyncContextManager[Channel]]
+ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[Channel]]
 """Opens a channel. Raises `ConfigError` when the settings are wrong."""
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
+class ChannelManifest(Struct, frozen=True, kw_only=True):
     """Read without importing the platform SDK; `factory` is the 'module:attribute' of a `Factory`.
 
     Any of the variables `enabled_by` being set enables the channel, as its settings may; the

@@ -23,7 +23,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Restored(Struct, frozen=True, kw_only=True):
+class RestoreResult(Struct, frozen=True, kw_only=True):
     """What bringing files back did; `before` has everything as it was until then.
 
     `failed` names files that could not be brought back, each with the reason.
@@ -53,7 +53,7 @@ class Checkpoints(Protocol):
         """The newest first."""
         ...
 
-    async def restore(self, checkpoint: Checkpoint, session: str) -> Restored:
+    async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
         """Bring the files back as they were; those that came since are removed.
 
         They are kept first, so that this can be undone. Files that were not kept, because they

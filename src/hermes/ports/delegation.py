@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hermes.schema.scope import Scope
 
-Progress = Callable[[str], Awaitable[None]]
+ReportProgress = Callable[[str], Awaitable[None]]
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Task(Struct, frozen=True, kw_only=True):
     role: Literal["leaf", "orchestrator"] = "leaf"
 
 
-class Fate(StrEnum):
+class TaskStatus(StrEnum):
     """How a task ended; `LOST` is the word for one whose process was killed."""
 
     COMPLETED = "completed"
@@ -33,11 +33,11 @@ class Fate(StrEnum):
     LOST = "lost"
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class TaskReport(Struct, frozen=True, kw_only=True):
     """What became of a task. `session` holds everything that was said and done."""
 
     goal: str
-    fate: Fate
+    fate: TaskStatus
     summary: str = ""
     error: str = ""
     session: str = ""
@@ -45,14 +45,14 @@ class Report(Struct, frozen=True, kw_only=True):
     steps: int = 0
 
 
-class Delegates(Protocol):
+class Delegator(Protocol):
     async def allowed(self, scope: Scope) -> bool:
         """Whether who works under this scope may hand on work at all."""
         ...
 
     async def run(
-        self, scope: Scope, tasks: Sequence[Task], progress: Progress
-    ) -> Sequence[Report]:
+        self, scope: Scope, tasks: Sequence[Task], progress: ReportProgress
+    ) -> Sequence[TaskReport]:
         """All of them, in order, at the end; cancelling ends every one."""
         ...
 

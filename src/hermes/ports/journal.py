@@ -50,7 +50,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     result: Raw | None = None
 
 
-class NoteRun(Struct, frozen=True, kw_only=True):
+class AppendRunEvents(Struct, frozen=True, kw_only=True):
     """Write down what a run told since the last note.
 
     What was noted before is not noted again, and after the end nothing is.
@@ -64,7 +64,7 @@ class NoteRun(Struct, frozen=True, kw_only=True):
     result: Raw | None = None
 
 
-class KeptResponse(Struct, frozen=True, kw_only=True):
+class StoredResponse(Struct, frozen=True, kw_only=True):
     """A response for later; `session` and `seq` are where the talk stood after it.
 
     Kept with a `seq` of 0, it stands as far as its session has come in the same commit.
@@ -81,10 +81,10 @@ class KeptResponse(Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
 
-class KeepResponse(Struct, frozen=True):
+class SaveResponse(Struct, frozen=True):
     """Put it on the shelf; one of the same id is replaced."""
 
-    response: KeptResponse
+    response: StoredResponse
 
 
 class Journal(Protocol):
@@ -116,11 +116,11 @@ class Journal(Protocol):
 
 
 class Responses(Protocol):
-    async def get(self, response: str, principal: str) -> KeptResponse:
+    async def get(self, response: str, principal: str) -> StoredResponse:
         """Raises `NotFound`, also for what belongs to somebody else."""
         ...
 
-    async def latest(self, conversation: str, principal: str) -> KeptResponse | None: ...
+    async def latest(self, conversation: str, principal: str) -> StoredResponse | None: ...
 
     async def delete(self, response: str, principal: str) -> bool: ...
 

@@ -14,7 +14,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 """Every reasoning effort a person may name, from least to most."""
 
 
-class Form(Struct, frozen=True, kw_only=True):
+class OutputFormat(Struct, frozen=True, kw_only=True):
     """The words of an answer are to be JSON, of this schema if there is one."""
 
     schema: Mapping[str, Any] | None = None
@@ -22,7 +22,7 @@ class Form(Struct, frozen=True, kw_only=True):
     strict: bool | None = None
 
 
-class Calling(Struct, frozen=True, kw_only=True):
+class OutputConstraints(Struct, frozen=True, kw_only=True):
     """What is wanted of calls: that one is made, of the tool `name` if given; one at a time.
 
     And of the words that come instead: their `form`.
@@ -31,13 +31,13 @@ class Calling(Struct, frozen=True, kw_only=True):
     must: bool = False
     name: str = ""
     one: bool = False
-    form: Form | None = None
+    form: OutputFormat | None = None
 
 
-FREELY = Calling()
+UNCONSTRAINED = OutputConstraints()
 
 
-class Request(Struct, frozen=True):
+class ModelRequest(Struct, frozen=True):
     """`messages` are a valid history: every call has its result, roles are in order.
 
     `run` names the turn this request belongs to; requests of one run go to one model where
@@ -50,10 +50,10 @@ class Request(Struct, frozen=True):
     max_output: int | None = None
     effort: str | None = None
     run: str = ""
-    calling: Calling = FREELY
+    calling: OutputConstraints = UNCONSTRAINED
 
 
-Chunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant
+ModelChunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant
 
 
 class Model(Protocol):
@@ -72,4 +72,6 @@ class Model(Protocol):
         """How many tokens fit, input and output together."""
         ...
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]: ...
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelChunk]]: ...

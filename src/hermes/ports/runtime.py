@@ -6,20 +6,27 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
-from hermes.schema.events import Answered, Asked, Delta, Outcome, Said, ToolStarted
+from hermes.schema.events import (
+    Delta,
+    MessageAdded,
+    Outcome,
+    QuestionAnswered,
+    QuestionAsked,
+    ToolStarted,
+)
 from hermes.schema.messages import Message, Result, ToolCall, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
-Meanwhile: TypeAlias = Callable[[], Awaitable[Sequence[User]]]
+ReadSteering: TypeAlias = Callable[[], Awaitable[Sequence[User]]]
 """What people said since it was asked last, each message given out once."""
 
 
-async def nothing_meanwhile() -> Sequence[User]:
+async def no_steering() -> Sequence[User]:
     return ()
 
 
-UseTool: TypeAlias = Callable[[ToolCall], Awaitable[Result]]
+RunTool: TypeAlias = Callable[[ToolCall], Awaitable[Result]]
 """Runs one of our tools, as any turn does: it is told that it began, people are asked."""
 
 
@@ -27,11 +34,11 @@ async def no_tools(call: ToolCall) -> Result:
     raise ToolError(f"There is no tool named {call.name!r} here.")
 
 
-def _nobody_minds() -> None:
+def _ignore_untrusted() -> None:
     """Whoever gives the errand does not ask whose words were heard."""
 
 
-class Errand(Struct, frozen=True):
+class RuntimeRequest(Struct, frozen=True):
     """All a runtime is given for one turn.
 
     `messages` are what was said so far, as it was said; the last of them are to be answered.
@@ -44,14 +51,14 @@ class Errand(Struct, frozen=True):
     scope: Scope
     system: str
     messages: Sequence[Message]
-    meanwhile: Meanwhile = nothing_meanwhile
+    meanwhile: ReadSteering = no_steering
     tools: Sequence[ToolSpec] = ()
-    use: UseTool = no_tools
+    use: RunTool = no_tools
     foreign: bool = False
-    strangers_heard: Callable[[], None] = _nobody_minds
+    strangers_heard: Callable[[], None] = _ignore_untrusted
 
 
-class Ending(Struct, frozen=True):
+class TurnEnd(Struct, frozen=True):
     """How a turn came out; `reason` is a sentence for people, `code` an error's code.
 
     `unheard` was said meanwhile and came too late: it is to be answered next.
@@ -63,12 +70,12 @@ class Ending(Struct, frozen=True):
     unheard: tuple[User, ...] = ()
 
 
-Heard: TypeAlias = Delta | ToolStarted | Said | Asked | Answered
+RuntimeEvent: TypeAlias = Delta | ToolStarted | MessageAdded | QuestionAsked | QuestionAnswered
 """What a runtime has to tell. That the run began and ended is told by who runs it."""
 
 
-class Tell(Protocol):
-    async def __call__(self, event: Heard, /) -> None:
+class EmitRuntimeEvent(Protocol):
+    async def __call__(self, event: RuntimeEvent, /) -> None:
         """A fact is told to the end, also when somebody interrupts just now."""
         ...
 
@@ -77,7 +84,7 @@ class Runtime(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def run(self, errand: Errand, tell: Tell) -> Ending:
+    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         """Tells every message as a fact, also what it heard meanwhile; the last is the answer.
 
         Raises `ModelError` when there is none, after telling as a message what was heard of
@@ -88,7 +95,7 @@ class Runtime(Protocol):
     async def close(self) -> None: ...
 
 
-class Shortened(Struct, frozen=True, kw_only=True):
+class RuntimeCompaction(Struct, frozen=True, kw_only=True):
     """What a runtime's own memory of a session took before and takes now, in tokens."""
 
     before: int
@@ -99,9 +106,9 @@ class Shortened(Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Shortens(Protocol):
+class SupportsCompaction(Protocol):
     """A runtime that keeps its own memory of a session and can tell it in short."""
 
-    async def shorten(self, errand: Errand) -> Shortened:
+    async def compact(self, runtime_request: RuntimeRequest) -> RuntimeCompaction:
         """Because a person wants it. Raises `ModelError`."""
         ...

@@ -9,7 +9,7 @@ from msgspec import Struct
 from hermes.schema.scope import OWNER
 
 
-class Reach(Struct, frozen=True, kw_only=True):
+class ProcessPermissions(Struct, frozen=True, kw_only=True):
     """What a process may do besides reading what the sandbox shows it.
 
     `writable` are folders, in which `read_only` stays as it is where the sandbox can ensure
@@ -37,7 +37,7 @@ class Confinement(Struct, frozen=True):
     failed: str = ""
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class ProcessSpec(Struct, frozen=True, kw_only=True):
     """`env` is the whole environment of the child, nothing is inherited.
 
     At most `keep` bytes of the output (stdout and stderr as they came) are
@@ -50,7 +50,7 @@ class Job(Struct, frozen=True, kw_only=True):
     cwd: str
     env: Mapping[str, str]
     timeout: float
-    reach: Reach = Reach()
+    reach: ProcessPermissions = ProcessPermissions()
     stdin: bytes = b""
     keep: int = 200_000
     spill: str | None = None
@@ -58,7 +58,7 @@ class Job(Struct, frozen=True, kw_only=True):
     apart: bool = False
 
 
-class Finished(Struct, frozen=True, kw_only=True):
+class ProcessResult(Struct, frozen=True, kw_only=True):
     """`exit_code` is 124 after a timeout and negative after a signal.
 
     `unsure`: the wall tells of a signal and of an exit code above 128 in the same way.
@@ -75,7 +75,7 @@ class Finished(Struct, frozen=True, kw_only=True):
     unsure: bool = False
 
 
-class Exit(Struct, frozen=True):
+class ProcessExit(Struct, frozen=True):
     """How a process ended: `left` others outlived it and were ended, `stuck` could not be.
 
     `unsure` as in `Finished`.
@@ -109,7 +109,7 @@ class Process(Protocol):
         """Close its standard input."""
         ...
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> ProcessExit:
         """Until nothing of its tree is left. Raises `SandboxError` if it never began."""
         ...
 
@@ -133,18 +133,18 @@ class Sandbox(Protocol):
 
     async def run(
         self,
-        job: Job,
+        job: ProcessSpec,
         heard: Callable[[bytes], Awaitable[None]] | None = None,
         *,
         pty: bool = False,
-    ) -> Finished:
+    ) -> ProcessResult:
         """Run to the end; cancelling kills the whole process tree. Raises `SandboxError`.
 
         `pty` gives it a terminal of its own, at which nobody types more than `stdin`.
         """
         ...
 
-    def open(self, job: Job, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:
+    def open(self, job: ProcessSpec, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:
         """A process for the length of the block; leaving it, by any way, ends the whole tree.
 
         `pty` gives it a terminal of its own. Of the job, `timeout`, `stdin`, `keep` and `spill`

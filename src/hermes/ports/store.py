@@ -7,23 +7,23 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from hermes.ports.journal import Journal, KeepResponse, NoteRun, Responses
-from hermes.ports.matters import Matters, PutMatter
+from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
+from hermes.ports.records import PutRecord, Records
 from hermes.schema.messages import Message, Usage
 from hermes.schema.sessions import (
-    Digest,
-    Hit,
-    ModelUse,
+    ModelUsage,
+    SearchHit,
     Session,
     SessionChange,
     SessionFilter,
-    Stored,
-    Tail,
+    SessionSummary,
+    StoredMessage,
+    TranscriptTail,
 )
 from hermes.schema.tools import Effect
 
 
-class Parcel(Struct, frozen=True, kw_only=True):
+class QueueItem(Struct, frozen=True, kw_only=True):
     """One thing that must arrive.
 
     `lane` is `inbox`, or `outbox` with the channel it leaves by; `topic` is the session or the
@@ -58,25 +58,25 @@ class ChangeSession(Struct, frozen=True):
     change: SessionChange
 
 
-class Append(Struct, frozen=True):
+class AppendMessage(Struct, frozen=True):
     session: str
     run: str
     message: Message
     at: datetime
 
 
-class Hide(Struct, frozen=True):
+class HideMessages(Struct, frozen=True):
     """Take back every visible message from `seq` on: gone from the talk, kept on disk."""
 
     session: str
     seq: int
 
 
-class Begin(Struct, frozen=True):
+class RecordIntent(Struct, frozen=True):
     intent: Intent
 
 
-class Settle(Struct, frozen=True):
+class SettleIntent(Struct, frozen=True):
     """The call's outcome is known (its result is in the transcript).
 
     A call's id is the provider's and only unique within its session.
@@ -86,7 +86,7 @@ class Settle(Struct, frozen=True):
     call: str
 
 
-class Meter(Struct, frozen=True):
+class RecordUsage(Struct, frozen=True):
     """What model calls took, all together; `cost` is None when the price is unknown."""
 
     session: str
@@ -99,33 +99,33 @@ class Meter(Struct, frozen=True):
     calls: int = 1
 
 
-class Post(Struct, frozen=True):
+class EnqueueItem(Struct, frozen=True):
     """Put a parcel into its lane; a key seen before changes nothing."""
 
-    parcel: Parcel
+    parcel: QueueItem
 
 
-class Done(Struct, frozen=True):
+class CompleteItem(Struct, frozen=True):
     """The parcel needs no more work."""
 
     key: str
 
 
-class Amend(Struct, frozen=True):
+class AmendItem(Struct, frozen=True):
     """Change what a parcel holds, as long as it is not done."""
 
     key: str
     body: Raw
 
 
-class Parked(Struct, frozen=True):
+class ParkedItem(Struct, frozen=True):
     """A parcel that was given up on, and why."""
 
-    parcel: Parcel
+    parcel: QueueItem
     reason: str
 
 
-class Fate(StrEnum):
+class ItemStatus(StrEnum):
     """What became of a parcel so far."""
 
     WAITING = "waiting"
@@ -140,14 +140,14 @@ class Fence(Struct, frozen=True):
     generation: int
 
 
-class Release(Struct, frozen=True):
+class ReleaseLease(Struct, frozen=True):
     """Give a lease back, together with the last that is written under it."""
 
     session: str
     generation: int
 
 
-class Entrance(Struct, frozen=True, kw_only=True):
+class BeginTurn(Struct, frozen=True, kw_only=True):
     """How a turn begins. `generation` is of a lease that is held already; 0 takes one for `ttl`.
 
     Up to `limit` parcels of the session's inbox are claimed. `first` goes into the transcript
@@ -159,38 +159,38 @@ class Entrance(Struct, frozen=True, kw_only=True):
     ttl: timedelta
     generation: int = 0
     limit: int = 0
-    first: Append | None = None
+    first: AppendMessage | None = None
 
 
-class Admitted(Struct, frozen=True):
+class BeginTurnResult(Struct, frozen=True):
     """`appended` says whether `first` is in the transcript by now."""
 
     generation: int
-    waiting: Sequence[Parcel] = ()
+    waiting: Sequence[QueueItem] = ()
     appended: bool = False
 
 
-Single: TypeAlias = (
+SingleWrite: TypeAlias = (
     OpenSession
     | ChangeSession
-    | Hide
-    | Begin
-    | Settle
-    | Meter
-    | Post
-    | Done
-    | Amend
-    | Release
-    | NoteRun
-    | KeepResponse
-    | PutMatter
+    | HideMessages
+    | RecordIntent
+    | SettleIntent
+    | RecordUsage
+    | EnqueueItem
+    | CompleteItem
+    | AmendItem
+    | ReleaseLease
+    | AppendRunEvents
+    | SaveResponse
+    | PutRecord
 )
 """What is carried out one by one; messages that follow each other are appended together."""
 
-Write: TypeAlias = Append | Single
+Write: TypeAlias = AppendMessage | SingleWrite
 
 
-class Archive(Protocol):
+class SessionArchive(Protocol):
     """Sessions and transcripts as one principal may see them."""
 
     async def get(self, session: str) -> Session:
@@ -219,33 +219,37 @@ class Archive(Protocol):
 
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
-    ) -> Sequence[Digest]: ...
+    ) -> Sequence[SessionSummary]: ...
 
-    async def messages(self, session: str, after: int = 0) -> Sequence[Stored]:
+    async def messages(self, session: str, after: int = 0) -> Sequence[StoredMessage]:
         """The visible transcript in order, from beyond `after`.
 
         Raises `StoreError` naming a message that cannot be read.
         """
         ...
 
-    async def tail(self, session: str, most: int, size: int) -> Tail:
+    async def tail(self, session: str, most: int, size: int) -> TranscriptTail:
         """The last messages of the visible transcript: so many, and of so many bytes, at most.
 
         One that is larger by itself comes alone. No other is read.
         """
         ...
 
-    async def search(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+    async def search(
+        self, query: str, limit: int = 20, role: str | None = None
+    ) -> Sequence[SearchHit]:
         """Words in any order, `"phrases"`, beginnings with `*`; also parts of words and CJK."""
         ...
 
-    async def recall(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+    async def recall(
+        self, query: str, limit: int = 20, role: str | None = None
+    ) -> Sequence[SearchHit]:
         """As `search`, and also what means much the same, where that can be told."""
         ...
 
     async def usage(
         self, session: str | None = None, since: datetime | None = None
-    ) -> Sequence[ModelUse]:
+    ) -> Sequence[ModelUsage]:
         """Per model, of one session or of all; of those that were active since then."""
         ...
 
@@ -257,16 +261,16 @@ class Archive(Protocol):
         ...
 
 
-class Lanes(Protocol):
+class Queues(Protocol):
     """The durable inbox and outbox."""
 
-    async def put(self, parcel: Parcel) -> bool:
+    async def put(self, parcel: QueueItem) -> bool:
         """False when the key was seen before."""
         ...
 
     async def claim(
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
-    ) -> Sequence[Parcel]:
+    ) -> Sequence[QueueItem]:
         """Take what is due, oldest first; a lapsed lease is due again, with one more attempt."""
         ...
 
@@ -274,7 +278,7 @@ class Lanes(Protocol):
         """Whatever has a parcel that is neither done nor parked, each once, oldest first."""
         ...
 
-    async def left(self, lane: str, limit: int) -> Sequence[Parcel]:
+    async def left(self, lane: str, limit: int) -> Sequence[QueueItem]:
         """All that is neither done nor parked of topics where something is claimed, oldest first.
 
         It stays as it is: nothing is claimed by looking.
@@ -287,11 +291,11 @@ class Lanes(Protocol):
         """Give up on it, visibly: it stays with its reason until somebody acts."""
         ...
 
-    async def parked(self, lane: str, limit: int = 100) -> Sequence[Parked]:
+    async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
         """What waits for somebody to act, oldest first."""
         ...
 
-    async def fate(self, key: str) -> tuple[Fate, str]:
+    async def fate(self, key: str) -> tuple[ItemStatus, str]:
         """What became of it, and the reason for the last delay or for giving up.
 
         Raises `NotFound`.
@@ -319,7 +323,7 @@ class Leases(Protocol):
 
 class Store(Protocol):
     @property
-    def lanes(self) -> Lanes: ...
+    def queues(self) -> Queues: ...
     @property
     def leases(self) -> Leases: ...
     @property
@@ -327,9 +331,9 @@ class Store(Protocol):
     @property
     def responses(self) -> Responses: ...
     @property
-    def matters(self) -> Matters: ...
+    def records(self) -> Records: ...
 
-    def seen_by(self, principal: str) -> Archive:
+    def archive_for(self, principal: str) -> SessionArchive:
         """The owner sees everything; anybody else only what is theirs."""
         ...
 
@@ -339,7 +343,7 @@ class Store(Protocol):
         """
         ...
 
-    async def admit(self, entrance: Entrance, *writes: Write) -> Admitted:
+    async def admit(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
         """All that begins a turn as one commit: its lease, these writes, and what waits.
 
         Raises `SessionBusy` while another live holder has the session, and `LeaseLost`.

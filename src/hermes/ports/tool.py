@@ -5,14 +5,14 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Raw, Struct
 
-from hermes.ports.counsel import Ask, Inquire, nobody_answers, nobody_to_ask
+from hermes.ports.approvals import AskPerson, RequestApproval, decide_unattended, no_answer
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Media, Message, Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
 
-class Output(Struct, frozen=True):
+class ToolOutput(Struct, frozen=True):
     """`parts` are for the model, `shown` for people; `failed` marks a result that is an error.
 
     `foreign` says that strangers' words may be in it: from the network, from other agents.
@@ -29,18 +29,18 @@ class Output(Struct, frozen=True):
     @classmethod
     def text(
         cls, text: str, *, shown: str = "", failed: bool = False, foreign: bool = False
-    ) -> "Output":
+    ) -> "ToolOutput":
         return cls((Text(text),), shown, failed, foreign)
 
 
-Use = Callable[[str, Raw], Awaitable[Output]]
+CallTool = Callable[[str, Raw], Awaitable[ToolOutput]]
 
 
-async def no_other_tools(name: str, args: Raw) -> Output:
+async def no_other_tools(name: str, args: Raw) -> ToolOutput:
     raise ToolError(f"{name} cannot be called from here.")
 
 
-class Sources(Struct, frozen=True, kw_only=True):
+class TextSources(Struct, frozen=True, kw_only=True):
     """What a text may come from, by names for people: strangers, or what else was read.
 
     `repeated` are those of them whose words it says again. `own` are the messages that the owner
@@ -55,11 +55,11 @@ class Sources(Struct, frozen=True, kw_only=True):
     quotes: bool = False
 
 
-def no_sources(text: str) -> Sources:
-    return Sources()
+def no_sources(text: str) -> TextSources:
+    return TextSources()
 
 
-def no_quotation(text: str) -> bool:
+def no_quotes(text: str) -> bool:
     return False
 
 
@@ -76,12 +76,12 @@ class ToolContext(Struct, frozen=True):
     scope: Scope
     call: str
     progress: Callable[[str], Awaitable[None]]
-    ask: Ask = nobody_to_ask
-    inquire: Inquire = nobody_answers
-    use: Use = no_other_tools
+    ask: RequestApproval = decide_unattended
+    inquire: AskPerson = no_answer
+    use: CallTool = no_other_tools
     foreign: bool = False
-    sources: Callable[[str], Sources] = no_sources
-    quotes: Callable[[str], bool] = no_quotation
+    sources: Callable[[str], TextSources] = no_sources
+    quotes: Callable[[str], bool] = no_quotes
     within: bool = False
     tools: Collection[str] | None = None
 
@@ -90,13 +90,13 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         """Raise `ToolError` for a failure the model should read."""
         ...
 
 
 @runtime_checkable
-class Restores(Protocol):
+class SupportsRestore(Protocol):
     """A tool whose state lives in the transcript and is read back from it before a turn."""
 
     def restore(self, session: str, messages: Sequence[Message]) -> None: ...

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from hermes.schema.scope import HOME_IS_HIDDEN, OWNER, Role, Scope, variables
+from hermes.schema.scope import HOME_HIDDEN_VARIABLE, OWNER, Role, Scope, scope_variables
 
-PLAIN = frozenset(
+BASE_VARIABLES = frozenset(
     {
         "COLORTERM",
         "HOME",
@@ -33,15 +33,15 @@ PLAIN = frozenset(
         "no_proxy",
     }
 )
-FAMILIES = ("LC_", "XDG_")
-SCOPED = ("HERMES_SESSION_", "HERMES_CRON_AUTO_DELIVER_")
+BASE_PREFIXES = ("LC_", "XDG_")
+SCOPE_PREFIXES = ("HERMES_SESSION_", "HERMES_CRON_AUTO_DELIVER_")
 """What only the scope may say; what our own process was started with is somebody else's."""
 
-OWNERS = frozenset({"SSH_AUTH_SOCK"})
+OWNER_VARIABLES = frozenset({"SSH_AUTH_SOCK"})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-OUR_HOME = "HERMES_HOME"
+HOME_VARIABLE = "HERMES_HOME"
 """So that a `hermes` in a command is of the same profile as the turn."""
 
 
@@ -63,22 +63,26 @@ def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
     env |= {
         name: _without_password(name, value, scope)
         for name, value in rules.process.items()
-        if name not in rules.withheld and not name.startswith(SCOPED)
-        if _allowed(name, rules, scope)
+        if name not in rules.withheld and not name.startswith(SCOPE_PREFIXES)
+        if _is_allowed(name, rules, scope)
     }
-    ours = {OUR_HOME: rules.home} if rules.home and scope.role is Role.OWNER else {}
-    return env | variables(scope) | ours
+    ours = {HOME_VARIABLE: rules.home} if rules.home and scope.role is Role.OWNER else {}
+    return env | scope_variables(scope) | ours
 
 
-def behind_a_wall(env: Mapping[str, str]) -> dict[str, str]:
+def isolated_env(env: Mapping[str, str]) -> dict[str, str]:
     """The same where the home cannot be seen: whoever looks for it there is told so."""
-    hidden = {HOME_IS_HIDDEN: "1"} if OUR_HOME in env else {}
-    return {name: value for name, value in env.items() if name != OUR_HOME} | hidden
+    hidden = {HOME_HIDDEN_VARIABLE: "1"} if HOME_VARIABLE in env else {}
+    return {name: value for name, value in env.items() if name != HOME_VARIABLE} | hidden
 
 
-def bare_env(process: Mapping[str, str]) -> dict[str, str]:
+def base_env(process: Mapping[str, str]) -> dict[str, str]:
     """For a program of the owner's that works for no scope: what any program needs."""
-    plain = {name: process[name] for name in process if name in PLAIN or name.startswith(FAMILIES)}
+    plain = {
+        name: process[name]
+        for name in process
+        if name in BASE_VARIABLES or name.startswith(BASE_PREFIXES)
+    }
     return {"PATH": DEFAULT_PATH, **plain}
 
 
@@ -93,9 +97,9 @@ def _without_password(name: str, value: str, scope: Scope) -> str:
     return f"{scheme}{mark}{place.rpartition('@')[2]}{slash}{path}"
 
 
-def _allowed(name: str, rules: EnvRules, scope: Scope) -> bool:
-    if name in rules.passthrough or name in PLAIN or name.startswith(FAMILIES):
+def _is_allowed(name: str, rules: EnvRules, scope: Scope) -> bool:
+    if name in rules.passthrough or name in BASE_VARIABLES or name.startswith(BASE_PREFIXES):
         return True
-    if name in OWNERS:
+    if name in OWNER_VARIABLES:
         return scope.principal == OWNER
-    return name.isupper() and name.lower() in PLAIN
+    return name.isupper() and name.lower() in BASE_VARIABLES

@@ -12,18 +12,18 @@ from hashlib import sha256
 import anyio
 from msgspec import Struct
 
-from hermes.ports.sandbox import Exit, Job
-from hermes.sandbox.door import Child, Door, Start
-from hermes.sandbox.far import LISTEN, Call
+from hermes.ports.sandbox import ProcessExit, ProcessSpec
+from hermes.sandbox.remote import BOOTSTRAP, ClientCommand
+from hermes.sandbox.spawner import Child, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
-HARDENED = (
+HARDENING_OPTIONS = (
     "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=512",
     "--label=hermes=sandbox",
 )  # fmt: skip
-PATIENCE = 300.0
+DOCKER_TIMEOUT = 300.0
 """Seconds for docker to answer; the first time it may have to fetch the image."""
-_OUTPUT = 2000
+_MAX_OUTPUT = 2000
 
 
 class Container(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Docker:
         self._program = program
         self._starting = anyio.Lock()
 
-    async def call(self, job: Job, door: Door) -> Call:
+    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
         network = job.reach.network and self._container.network
         mounts = tuple(f"{folder}:{folder}" for folder in sorted({*job.reach.writable}))
         if self._container.second_name and job.reach.writable:
@@ -65,19 +65,19 @@ class Docker:
         name = f"hermes-{_digest(self._container.profile, *options)}"
         async with self._starting:
             await self._ensure(door, name, options)
-        words = (self._program, "exec", "-i", name, "sh", "-c", LISTEN)
-        return Call(argv=words, env=self._env, folder=job.cwd)
+        words = (self._program, "exec", "-i", name, "sh", "-c", BOOTSTRAP)
+        return ClientCommand(argv=words, env=self._env, folder=job.cwd)
 
     def _options(self, mounts: tuple[str, ...], *, network: bool) -> tuple[str, ...]:
         box = self._container
-        words = [*HARDENED, "--network=bridge" if network else "--network=none"]
+        words = [*HARDENING_OPTIONS, "--network=bridge" if network else "--network=none"]
         words += [f"--cpus={box.cpus:g}", f"--memory={box.memory}m"]
         words += [f"--volume={volume}" for volume in (*box.volumes, *mounts)]
         words += [f"--env={name}={value}" for name, value in sorted(box.env.items())]
         words += [f"--user={box.user}"] if box.user else []
         return (*words, *box.extra, box.image)
 
-    async def _ensure(self, door: Door, name: str, options: tuple[str, ...]) -> None:
+    async def _ensure(self, door: Spawner, name: str, options: tuple[str, ...]) -> None:
         """Running, stopped or not there at all: afterwards it runs."""
         inspect = ("inspect", "--format={{.State.Running}}", name)
         code, said = await self._ask(door, *inspect)
@@ -94,30 +94,31 @@ class Docker:
                 hint="Does `docker info` work, and is terminal.docker_image right?",
             )
 
-    async def _ask(self, door: Door, *words: str) -> tuple[int, str]:
-        start = Start(argv=(self._program, *words), cwd="/", env=self._env, called="docker")
-        async with _bounded(), door.open(start) as child:
-            said = await _last_words(child)
-            how: Exit = await child.wait()
+    async def _ask(self, door: Spawner, *words: str) -> tuple[int, str]:
+        start = SpawnRequest(argv=(self._program, *words), cwd="/", env=self._env, called="docker")
+        async with _time_limit(), door.open(start) as child:
+            said = await _read_tail(child)
+            how: ProcessExit = await child.wait()
         return how.exit_code, said.decode(errors="replace")
 
 
 @asynccontextmanager
-async def _bounded() -> AsyncGenerator[None]:
+async def _time_limit() -> AsyncGenerator[None]:
     try:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(DOCKER_TIMEOUT):
             yield
     except TimeoutError as error:
         raise SandboxError(
-            f"docker gave no answer within {PATIENCE:.0f} seconds", hint="Is its engine running?"
+            f"docker gave no answer within {DOCKER_TIMEOUT:.0f} seconds",
+            hint="Is its engine running?",
         ) from error
 
 
-async def _last_words(child: Child) -> bytes:
+async def _read_tail(child: Child) -> bytes:
     """Until it says no more."""
     said = b""
     while data := await child.read():
-        said = (said + data)[-_OUTPUT:]
+        said = (said + data)[-_MAX_OUTPUT:]
     return said
 
 

@@ -23,7 +23,7 @@ _BOM = "\ufeff".encode().decode("latin-1")
 _SPACE = frozenset(" \t\n\r")
 _KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 _ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
-_HOOKS = frozenset({"core.hookspath", "init.templatedir"})
+_HOOK_SETTINGS = frozenset({"core.hookspath", "init.templatedir"})
 STRATEGIES = frozenset({"octopus", "ort", "ours", "recursive", "resolve", "subtree"})
 """Git's own merge strategies; for any other name git executes a program `git-merge-<name>`."""
 _OF_STRATEGIES = frozenset({"pull.octopus", "pull.twohead"})
@@ -40,13 +40,13 @@ _OF_REMOTES = frozenset(
 """Settings that name another repository, without the subsection."""
 _WORD_WITH_SLASH = re.compile(r"[^\s'\"=;&|()<>!]*/[^\s'\"=;&|()<>!]*")
 
-_ANY_KEY = frozenset((
+_SAFE_SECTIONS = frozenset((
     "advice", "apply", "author", "blame", "color", "column", "commit", "committer", "extensions",
     "fetch", "grep", "i18n", "index", "log", "mailmap", "notes", "pack", "pull", "push", "rebase",
     "rerere", "stash", "status", "tag", "user", "versionsort",
 ))  # fmt: skip
 """Sections without a single key that names a program or another file of settings."""
-_HARMLESS = {
+_SAFE_KEYS = {
     "core": "abbrev autocrlf bare bigfilethreshold checkstat commentchar commitgraph compression "
     "eol excludesfile filemode hidedotfiles ignorecase ignorestat logallrefupdates longpaths "
     "loosecompression multipackindex notesref packedgitlimit packedgitwindowsize precomposeunicode "
@@ -77,61 +77,61 @@ _HARMLESS = {
     "submodule.": "active branch fetchrecursesubmodules ignore path shallow update url",
 }
 """Other keys that can do no harm, by section; with a dot, those of its subsections."""
-_HARMLESS_NAMES = {section: frozenset(keys.split()) for section, keys in _HARMLESS.items()}
+_SAFE_KEY_SETS = {section: frozenset(keys.split()) for section, keys in _SAFE_KEYS.items()}
 
 
-class Parsed(Struct, frozen=True):
+class ParsedConfig(Struct, frozen=True):
     """`whole` says whether git could read the text to its end."""
 
     settings: tuple[Setting, ...]
     whole: bool
 
 
-class OwnerGit(Struct, frozen=True):
+class OwnerGitConfig(Struct, frozen=True):
     """Where the owner's git looks for settings besides those of a repository; `home` is `~`."""
 
     configs: tuple[str, ...] = ()
     home: str = ""
 
 
-NO_SETTINGS = OwnerGit()
+NO_OWNER_CONFIG = OwnerGitConfig()
 
 
 @lru_cache(maxsize=512)
-def parse(text: bytes) -> Parsed:
-    reader = _Reader(text.decode("latin-1"))
+def parse_config(text: bytes) -> ParsedConfig:
+    reader = _ConfigParser(text.decode("latin-1"))
     try:
         reader.read()
     except _SyntaxError:
-        return Parsed(tuple(reader.settings), whole=False)
-    return Parsed(tuple(reader.settings), whole=b"\0" not in text)
+        return ParsedConfig(tuple(reader.settings), whole=False)
+    return ParsedConfig(tuple(reader.settings), whole=b"\0" not in text)
 
 
-def is_harmless(text: bytes) -> bool:
+def is_safe_config(text: bytes) -> bool:
     """Whether nothing in it can make git execute something or read settings elsewhere.
 
     What is not known to be harmless is not: git gains new keys that name programs.
     """
-    parsed = parse(text)
-    return parsed.whole and all(_is_harmless(name, value) for name, value in parsed.settings)
+    parsed = parse_config(text)
+    return parsed.whole and all(_is_safe(name, value) for name, value in parsed.settings)
 
 
-def included(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]:
+def included_files(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]:
     """The files that are read besides, whatever the condition for that is."""
     for name, value in settings:
         if name == "include.path" or (name.startswith("includeif.") and name.endswith(".path")):
-            yield absolute(value, os.path.dirname(file), home)
+            yield resolve_setting_path(value, os.path.dirname(file), home)
 
 
 def hooks_folders(settings: Iterable[Setting]) -> Iterator[str]:
     """Where hooks are executed, or copied from when a repository is made."""
-    return (value for name, value in settings if name in _HOOKS and value)
+    return (value for name, value in settings if name in _HOOK_SETTINGS and value)
 
 
-def programs(settings: Iterable[Setting]) -> Iterator[str]:
+def program_paths(settings: Iterable[Setting]) -> Iterator[str]:
     """Words with a slash in values that git may execute: a script of the project, for example."""
     for name, value in settings:
-        if not _is_harmless(name, value) and name not in _HOOKS:
+        if not _is_safe(name, value) and name not in _HOOK_SETTINGS:
             yield from _WORD_WITH_SLASH.findall(value)
 
 
@@ -147,12 +147,12 @@ def remotes(settings: Iterable[Setting]) -> Iterator[str]:
             yield value
 
 
-def value_of(settings: Iterable[Setting], wanted: str) -> str:
+def setting_value(settings: Iterable[Setting], wanted: str) -> str:
     """The last one counts; empty if there is none."""
     return next((value for name, value in reversed([*settings]) if name == wanted), "")
 
 
-def absolute(path: str, folder: str, home: str) -> str:
+def resolve_setting_path(path: str, folder: str, home: str) -> str:
     """A path in a value, as git would resolve it."""
     if path == "~" or path.startswith("~/"):
         path = f"{home}{path[1:]}"
@@ -161,7 +161,7 @@ def absolute(path: str, folder: str, home: str) -> str:
     return os.path.normpath(os.path.join(folder, path))
 
 
-def _is_harmless(name: str, value: str) -> bool:
+def _is_safe(name: str, value: str) -> bool:
     section, _, rest = name.partition(".")
     _, dot, key = rest.rpartition(".")
     # A transport helper (`ext::sh -c ...`) and a command of a shell.
@@ -169,14 +169,14 @@ def _is_harmless(name: str, value: str) -> bool:
         return False
     if name in _OF_STRATEGIES:
         return STRATEGIES.issuperset(value.split())
-    return (not dot and section in _ANY_KEY) or key in _HARMLESS_NAMES.get(section + dot, ())
+    return (not dot and section in _SAFE_SECTIONS) or key in _SAFE_KEY_SETS.get(section + dot, ())
 
 
 class _SyntaxError(Exception):
     """Git would stop here."""
 
 
-class _Reader:
+class _ConfigParser:
     def __init__(self, text: str) -> None:
         self._text = text.removeprefix(_BOM)
         self._at = 0
@@ -268,7 +268,7 @@ class _Reader:
                 continue
             if not quoted and char in "#;":
                 self._skip_line()
-                return _text(value)
+                return _decode(value)
             value += " " * spaces
             spaces = 0
             if char == "\\":
@@ -284,8 +284,8 @@ class _Reader:
                 value += char
         if quoted:
             raise _SyntaxError
-        return _text(value)
+        return _decode(value)
 
 
-def _text(value: str) -> str:
+def _decode(value: str) -> str:
     return os.fsdecode(value.encode("latin-1"))

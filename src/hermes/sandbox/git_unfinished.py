@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from hermes.sandbox.git_config import STRATEGIES, parse
-from hermes.sandbox.git_leads import LINK_PREFIX, SMALL, entry_content
+from hermes.sandbox.git_config import STRATEGIES, parse_config
+from hermes.sandbox.git_config_paths import LINK_PREFIX, MAX_READ, entry_content
 
 _FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 _EXEC_LINE = re.compile(rb"^[ \t]*(?:exec|x)[ \t]", re.MULTILINE)
@@ -14,7 +14,7 @@ _OPTIONS_OF_APPLY = re.compile(
 )
 
 
-def unfinished(git: str) -> Iterator[tuple[str, bytes]]:
+def partial_file(git: str) -> Iterator[tuple[str, bytes]]:
     """Each file of its state that makes git execute something, or might, with its content."""
     for folder in _FOLDERS:
         text = entry_content(f"{git}/{folder}")
@@ -25,7 +25,7 @@ def unfinished(git: str) -> Iterator[tuple[str, bytes]]:
             text = entry_content(f"{git}/{folder}/{name}")
             if text is None:
                 continue
-            if text.startswith(LINK_PREFIX) or len(text) >= SMALL or not is_safe(text):
+            if text.startswith(LINK_PREFIX) or len(text) >= MAX_READ or not is_safe(text):
                 yield f"{git}/{folder}/{name}", text
 
 
@@ -38,7 +38,7 @@ def _is_own_strategy(text: bytes) -> bool:
 
 
 def _has_own_strategy(text: bytes) -> bool:
-    parsed = parse(text)
+    parsed = parse_config(text)
     named = (value for name, value in parsed.settings if name == "options.strategy")
     return parsed.whole and STRATEGIES.issuperset(named)
 

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-VERSION_QUESTION = 1
-BENEATH = 1
+QUERY_VERSION = 1
+PATH_BENEATH = 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL = 1 << 13, 1 << 14, 1 << 15
-FIRST_RIGHTS = (1 << 13) - 1
+BASE_RIGHTS = (1 << 13) - 1
 NET_RIGHTS = 3
 SCOPES = 3
 """Abstract Unix sockets and signals: neither reaches anybody outside."""
 
-OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
+FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 23, 24, 38, 22
 SECCOMP_MODE_FILTER = 2
@@ -48,7 +48,7 @@ class Rights:
     """What the kernel can refuse, by the version of its interface."""
 
     def __init__(self, version: int) -> None:
-        self.files = FIRST_RIGHTS
+        self.files = BASE_RIGHTS
         self.files |= REFER if version >= 2 else 0
         self.files |= TRUNCATE if version >= 3 else 0
         self.files |= IOCTL if version >= 5 else 0
@@ -58,7 +58,7 @@ class Rights:
 
 def version(libc: ctypes.CDLL) -> int:
     """0 where there is no landlock."""
-    return max(0, libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION_QUESTION))
+    return max(0, libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), QUERY_VERSION))
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -67,8 +67,8 @@ def main(words: Sequence[str]) -> NoReturn:
     folder, command = words[end + 1], list(words[end + 2 :])
     libc = ctypes.CDLL(None, use_errno=True)
     try:
-        env = given_env()
-        wall_in(libc, words[2:end], network=network)
+        env = original_env()
+        restrict_self(libc, words[2:end], network=network)
         drop_capabilities(libc)
         filter_calls(libc, calls)
     except OSError as error:
@@ -83,14 +83,14 @@ def main(words: Sequence[str]) -> NoReturn:
         fail(f"{command[0]}: {error.strerror}", NOT_FOUND)
 
 
-def given_env() -> dict[bytes, bytes]:
+def original_env() -> dict[bytes, bytes]:
     """As it was before the interpreter chose a locale for itself."""
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 no pathlib here
         pairs = file.read().split(b"\0")
     return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
 
 
-def wall_in(libc: ctypes.CDLL, grants: Sequence[str], *, network: bool) -> None:
+def restrict_self(libc: ctypes.CDLL, grants: Sequence[str], *, network: bool) -> None:
     rights = Rights(version(libc))
     attributes = struct.pack("=QQQ", rights.files, 0 if network else rights.net, rights.scopes)
     size = 24 if rights.scopes else 16 if rights.net else 8
@@ -126,8 +126,8 @@ def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
         os.close(place)
         return
     folder = stat.S_ISDIR(os.fstat(place).st_mode)
-    rule = struct.pack("=Qi", rights if folder else rights & OF_FILES, place)
-    checked(libc.syscall(ADD_RULE, ruleset, BENEATH, ctypes.c_char_p(rule), 0))
+    rule = struct.pack("=Qi", rights if folder else rights & FILE_RIGHTS, place)
+    checked(libc.syscall(ADD_RULE, ruleset, PATH_BENEATH, ctypes.c_char_p(rule), 0))
     os.close(place)
 
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from hermes.ports.sandbox import Job
-from hermes.sandbox.door import Door
-from hermes.sandbox.far import LISTEN, Call
+from hermes.ports.sandbox import ProcessSpec
+from hermes.sandbox.remote import BOOTSTRAP, ClientCommand
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 
-OPTIONS = (
+SSH_OPTIONS = (
     "-T", "-a", "-x", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15",
     "-oServerAliveCountMax=3", "-oStrictHostKeyChecking=accept-new", "-oLogLevel=ERROR",
     "-oControlMaster=no", "-oControlPath=none", "-oClearAllForwardings=yes", "-oEscapeChar=none",
@@ -40,17 +40,17 @@ class Ssh:
         self._env = env
         self._program = program
 
-    async def call(self, job: Job, door: Door) -> Call:
+    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
         host = self._host
         if not host.host or host.host.startswith("-"):
             raise SandboxError(
                 "the ssh sandbox has no machine to go to",
                 hint="Set terminal.ssh_host, and terminal.ssh_user if it is another one.",
             )
-        words = [self._program, *OPTIONS, *host.options, "-p", str(host.port)]
+        words = [self._program, *SSH_OPTIONS, *host.options, "-p", str(host.port)]
         if host.key:
             words += ["-i", host.key, "-oIdentitiesOnly=yes"]
         if host.user:
             words += ["-l", host.user]
-        words += [host.host, f"exec sh -c '{LISTEN}'"]
-        return Call(argv=tuple(words), env=self._env, folder=job.cwd)
+        words += [host.host, f"exec sh -c '{BOOTSTRAP}'"]
+        return ClientCommand(argv=tuple(words), env=self._env, folder=job.cwd)

@@ -21,14 +21,14 @@ from hermes.schema.messages import (
     Usage,
     User,
 )
-from hermes.schema.sessions import Stored
+from hermes.schema.sessions import StoredMessage
 
-Time: TypeAlias = datetime | float
+WireTime: TypeAlias = datetime | float
 """A moment in ISO 8601, or seconds since 1970."""
-Content: TypeAlias = str | list[dict[str, object]] | None
+WireContent: TypeAlias = str | list[dict[str, object]] | None
 
 
-class WirePart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
+class WireCallPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
     """A tool call whose arguments are text: JSON inside JSON could hold line ends of its own."""
 
     id: str
@@ -37,11 +37,11 @@ class WirePart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_
     broken: str = ""
 
 
-class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExtraFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the chat API has no field for. `parts` are there only when their order matters."""
 
     id: str = ""
-    at: Time | None = None
+    at: WireTime | None = None
     run: str = ""
     trust: Trust = Trust.OWNER
     stop: Stop | None = None
@@ -52,7 +52,7 @@ class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
     shown: str = ""
     foreign: bool = False
     unverified: bool = False
-    parts: tuple[Text | Reasoning | Media | WirePart, ...] = ()
+    parts: tuple[Text | Reasoning | Media | WireCallPart, ...] = ()
 
 
 class WireFunction(Struct, frozen=True):
@@ -70,30 +70,30 @@ class WireCall(Struct, frozen=True):
 
 class WireMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: str
-    content: Content = None
+    content: WireContent = None
     reasoning_content: str | None = None
     tool_calls: list[WireCall] | None = None
     tool_call_id: str | None = None
-    hermes: Beside = Beside()
-    timestamp: Time | None = None
+    hermes: ExtraFields = ExtraFields()
+    timestamp: WireTime | None = None
     finish_reason: str | None = None
 
 
-def to_wire(stored: Stored) -> WireMessage:
-    wire = _plain(stored)
+def to_wire(stored: StoredMessage) -> WireMessage:
+    wire = _wire_message(stored)
     if from_wire(wire, stored.at) == msgspec.structs.replace(stored, seq=0):
         return wire
-    parts = tuple(_part(part) for part in stored.message.parts)
+    parts = tuple(_to_wire_part(part) for part in stored.message.parts)
     return msgspec.structs.replace(wire, hermes=msgspec.structs.replace(wire.hermes, parts=parts))
 
 
-def from_wire(wire: WireMessage, fallback: datetime) -> Stored | None:
+def from_wire(wire: WireMessage, fallback: datetime) -> StoredMessage | None:
     """The message as it was; None for a kind that is not part of a talk (a system prompt)."""
     message = message_of(wire)
     if message is None:
         return None
     at = wire.hermes.at if wire.hermes.at is not None else wire.timestamp
-    return Stored(0, fallback if at is None else moment(at), wire.hermes.run, message)
+    return StoredMessage(0, fallback if at is None else to_utc(at), wire.hermes.run, message)
 
 
 def message_of(wire: WireMessage) -> Message | None:
@@ -102,7 +102,7 @@ def message_of(wire: WireMessage) -> Message | None:
     identity = beside.id or new_id("msg")
     match wire.role:
         case "user":
-            return spoken(wire)
+            return as_user_message(wire)
         case "assistant":
             return _assistant(wire, identity)
         case "tool":
@@ -110,7 +110,7 @@ def message_of(wire: WireMessage) -> Message | None:
             return Result(
                 identity,
                 call,
-                _words(wire),
+                _user_parts(wire),
                 beside.failed,
                 beside.shown,
                 beside.foreign,
@@ -120,12 +120,12 @@ def message_of(wire: WireMessage) -> Message | None:
             return None
 
 
-def spoken(wire: WireMessage) -> User:
+def as_user_message(wire: WireMessage) -> User:
     """Whatever its role is, as something said to the model."""
-    return User(wire.hermes.id or new_id("msg"), _words(wire), wire.hermes.trust)
+    return User(wire.hermes.id or new_id("msg"), _user_parts(wire), wire.hermes.trust)
 
 
-def moment(time: Time) -> datetime:
+def to_utc(time: WireTime) -> datetime:
     """In UTC; a time without a zone is taken to be UTC. Raises `ValueError`."""
     if isinstance(time, datetime):
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
@@ -135,23 +135,23 @@ def moment(time: Time) -> datetime:
         raise ValueError(f"{time} is not a time") from error
 
 
-def content_text(content: Content) -> str:
+def content_text(content: WireContent) -> str:
     """The words of a message's content."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.text for part in map(_from_content, content) if isinstance(part, Text))
 
 
-def _plain(stored: Stored) -> WireMessage:
+def _wire_message(stored: StoredMessage) -> WireMessage:
     message = stored.message
     match message:
         case User(id=identity, parts=parts, trust=trust):
-            beside = Beside(id=identity, at=stored.at, run=stored.run, trust=trust)
+            beside = ExtraFields(id=identity, at=stored.at, run=stored.run, trust=trust)
             return WireMessage(role="user", content=_content(parts), hermes=beside)
         case Assistant():
-            return _plain_assistant(stored, message)
+            return _wire_assistant(stored, message)
         case Result(parts=parts, call=call):
-            beside = Beside(
+            beside = ExtraFields(
                 id=message.id,
                 at=stored.at,
                 run=stored.run,
@@ -167,13 +167,13 @@ def _plain(stored: Stored) -> WireMessage:
             assert_never(message)
 
 
-def _plain_assistant(stored: Stored, message: Assistant) -> WireMessage:
+def _wire_assistant(stored: StoredMessage, message: Assistant) -> WireMessage:
     thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     calls = [
         WireCall(call.id, WireFunction(call.name, bytes(call.args).decode()))
         for call in message.calls
     ]
-    beside = Beside(
+    beside = ExtraFields(
         id=message.id,
         at=stored.at,
         run=stored.run,
@@ -204,14 +204,16 @@ def _content_part(part: Text | Media) -> dict[str, object]:
     return {"type": "file", "file": named}
 
 
-def _part(part: Text | Reasoning | Media | ToolCall) -> Text | Reasoning | Media | WirePart:
+def _to_wire_part(
+    part: Text | Reasoning | Media | ToolCall,
+) -> Text | Reasoning | Media | WireCallPart:
     if isinstance(part, ToolCall):
         args = bytes(part.args).decode()
-        return WirePart(id=part.id, name=part.name, args=args, broken=part.broken)
+        return WireCallPart(id=part.id, name=part.name, args=args, broken=part.broken)
     return part
 
 
-def _words(wire: WireMessage) -> tuple[Text | Media, ...]:
+def _user_parts(wire: WireMessage) -> tuple[Text | Media, ...]:
     if wire.hermes.parts:
         return tuple(part for part in wire.hermes.parts if isinstance(part, Text | Media))
     if wire.content is None or isinstance(wire.content, str):
@@ -231,7 +233,7 @@ def _from_content(part: dict[str, object]) -> Text | Media:
 
 def _assistant(wire: WireMessage, identity: str) -> Assistant:
     beside = wire.hermes
-    parts = tuple(map(_own_part, beside.parts)) if beside.parts else _assistant_parts(wire)
+    parts = tuple(map(_from_wire_part, beside.parts)) if beside.parts else _assistant_parts(wire)
     known = tuple(part for part in parts if not isinstance(part, Media))
     calls = any(isinstance(part, ToolCall) for part in known)
     stop = beside.stop or _stop(wire.finish_reason, calls=calls)
@@ -261,10 +263,10 @@ def _call(call: WireCall) -> ToolCall:
     return ToolCall(call.id, call.function.name, Raw(text.encode()))
 
 
-def _own_part(
-    part: Text | Reasoning | Media | WirePart,
+def _from_wire_part(
+    part: Text | Reasoning | Media | WireCallPart,
 ) -> Text | Reasoning | Media | ToolCall:
-    if isinstance(part, WirePart):
+    if isinstance(part, WireCallPart):
         return ToolCall(part.id, part.name, Raw(part.args.encode()), part.broken)
     return part
 

@@ -151,7 +151,7 @@ class LeaseLost(StoreError):
     exit_code = 75
 
 
-class Overtaken(StoreError):
+class StateConflict(StoreError):
     """Something is no longer in the state in which it was to be changed."""
 
     code = "overtaken"

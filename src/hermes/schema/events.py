@@ -46,7 +46,7 @@ class Notice(Struct, frozen=True, tag="notice", omit_defaults=True):
     passing: bool = False
 
 
-class Said(Struct, frozen=True, tag="said"):
+class MessageAdded(Struct, frozen=True, tag="said"):
     """A message exists. Whoever reads this may rely on it being durable."""
 
     message: User | Assistant | Result
@@ -62,13 +62,13 @@ class ToolProgress(Struct, frozen=True, tag="tool_progress"):
     text: str
 
 
-class Asked(Struct, frozen=True, tag="asked"):
+class QuestionAsked(Struct, frozen=True, tag="asked"):
     """The turn waits for a person. The question is on disk."""
 
     question: Question
 
 
-class Answered(Struct, frozen=True, tag="answered"):
+class QuestionAnswered(Struct, frozen=True, tag="answered"):
     """It goes on: `answer` is a choice or a person's words; empty when the time ran out."""
 
     question: str
@@ -88,5 +88,7 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | ToolProgress
-Fact: TypeAlias = RunStarted | Said | ToolStarted | Asked | Answered | RunEnded
+Fact: TypeAlias = (
+    RunStarted | MessageAdded | ToolStarted | QuestionAsked | QuestionAnswered | RunEnded
+)
 Event: TypeAlias = Delta | Fact

@@ -1,5 +1,6 @@
 """What a conversation is made of. Plain data: no I/O, no behaviour, no provider quirks."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -44,7 +45,7 @@ class Trust(StrEnum):
     OWNER = "owner"
     GUEST = "guest"
     DATA = "data"
-    HOUSE = "house"
+    PROGRAM = "house"
     """Written by our own program: a nudge to go on, a steering note."""
 
 
@@ -122,3 +123,19 @@ Message: TypeAlias = User | Assistant | Result
 def text_of(message: Message) -> str:
     """The visible words of a message, without reasoning, calls or media."""
     return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def final_text(messages: Sequence[Message]) -> str:
+    """The answer of a run: its last words, joined with the pieces before a cut."""
+    pieces: list[str] = []
+    for message in reversed(messages):
+        match message:
+            case Assistant():
+                if pieces and message.stop is not Stop.LENGTH:
+                    break
+                pieces.append(message.text)
+            case User(trust=Trust.PROGRAM):
+                continue
+            case User() | Result():
+                break
+    return "".join(reversed(pieces))

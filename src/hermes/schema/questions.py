@@ -5,18 +5,18 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-HERE = "you, in the terminal"
+TERMINAL_ORIGIN = "you, in the terminal"
 """The `origin` of what the owner asked for at this machine's terminal."""
 
 
-class Asking(StrEnum):
+class QuestionKind(StrEnum):
     """Whether leave is asked for, or an answer that only a person knows."""
 
     APPROVAL = "approval"
     CLARIFY = "clarify"
 
 
-class Choice(StrEnum):
+class ApprovalChoice(StrEnum):
     """What can be said to a wish: for this time, for the session, from now on, or not at all."""
 
     ONCE = "once"
@@ -35,7 +35,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    kind: Asking
+    kind: QuestionKind
     session: str
     run: str
     text: str

@@ -24,7 +24,7 @@ class Address(Struct, frozen=True):
     thread: str | None = None
 
 
-def mark_of(principal: str) -> str:
+def principal_digest(principal: str) -> str:
     """For the names of files that nobody else may read; empty for the owner."""
     if principal == OWNER:
         return ""
@@ -38,7 +38,7 @@ def platform_of(channel: str) -> str:
     return channel.partition("@")[0]
 
 
-class Asker(Struct, frozen=True, kw_only=True):
+class Requester(Struct, frozen=True, kw_only=True):
     """Who wrote what a run answers, as the platform names them, their chat and their message."""
 
     user: str = ""
@@ -47,7 +47,7 @@ class Asker(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class InheritedLimits(Struct, frozen=True, kw_only=True):
     """What work is held to that is done in somebody's name, away from where they asked for it.
 
     The rules are those of their platform; `tools` are those that they had themselves, and None
@@ -78,15 +78,15 @@ class Scope(Struct, frozen=True):
     role: Role = Role.OWNER
     source: str = ""
     key: str = ""
-    asker: Asker = Asker()
+    asker: Requester = Requester()
     handed_on: Address | None = None
     attended: bool = False
     yolo: bool = False
     call: str = ""
-    bounds: Bounds | None = None
+    bounds: InheritedLimits | None = None
 
 
-def ruled_by(scope: Scope) -> str:
+def policy_platform(scope: Scope) -> str:
     """The platform whose rules count: which tools there are, and which wall commands have."""
     if scope.bounds is not None:
         return scope.bounds.platform
@@ -94,11 +94,11 @@ def ruled_by(scope: Scope) -> str:
     return platform_of(scope.address.channel) if scope.address else scope.source
 
 
-HOME_IS_HIDDEN = "HERMES_HOME_HIDDEN"
+HOME_HIDDEN_VARIABLE = "HERMES_HOME_HIDDEN"
 """Set for a command of a turn that cannot see the home of its profile."""
 
 
-def variables(scope: Scope) -> dict[str, str]:
+def scope_variables(scope: Scope) -> dict[str, str]:
     """The scope as environment variables, for child processes and code that is not ours."""
     address, asker = scope.address, scope.asker
     values = {
@@ -113,15 +113,15 @@ def variables(scope: Scope) -> dict[str, str]:
         "HERMES_SESSION_MESSAGE_ID": asker.message,
         "HERMES_SESSION_PLATFORM": platform_of(address.channel) if address else scope.source,
         "HERMES_SESSION_CHANNEL": address.channel if address and "@" in address.channel else "",
-        **_place("HERMES_SESSION_", address),
+        **_chat_variables("HERMES_SESSION_", address),
     }
     if scope.handed_on is not None:
         values["HERMES_CRON_AUTO_DELIVER_PLATFORM"] = scope.handed_on.channel
-        values |= _place("HERMES_CRON_AUTO_DELIVER_", scope.handed_on)
+        values |= _chat_variables("HERMES_CRON_AUTO_DELIVER_", scope.handed_on)
     return {name: value for name, value in values.items() if value}
 
 
-def _place(prefix: str, address: Address | None) -> dict[str, str]:
+def _chat_variables(prefix: str, address: Address | None) -> dict[str, str]:
     if address is None:
         return {}
     return {f"{prefix}CHAT_ID": address.chat, f"{prefix}THREAD_ID": address.thread or ""}

@@ -31,7 +31,7 @@ class Session(Struct, frozen=True, kw_only=True):
     personality: str = ""
 
 
-def going_on(fresh: Session, old: Session) -> Session:
+def continued_from(fresh: Session, old: Session) -> Session:
     """`fresh` as one that comes of `old`: with its model and prompt, in its folder and manner."""
     return structs.replace(
         fresh,
@@ -60,7 +60,7 @@ class SessionChange(Struct, frozen=True, kw_only=True):
     personality: str | UnsetType = UNSET
 
 
-class Digest(Struct, frozen=True, kw_only=True):
+class SessionSummary(Struct, frozen=True, kw_only=True):
     """A session with what its messages add up to. `cost` is None when a price is unknown."""
 
     session: Session
@@ -73,7 +73,7 @@ class Digest(Struct, frozen=True, kw_only=True):
     preview: str = ""
 
 
-class Stored(Struct, frozen=True):
+class StoredMessage(Struct, frozen=True):
     """A message in its place: `seq` orders the session's transcript."""
 
     seq: int
@@ -82,14 +82,14 @@ class Stored(Struct, frozen=True):
     message: Message
 
 
-class Tail(Struct, frozen=True):
+class TranscriptTail(Struct, frozen=True):
     """The end of a transcript; `more` messages stand before it."""
 
-    rows: tuple[Stored, ...] = ()
+    rows: tuple[StoredMessage, ...] = ()
     more: int = 0
 
 
-class Hit(Struct, frozen=True, kw_only=True):
+class SearchHit(Struct, frozen=True, kw_only=True):
     """One found message; `snippet` marks the words as >>>this<<<."""
 
     session: Session
@@ -99,7 +99,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     snippet: str
 
 
-class ModelUse(Struct, frozen=True, kw_only=True):
+class ModelUsage(Struct, frozen=True, kw_only=True):
     """What one model cost one session. `cost` is None when its price is unknown."""
 
     model: str

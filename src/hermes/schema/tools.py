@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-BRIDGE = "tool_call"
+PROXY_TOOL = "tool_call"
 """The tool that calls others by their names; offered only where some are not listed."""
 
-FROM_SERVERS = "mcp__"
+MCP_PREFIX = "mcp__"
 """How the names of all tools of MCP servers begin."""
 
 

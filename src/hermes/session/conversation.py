@@ -9,17 +9,17 @@ import anyio
 from msgspec import UNSET, Struct, structs
 
 from hermes.agent.answers import nudge
-from hermes.agent.repair import join_users, says_something
+from hermes.agent.history import has_content, join_users
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
-from hermes.ports.sink import Emit
+from hermes.ports.events import Emit
 from hermes.ports.store import (
-    Append,
-    Archive,
+    AppendMessage,
     ChangeSession,
-    Done,
-    Hide,
+    CompleteItem,
+    HideMessages,
     OpenSession,
+    SessionArchive,
     Store,
     Write,
 )
@@ -27,16 +27,23 @@ from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored, Tail, going_on
-from hermes.session.accepting import Turn
-from hermes.session.endings import noted_ends
+from hermes.schema.sessions import (
+    ModelUsage,
+    Session,
+    SessionChange,
+    StoredMessage,
+    TranscriptTail,
+    continued_from,
+)
 from hermes.session.lease import Lease
 from hermes.session.recap import is_question
+from hermes.session.run_failures import failure_reasons
 from hermes.session.runner import Runner
-from hermes.session.steering import Steering
+from hermes.session.steering_queue import SteeringQueue
+from hermes.session.turn_request import TurnRequest
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class SessionOptions(Struct, frozen=True, kw_only=True):
     """What a new session of this conversation is given; `key` is its place in a chat.
 
     `attended` and `yolo` are for its turns: whether somebody can be asked, and wants to be;
@@ -54,16 +61,16 @@ class Origin(Struct, frozen=True, kw_only=True):
     later: bool = True
 
 
-Parts: TypeAlias = Sequence[Text | Media]
-Expand: TypeAlias = Callable[[Session, Parts], Awaitable[Parts]]
+MessageParts: TypeAlias = Sequence[Text | Media]
+ExpandReferences: TypeAlias = Callable[[Session, MessageParts], Awaitable[MessageParts]]
 """What is said, with what it refers to."""
 
 
-async def as_it_is(session: Session, parts: Parts) -> Parts:
+async def unchanged_parts(session: Session, parts: MessageParts) -> MessageParts:
     return parts
 
 
-async def copied(
+async def copy_session(
     store: Store, runner: Runner, lease: Lease, copy: Session, *, handed: bool = False
 ) -> list[Write]:
     """What makes `copy` the same talk as the session that is held, with an end for every call.
@@ -71,11 +78,14 @@ async def copied(
     Only the old session knows what became of a call that was cut off. `handed`: those that have
     not begun may have been handed to somebody, who still brings what came of them.
     """
-    archive = store.seen_by(copy.principal)
+    archive = store.archive_for(copy.principal)
     said = [row.message for row in await archive.messages(lease.session)]
     await runner.closed(lease, said, begun_only=handed)
     rows = await archive.messages(lease.session)
-    return [OpenSession(copy), *(Append(copy.id, row.run, row.message, row.at) for row in rows)]
+    return [
+        OpenSession(copy),
+        *(AppendMessage(copy.id, row.run, row.message, row.at) for row in rows),
+    ]
 
 
 class Conversation:
@@ -86,17 +96,17 @@ class Conversation:
         store: Store,
         clock: Clock,
         runner: Runner,
-        origin: Origin,
-        expand: Expand = as_it_is,
+        origin: SessionOptions,
+        expand: ExpandReferences = unchanged_parts,
     ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
         self._origin = origin
         self._expand = expand
-        self._archive: Archive = store.seen_by(origin.principal)
+        self._archive: SessionArchive = store.archive_for(origin.principal)
         self._scope: anyio.CancelScope | None = None
-        self._steering: Steering | None = None
+        self._steering: SteeringQueue | None = None
         self._replaces: int | None = None
         self._new = True
         self.session = self._fresh()
@@ -106,7 +116,7 @@ class Conversation:
         return not self._new
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> SessionArchive:
         """The sessions that this conversation may go on with."""
         return self._archive
 
@@ -124,7 +134,7 @@ class Conversation:
 
     async def ends(self, session: str = "") -> Mapping[str, str]:
         """Its runs that ended without an answer and were not interrupted, with their reasons."""
-        return await noted_ends(self._store, session or self.session.id)
+        return await failure_reasons(self._store, session or self.session.id)
 
     async def say(self, parts: Sequence[Text | Media], listen: Emit) -> Outcome:
         """One turn. It can be ended from outside with `interrupt`.
@@ -132,7 +142,7 @@ class Conversation:
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
         """
         asked = User(new_id("msg"), tuple(parts), Trust.OWNER)
-        if not says_something(asked):
+        if not has_content(asked):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
         self._refuse_while_running()
         asked = structs.replace(asked, parts=tuple(await self._expand(self.session, parts)))
@@ -154,14 +164,14 @@ class Conversation:
         parts = await self._expand(self.session, (Text(text),))
         return await steering.add(User(word, tuple(parts), Trust.OWNER))
 
-    def bequeath(self) -> None:
+    def keep_for_next_turn(self) -> None:
         """Whoever steered is gone: what was not heard yet is left to the next turn."""
         if self._steering is not None:
-            self._steering.bequeath()
+            self._steering.keep_for_next_turn()
 
     async def _say(self, asked: User, listen: Emit) -> Outcome:
         self._refuse_while_running()
-        steering = Steering(self._store, self.session.id)
+        steering = SteeringQueue(self._store, self.session.id)
         replaces, self._replaces = self._replaces, None
         outcome = Outcome.CANCELLED
 
@@ -174,7 +184,7 @@ class Conversation:
                 outcome = event.outcome
             await listen(event)
 
-        turn = Turn(
+        turn = TurnRequest(
             session=self.session,
             asked=asked,
             listen=hear,
@@ -230,7 +240,7 @@ class Conversation:
         if session:
             fresh = structs.replace(fresh, id=session)
         if messages:
-            said = [Append(fresh.id, "", message, fresh.started_at) for message in messages]
+            said = [AppendMessage(fresh.id, "", message, fresh.started_at) for message in messages]
             await self._store.commit(OpenSession(fresh), *said)
         self._enter(fresh, new=not messages)
 
@@ -245,13 +255,13 @@ class Conversation:
             if not await self.messages():
                 raise UsageError("There is nothing to branch from.", hint="Say something first.")
             copy = structs.replace(
-                going_on(self._fresh(), old),
+                continued_from(self._fresh(), old),
                 source=old.source,
                 principal=old.principal,
                 key=old.key,
                 title=title,
             )
-            writes = await copied(self._store, self._runner, lease, copy)
+            writes = await copy_session(self._store, self._runner, lease, copy)
             if old.key:
                 ended = SessionChange(ended_at=self._clock.now(), end_reason="branched")
                 writes.append(ChangeSession(old.id, ended))
@@ -259,13 +269,15 @@ class Conversation:
         self._enter(copy, new=False)
         return copy
 
-    async def messages(self) -> Sequence[Stored]:
+    async def messages(self) -> Sequence[StoredMessage]:
         return [] if self._new else await self._archive.messages(self.session.id)
 
-    async def tail(self, most: int, size: int) -> Tail:
-        return Tail() if self._new else await self._archive.tail(self.session.id, most, size)
+    async def tail(self, most: int, size: int) -> TranscriptTail:
+        return (
+            TranscriptTail() if self._new else await self._archive.tail(self.session.id, most, size)
+        )
 
-    async def usage(self) -> Sequence[ModelUse]:
+    async def usage(self) -> Sequence[ModelUsage]:
         return [] if self._new else await self._archive.usage(self.session.id)
 
     async def undo(self, turns: int = 1) -> list[User]:
@@ -274,11 +286,11 @@ class Conversation:
         async with self._runner.holding(self.session.id) as lease:
             taken = await self._last_turns(turns)
             # What was taken back must not be taken up again as unanswered.
-            settled = [Done(row.message.id) for rows in taken for row in rows]
-            hidden = Hide(self.session.id, taken[0][0].seq)
+            settled = [CompleteItem(row.message.id) for rows in taken for row in rows]
+            hidden = HideMessages(self.session.id, taken[0][0].seq)
             await self._store.commit(hidden, *settled, fence=lease.fence)
         self._replaces = None
-        return [_question(rows) for rows in taken]
+        return [_joined_question(rows) for rows in taken]
 
     async def rewind(self, seq: int) -> int:
         """Take back every message from that place on; returns how many turns began there."""
@@ -286,8 +298,10 @@ class Conversation:
         async with self._runner.holding(self.session.id) as lease:
             questions = [row for row in await self.messages() if row.seq >= seq]
             questions = [row for row in questions if is_question(row)]
-            settled = [Done(row.message.id) for row in questions]
-            await self._store.commit(Hide(self.session.id, seq), *settled, fence=lease.fence)
+            settled = [CompleteItem(row.message.id) for row in questions]
+            await self._store.commit(
+                HideMessages(self.session.id, seq), *settled, fence=lease.fence
+            )
         self._replaces = None
         return len({row.run or row.seq for row in questions})
 
@@ -295,7 +309,7 @@ class Conversation:
         """The last question; what is said next takes its place, and that of its answer."""
         (rows,) = await self._last_turns(1)
         self._replaces = rows[0].seq
-        return _question(rows)
+        return _joined_question(rows)
 
     async def retry(self, listen: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
@@ -313,8 +327,8 @@ class Conversation:
         wanted = {name: value for name, value in fields if value is not UNSET}
         self.session = structs.replace(self.session, **wanted)
 
-    async def _last_turns(self, count: int) -> list[list[Stored]]:
-        turns: list[list[Stored]] = []
+    async def _last_turns(self, count: int) -> list[list[StoredMessage]]:
+        turns: list[list[StoredMessage]] = []
         for row in filter(is_question, await self.messages()):
             if turns and row.run and turns[-1][0].run == row.run:
                 turns[-1].append(row)
@@ -368,7 +382,7 @@ class Conversation:
         )
 
 
-def _question(rows: Sequence[Stored]) -> User:
+def _joined_question(rows: Sequence[StoredMessage]) -> User:
     """Everything that was asked in one turn, as one message."""
     asked = [row.message for row in rows if isinstance(row.message, User)]
     return reduce(join_users, asked)

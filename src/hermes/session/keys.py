@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-DIRECT = "dm"
+DIRECT_CHAT = "dm"
 _DEFAULT_PROFILES = ("", "default")
 
 
@@ -11,7 +11,7 @@ class SessionSource(Struct, kw_only=True):
 
     platform: str
     chat_id: str = ""
-    chat_type: str = DIRECT
+    chat_type: str = DIRECT_CHAT
     chat_name: str | None = None
     user_id: str | None = None
     user_name: str | None = None
@@ -27,7 +27,7 @@ class SessionSource(Struct, kw_only=True):
     profile: str | None = None
 
 
-class ChatPlace(Struct, frozen=True, kw_only=True):
+class ChatId(Struct, frozen=True, kw_only=True):
     """What a session key is made of, each part by itself."""
 
     space: str
@@ -51,7 +51,7 @@ def build_session_key(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> str:
-    return chat_place(
+    return chat_id_of(
         source,
         group_sessions_per_user=group_sessions_per_user,
         thread_sessions_per_user=thread_sessions_per_user,
@@ -59,19 +59,19 @@ def build_session_key(
     ).key
 
 
-def chat_place(
+def chat_id_of(
     source: SessionSource,
     *,
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
-) -> ChatPlace:
+) -> ChatId:
     """Two places may have one key, when an id holds a colon; they are still two places."""
     per_user = thread_sessions_per_user if source.thread_id else group_sessions_per_user
-    if source.chat_type == DIRECT:
+    if source.chat_type == DIRECT_CHAT:
         per_user = not source.chat_id
-    alone = source.chat_type == DIRECT and not source.chat_id and bool(source.user_id)
-    return ChatPlace(
+    alone = source.chat_type == DIRECT_CHAT and not source.chat_id and bool(source.user_id)
+    return ChatId(
         space="main" if profile is None or profile in _DEFAULT_PROFILES else profile,
         platform=source.platform,
         kind=source.chat_type,

@@ -9,13 +9,13 @@ from types import TracebackType
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import Fence, Release, Store
+from hermes.ports.store import Fence, ReleaseLease, Store
 from hermes.schema.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-LEASE = timedelta(seconds=60)
-HEARTBEAT = 20.0
+LEASE_TTL = timedelta(seconds=60)
+RENEW_INTERVAL = 20.0
 
 
 class Lease:
@@ -26,7 +26,7 @@ class Lease:
         self.session = session
         self.holder = holder
         self.generation = generation
-        self.given_back = False
+        self.released = False
         self.lost = False
 
     @property
@@ -34,35 +34,35 @@ class Lease:
         return Fence(self.session, self.generation)
 
     @property
-    def release(self) -> Release:
+    def release(self) -> ReleaseLease:
         """To be written with the last word of who holds it; `given_back` is to be set then."""
-        return Release(self.session, self.generation)
+        return ReleaseLease(self.session, self.generation)
 
     async def take(self) -> None:
         """Raises `SessionBusy`."""
         # A lease that was given while its taker left would keep others away until it lapses.
         with anyio.CancelScope(shield=True):
-            self.generation = await self._store.leases.hold(self.session, self.holder, LEASE)
+            self.generation = await self._store.leases.hold(self.session, self.holder, LEASE_TTL)
 
     async def give_back(self) -> None:
-        if not self.generation or self.given_back:
+        if not self.generation or self.released:
             return
         with anyio.CancelScope(shield=True):
             await self._store.leases.release(self.session, self.generation)
-        self.given_back = True
+        self.released = True
 
     async def renew(self) -> None:
         """It is `lost` when somebody else has the session now."""
         try:
-            kept = await self._store.leases.renew(self.session, self.generation, LEASE)
+            kept = await self._store.leases.renew(self.session, self.generation, LEASE_TTL)
         except StoreError as error:
             # Not knowing is no loss: whether it is ours still will show at the next beat.
             log.warning("the lease of session %s could not be renewed: %s", self.session, error)
             return
-        self.lost = not (kept or self.given_back)
+        self.lost = not (kept or self.released)
 
 
-class _Beating:
+class _RenewedLease:
     """The block ends early when the lease is lost."""
 
     __slots__ = ("_lease", "_scope", "_turns")
@@ -86,7 +86,7 @@ class _Beating:
         return self._scope.__exit__(kind, error, trace)
 
 
-class Heart:
+class LeaseRenewer:
     """Renews leases for as long as their turns go on: one task for all there are.
 
     It ends at the first beat that finds no turn: most turns are over long before, and one task
@@ -100,23 +100,23 @@ class Heart:
         self._task: asyncio.Task[None] | None = None
         self._context = copy_context()
 
-    def beating(self, lease: Lease) -> _Beating:
+    def renewing(self, lease: Lease) -> _RenewedLease:
         """For one turn; the block ends early when the lease is lost."""
-        if self._task is None or self._task.done() or not _is_here(self._task):
+        if self._task is None or self._task.done() or not _is_in_this_loop(self._task):
             self._start()
-        return _Beating(self._turns, lease)
+        return _RenewedLease(self._turns, lease)
 
     async def stop(self) -> None:
         """For the owner, whose turns are over."""
         task, self._task = self._task, None
-        if task is not None and _is_here(task):
+        if task is not None and _is_in_this_loop(task):
             task.cancel()
             await asyncio.wait([task])
 
     def _start(self) -> None:
         # It belongs to all turns together, so none of them can have it in its group; a group of
         # the owner's would have to be open before the first turn, for a task that few need.
-        work = self._beat()
+        work = self._renew_all()
         self._task = asyncio.create_task(work, context=self._context.copy())  # noqa: TID251 - as above
         self._task.add_done_callback(self._ended)
 
@@ -129,9 +129,9 @@ class Heart:
             # Turns are under way that may be longer than their leases.
             self._start()
 
-    async def _beat(self) -> None:
+    async def _renew_all(self) -> None:
         while True:
-            await self._clock.sleep(HEARTBEAT)
+            await self._clock.sleep(RENEW_INTERVAL)
             if not self._turns:
                 return
             await asyncio.gather(*map(self._renew, list(self._turns)))
@@ -146,6 +146,6 @@ class Heart:
             self._turns[lease].cancel()
 
 
-def _is_here(task: asyncio.Task[None]) -> bool:
+def _is_in_this_loop(task: asyncio.Task[None]) -> bool:
     """A loop that was closed may have left it behind."""
     return task.get_loop() is asyncio.get_running_loop()

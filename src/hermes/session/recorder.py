@@ -7,42 +7,51 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes.kit.clock import Clock
-from hermes.kit.failpoints import passing
-from hermes.ports.sink import Emit
-from hermes.ports.store import Append, Begin, Done, Intent, Meter, Settle, Store, Write
+from hermes.kit.failpoints import failpoint
+from hermes.ports.events import Emit
+from hermes.ports.store import (
+    AppendMessage,
+    CompleteItem,
+    Intent,
+    RecordIntent,
+    RecordUsage,
+    SettleIntent,
+    Store,
+    Write,
+)
 from hermes.schema.errors import HermesError, LeaseLost
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Outcome,
     ReasoningDelta,
     RunEnded,
-    Said,
     TextDelta,
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
-from hermes.session.endings import noted_end
 from hermes.session.lease import Lease
+from hermes.session.run_failures import failure_writes
 
 log = logging.getLogger(__name__)
 
-Price = Callable[[str, str, Usage], float | None]
+PriceFunction = Callable[[str, str, Usage], float | None]
 """Dollars for a model, its provider and the tokens used; None when the price is unknown."""
 
-Closing = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
+FinalWrites = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
 """What is written together with a run's last word, from that and from all the run said."""
 
 
-_WORDS = (TextDelta, ReasoningDelta)
+_DELTAS = (TextDelta, ReasoningDelta)
 
 
-def nothing_more(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
     return ()
 
 
-class Accepted(Struct, frozen=True):
+class AcceptedMessages(Struct, frozen=True):
     """What a turn was begun with; `recorded` says that it is in the transcript already."""
 
     asked: tuple[User, ...] = ()
@@ -53,7 +62,7 @@ class Recorder:
     """Writes for one run, as long as it holds its lease; with the run the lease ends."""
 
     def __init__(
-        self, store: Store, clock: Clock, price: Price, scope: Scope, lease: Lease
+        self, store: Store, clock: Clock, price: PriceFunction, scope: Scope, lease: Lease
     ) -> None:
         self._store = store
         self._clock = clock
@@ -65,9 +74,9 @@ class Recorder:
 
     def sink(
         self,
-        accepted: Accepted,
+        accepted: AcceptedMessages,
         listen: Emit,
-        closing: Closing = nothing_more,
+        closing: FinalWrites = no_final_writes,
         *,
         own: bool = False,
     ) -> Emit:
@@ -77,26 +86,26 @@ class Recorder:
         of our `own` an answer that calls nothing is followed by the end, or the next word, at
         once: it waits for that, so that both are one commit.
         """
-        return _Sink(self, accepted, listen, closing, own=own).emit
+        return _RunSink(self, accepted, listen, closing, own=own).emit
 
     async def commit(self, *writes: Write) -> None:
         await self._store.commit(*writes, fence=self._lease.fence)
 
     async def end(self, event: RunEnded, *writes: Write) -> None:
         """Write the last there is, and give the lease back with it."""
-        noted = noted_end(self._scope, event, self._clock.now())
+        noted = failure_writes(self._scope, event, self._clock.now())
         await self.commit(*writes, *noted, self._lease.release)
-        self._lease.given_back = True
+        self._lease.released = True
 
     def writes(self, event: Event) -> list[Write]:
         match event:
-            case Said(message=message):
-                passing("recorder.before_said")
+            case MessageAdded(message=message):
+                failpoint("recorder.before_said")
                 return self._message(message)
             case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
-                passing("recorder.before_intent")
+                failpoint("recorder.before_intent")
                 return [
-                    Begin(
+                    RecordIntent(
                         Intent(
                             call=call.id,
                             session=self._scope.session,
@@ -112,21 +121,29 @@ class Recorder:
 
     def _message(self, message: User | Assistant | Result) -> list[Write]:
         session, run, now = self._scope.session, self._scope.run, self._clock.now()
-        writes: list[Write] = [Append(session, run, message, now)]
+        writes: list[Write] = [AppendMessage(session, run, message, now)]
         if isinstance(message, Result):
-            writes.append(Settle(session, message.call))
+            writes.append(SettleIntent(session, message.call))
         elif isinstance(message, Assistant) and message.usage != Usage():
             cost = self._price(message.model, message.provider, message.usage)
-            meter = Meter(session, run, message.model, message.provider, message.usage, cost, now)
+            meter = RecordUsage(
+                session, run, message.model, message.provider, message.usage, cost, now
+            )
             writes.append(meter)
         return writes
 
 
-class _Sink:
+class _RunSink:
     """Hears one run from its beginning to its end."""
 
     def __init__(
-        self, recorder: Recorder, accepted: Accepted, listen: Emit, closing: Closing, *, own: bool
+        self,
+        recorder: Recorder,
+        accepted: AcceptedMessages,
+        listen: Emit,
+        closing: FinalWrites,
+        *,
+        own: bool,
     ) -> None:
         self._recorder = recorder
         self._accepted = accepted
@@ -135,16 +152,16 @@ class _Sink:
         self._own = own
         self._recorded = tuple(user.id for user in accepted.asked) if accepted.recorded else ()
         self._said: list[Message] = []
-        self._answer: Said | None = None
+        self._answer: MessageAdded | None = None
 
     async def emit(self, event: Event) -> None:
-        if isinstance(event, _WORDS) and self._answer is None:
+        if isinstance(event, _DELTAS) and self._answer is None:
             await self._listen(event)
             return
         match event:
             case RunEnded():
                 await self._end(event)
-            case Said(message=Assistant() as answer) if self._waits(answer):
+            case MessageAdded(message=Assistant() as answer) if self._waits(answer):
                 self._answer = event
             case _:
                 await self._fact(event)
@@ -153,11 +170,11 @@ class _Sink:
         return self._own and self._answer is None and not answer.calls
 
     async def _fact(self, event: Event) -> None:
-        known = isinstance(event, Said) and event.message.id in self._recorded
+        known = isinstance(event, MessageAdded) and event.message.id in self._recorded
         writes = self._of_answer() + ([] if known else self._recorder.writes(event))
         if writes:
             await self._recorder.commit(*writes)
-            passing("recorder.after_fact")
+            failpoint("recorder.after_fact")
         await self._tell_answer()
         await self._tell(event)
 
@@ -183,11 +200,11 @@ class _Sink:
         said = self._said if self._answer is None else [*self._said, self._answer.message]
         keys = {message.id for message in said}
         keys |= {*self._recorded}
-        settled = [Done(user.id) for user in self._accepted.asked if user.id in keys]
-        passing("recorder.before_end")
+        settled = [CompleteItem(user.id) for user in self._accepted.asked if user.id in keys]
+        failpoint("recorder.before_end")
         closing = self._closing(event, said)
         await self._recorder.end(event, *self._of_answer(), *settled, *closing)
-        passing("recorder.after_end")
+        failpoint("recorder.after_end")
 
     def _of_answer(self) -> list[Write]:
         return [] if self._answer is None else self._recorder.writes(self._answer)
@@ -198,7 +215,7 @@ class _Sink:
             await self._tell(answer)
 
     async def _tell(self, event: Event) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, MessageAdded):
             self._said.append(event.message)
-            passing("recorder.after_said")
+            failpoint("recorder.after_said")
         await self._listen(event)

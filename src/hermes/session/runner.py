@@ -10,35 +10,37 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from hermes.agent.plan import Compress, Entrusted, Plan
-from hermes.agent.repair import History, open_calls, unanswered_calls
+from hermes.agent.history import History, open_calls, unanswered_calls
+from hermes.agent.plan import CompactHistory, Plan, RuntimePlan
 from hermes.agent.turn import run_turn
-from hermes.kit.clock import Clock
-from hermes.kit.failpoints import passing
-from hermes.kit.holder import new_holder
-from hermes.kit.ids import new_id
-from hermes.kit.text import plural
-from hermes.ports.counsel import Questions
-from hermes.ports.sink import Emit
-from hermes.ports.store import (
-    Append,
-    Store,
+from hermes.compaction.service import (
+    CompactionJob,
+    CompactionOptions,
+    CompactionResult,
+    CompactionService,
+    RuntimeCompactor,
 )
+from hermes.kit.clock import Clock
+from hermes.kit.failpoints import failpoint
+from hermes.kit.ids import new_id
+from hermes.kit.process_identity import new_holder_id
+from hermes.kit.text import plural
+from hermes.logs.files import SessionLogContext
+from hermes.ports.approvals import PendingQuestions
+from hermes.ports.events import Emit
+from hermes.ports.store import AppendMessage, Store
 from hermes.ports.tool import Tool
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
-from hermes.schema.sessions import Session, Stored
-from hermes.session.accepting import Accepting, Turn
-from hermes.session.compressing import Compressing, Job, Pressed, Wish
-from hermes.session.context import Mirrored
-from hermes.session.lease import Heart, Lease
-from hermes.session.recall import Recall
-from hermes.session.recorder import Accepted, Price, Recorder
-from hermes.session.recovery import NOTHING, close_lost_calls
-from hermes.session.shortening import Shortening
-from hermes.telemetry.logs import AboutSession
+from hermes.schema.sessions import Session, StoredMessage
+from hermes.session.call_recovery import NOTHING_RECOVERED, close_lost_calls
+from hermes.session.lease import Lease, LeaseRenewer
+from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder
+from hermes.session.session_context import BoundScope
+from hermes.session.transcript_cache import TranscriptCache
+from hermes.session.turn_request import TurnAcceptor, TurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ log = logging.getLogger(__name__)
 class Planner(Protocol):
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
-    ) -> Plan | Entrusted:
+    ) -> Plan | RuntimePlan:
         """Choose model, tools and prompt for one turn, or who else is to run it.
 
         Raises `ConfigError` when it cannot.
@@ -54,10 +56,10 @@ class Planner(Protocol):
         ...
 
 
-After = Callable[[Turn, Outcome], None]
-Onlooker = Callable[[Turn, Scope], Callable[[Event], None] | None]
+AfterTurn = Callable[[TurnRequest, Outcome], None]
+ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
 """Who hears of a turn besides who asked, if they want to: they are called and not waited for."""
-_NOTHING_KNOWN: frozenset[str] = frozenset()
+_NO_IDS: frozenset[str] = frozenset()
 
 
 class Runner:
@@ -68,9 +70,9 @@ class Runner:
         store: Store,
         clock: Clock,
         planner: Planner,
-        price: Price,
+        price: PriceFunction,
         profile: str,
-        compressing: Compressing | None = None,
+        compressing: CompactionService | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -78,17 +80,17 @@ class Runner:
         self._price = price
         self._profile = profile
         self.compressing = compressing
-        self._accepting = Accepting(store, clock)
-        self._shortening = Shortening(store, clock, price)
-        self._holder = new_holder()
-        self.heart = Heart(clock)
+        self._acceptor = TurnAcceptor(store, clock)
+        self._runtime_compactor = RuntimeCompactor(store, clock, price)
+        self._holder = new_holder_id()
+        self.lease_renewer = LeaseRenewer(clock)
         self._held: set[str] = set()
-        self._recall = Recall()
-        self._after: list[After] = []
-        self._onlooker: Onlooker | None = None
-        self._questions: Questions | None = None
+        self._recall = TranscriptCache()
+        self._after: list[AfterTurn] = []
+        self._observer: ObserveTurn | None = None
+        self._questions: PendingQuestions | None = None
 
-    def minds(self, questions: Questions) -> None:
+    def minds(self, questions: PendingQuestions) -> None:
         """Who knows what was asked of people, so that a turn goes on where it waited for one."""
         self._questions = questions
 
@@ -97,18 +99,18 @@ class Runner:
         if self._questions is not None:
             await self._questions.sweep()
 
-    def then(self, after: After) -> None:
+    def then(self, after: AfterTurn) -> None:
         """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
         self._after.append(after)
 
-    def is_overheard_by(self, onlooker: Onlooker) -> None:
-        self._onlooker = onlooker
+    def set_observer(self, observer: ObserveTurn) -> None:
+        self._observer = observer
 
     async def aclose(self) -> None:
         """No lease is renewed any more."""
-        await self.heart.stop()
+        await self.lease_renewer.stop()
 
-    async def run(self, turn: Turn) -> Outcome:
+    async def run(self, turn: TurnRequest) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
         async with self.holding(turn.session.id, new=turn.new) as lease:
             try:
@@ -126,7 +128,7 @@ class Runner:
 
         Of a `new` one nobody knows yet: its lease is taken with its first row.
         """
-        with _Reserved(self._held, session):
+        with _Reservation(self._held, session):
             lease = Lease(self._store, session, self._holder)
             try:
                 if not new:
@@ -135,14 +137,14 @@ class Runner:
             finally:
                 await lease.give_back()
 
-    async def _run_held(self, turn: Turn, lease: Lease) -> Outcome:
-        passing("runner.held")
+    async def _run_held(self, turn: TurnRequest, lease: Lease) -> Outcome:
+        failpoint("runner.held")
         scope = self._scope(turn)
         # Foreign code reads who it works for from its context; it is bound here and nowhere else.
-        with Mirrored(scope), AboutSession(scope.session):
+        with BoundScope(scope), SessionLogContext(scope.session):
             return await self._run_in(scope, turn, lease)
 
-    def _scope(self, turn: Turn) -> Scope:
+    def _scope(self, turn: TurnRequest) -> Scope:
         session = turn.session
         principal = turn.principal or (OWNER if turn.role is Role.OWNER else session.principal)
         if turn.role is not Role.OWNER and principal == OWNER:
@@ -167,29 +169,29 @@ class Runner:
             bounds=turn.bounds,
         )
 
-    async def _run_in(self, scope: Scope, turn: Turn, lease: Lease) -> Outcome:
+    async def _run_in(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
         session = turn.session
         history, known = await self._history(turn, lease)
         plan = await self._planner.plan(session, scope, history)
-        passing("runner.planned")
+        failpoint("runner.planned")
         if turn.note is not None and open_calls(history):
             turn, plan = await self._going_on(turn, plan, history, lease)
         # Whoever left before it was accepted has asked nothing.
         await anyio.lowlevel.checkpoint_if_cancelled()
-        accepted = Accepted()
+        accepted = AcceptedMessages()
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
         with anyio.CancelScope(shield=True):
-            accepted = await self._accepting.accept(turn, plan, known, lease)
+            accepted = await self._acceptor.accept(turn, plan, known, lease)
             if turn.note is not None:
                 history.add(turn.note)
-        passing("runner.accepted")
+        failpoint("runner.accepted")
         recorder = Recorder(self._store, self._clock, self._price, scope, lease)
-        listen = self._overheard(turn, scope)
+        listen = self._with_observer(turn, scope)
         emit = recorder.sink(accepted, listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
         plan = self._for_this_turn(plan, turn, lease)
-        outcome = await self._beating(lease, plan, asked, emit)
-        passing("runner.ended")
+        outcome = await self._run_renewing(lease, plan, asked, emit)
+        failpoint("runner.ended")
         if (ended := recorder.ended) is not None:
             outcome = ended.outcome
             log.info(
@@ -202,8 +204,8 @@ class Runner:
             self._recall.keep(session.id, lease.generation, history)
         return outcome
 
-    def _overheard(self, turn: Turn, scope: Scope) -> Emit:
-        hear = self._onlooker(turn, scope) if self._onlooker is not None else None
+    def _with_observer(self, turn: TurnRequest, scope: Scope) -> Emit:
+        hear = self._observer(turn, scope) if self._observer is not None else None
         if hear is None:
             return turn.listen
 
@@ -214,8 +216,8 @@ class Runner:
         return listen
 
     async def _going_on(
-        self, turn: Turn, plan: Plan | Entrusted, history: History, lease: Lease
-    ) -> tuple[Turn, Plan | Entrusted]:
+        self, turn: TurnRequest, plan: Plan | RuntimePlan, history: History, lease: Lease
+    ) -> tuple[TurnRequest, Plan | RuntimePlan]:
         """What only waited for a person was not interrupted; elsewhere nobody can take it up."""
         if isinstance(plan, Plan):
             return msgspec.structs.replace(turn, note=None), msgspec.structs.replace(
@@ -226,10 +228,12 @@ class Runner:
             history.add(message)
         return turn, plan
 
-    def _for_this_turn(self, plan: Plan | Entrusted, turn: Turn, lease: Lease) -> Plan | Entrusted:
+    def _for_this_turn(
+        self, plan: Plan | RuntimePlan, turn: TurnRequest, lease: Lease
+    ) -> Plan | RuntimePlan:
         """With what this turn alone is given: the session's own prompt stays as it is."""
         system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
-        if isinstance(plan, Entrusted):
+        if isinstance(plan, RuntimePlan):
             return msgspec.structs.replace(plan, steer=turn.steer, system=system)
         return msgspec.structs.replace(
             plan,
@@ -242,38 +246,40 @@ class Runner:
             compress=self._compress(plan, turn, lease),
         )
 
-    def _compress(self, plan: Plan, turn: Turn, lease: Lease) -> Compress | None:
+    def _compress(self, plan: Plan, turn: TurnRequest, lease: Lease) -> CompactHistory | None:
         """A way to make room."""
         if self.compressing is None:
             return plan.compress
-        return self.compressing.during(Job(turn.session, plan, lease), turn.instructions)
+        return self.compressing.during(CompactionJob(turn.session, plan, lease), turn.instructions)
 
-    async def compress(self, session: Session, wish: Wish, *, preview: bool = False) -> Pressed:
+    async def compress(
+        self, session: Session, wish: CompactionOptions, *, preview: bool = False
+    ) -> CompactionResult:
         """Tell what was said so far in short, because a person wants it.
 
         Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter.
         """
-        turn = Turn(session=session, asked=None, listen=_nobody)
+        turn = TurnRequest(session=session, asked=None, listen=_ignore_event)
         async with self.holding(session.id) as lease:
             history, _ = await self._history(turn, lease)
             plan = await self._planner.plan(session, self._scope(turn), history)
-            if isinstance(plan, Entrusted):
-                return await self._shortening.by_hand(plan, wish, preview=preview)
+            if isinstance(plan, RuntimePlan):
+                return await self._runtime_compactor.by_hand(plan, wish, preview=preview)
             if self.compressing is None:
                 raise UsageError("This session is not compressed here.")
             if preview:
                 return await self.compressing.preview(session, plan, wish)
-            return await self.compressing.by_hand(Job(session, plan, lease), wish)
+            return await self.compressing.by_hand(CompactionJob(session, plan, lease), wish)
 
-    async def _history(self, turn: Turn, lease: Lease) -> tuple[History, AbstractSet[str]]:
+    async def _history(self, turn: TurnRequest, lease: Lease) -> tuple[History, AbstractSet[str]]:
         """What was said so far, with an end for every call, and the ids of all there is."""
         session = turn.session
         if turn.new:
-            return History([]), _NOTHING_KNOWN
+            return History([]), _NO_IDS
         history = self._recall.take(session.id, lease.generation)
         if history is not None and turn.replaces is None and not turn.results:
             return history, {message.id for message in history}
-        stored = await self._store.seen_by(session.principal).messages(session.id)
+        stored = await self._store.archive_for(session.principal).messages(session.id)
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
         kept += await self._take_results(turn, kept, lease)
         whole = await self.closed(lease, kept, resumed=turn.note is not None)
@@ -290,7 +296,7 @@ class Runner:
         begun_only: bool = False,
     ) -> list[Message]:
         """With an end for every call, for who holds the session; a `resumed` turn goes on."""
-        left = NOTHING
+        left = NOTHING_RECOVERED
         if self._questions is not None:
             left = await self._questions.left(lease.session, resumed=resumed)
         return await close_lost_calls(
@@ -298,7 +304,7 @@ class Runner:
         )
 
     async def _take_results(
-        self, turn: Turn, said: Sequence[Message], lease: Lease
+        self, turn: TurnRequest, said: Sequence[Message], lease: Lease
     ) -> Sequence[Result]:
         """Write down what came of the calls that were handed out and that still wait."""
         waiting = dict(unanswered_calls(said)) if turn.results else {}
@@ -306,16 +312,16 @@ class Runner:
             result.call: result for result in turn.results if result.call in waiting
         }
         now, session = self._clock.now(), turn.session.id
-        writes = [Append(session, turn.run, one, now) for one in taken.values()]
+        writes = [AppendMessage(session, turn.run, one, now) for one in taken.values()]
         await self._store.commit(*writes, fence=lease.fence)
         return list(taken.values())
 
-    async def _beating(
-        self, lease: Lease, plan: Plan | Entrusted, asked: Sequence[User], emit: Emit
+    async def _run_renewing(
+        self, lease: Lease, plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit
     ) -> Outcome:
         """Run the turn while renewing the lease; a lost lease ends the turn."""
         outcome = Outcome.CANCELLED
-        with self.heart.beating(lease):
+        with self.lease_renewer.renewing(lease):
             try:
                 outcome = await run_turn(plan, asked, emit)
             except Exception:
@@ -329,7 +335,7 @@ class Runner:
         return outcome
 
 
-class _Reserved:
+class _Reservation:
     """Keeps the others of this process from a session for the length of a block."""
 
     __slots__ = ("_held", "_session")
@@ -350,11 +356,11 @@ class _Reserved:
         self._held.discard(self._session)
 
 
-async def _nobody(event: Event) -> None:
+async def _ignore_event(event: Event) -> None:
     """Nothing is told of what is not a turn."""
 
 
-def _tools(plan: Plan, turn: Turn) -> Mapping[str, Tool]:
+def _tools(plan: Plan, turn: TurnRequest) -> Mapping[str, Tool]:
     if turn.bare:
         return {}
     if not turn.without:
@@ -362,5 +368,5 @@ def _tools(plan: Plan, turn: Turn) -> Mapping[str, Tool]:
     return {name: tool for name, tool in plan.tools.items() if name not in turn.without}
 
 
-def _is_replaced(row: Stored, turn: Turn) -> bool:
+def _is_replaced(row: StoredMessage, turn: TurnRequest) -> bool:
     return turn.replaces is not None and row.seq >= turn.replaces

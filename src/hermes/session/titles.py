@@ -10,21 +10,21 @@ from hermes.agent.prompts import prompt_text
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
-from hermes.ports.model import Model, Request
-from hermes.ports.store import ChangeSession, Meter, Store
+from hermes.ports.model import Model, ModelRequest
+from hermes.ports.store import ChangeSession, RecordUsage, Store
 from hermes.schema.errors import HermesError, ModelError, StoreError
 from hermes.schema.messages import Assistant, Text, Trust, User, text_of
 from hermes.schema.sessions import Session, SessionChange
-from hermes.session.recorder import Price
+from hermes.session.recorder import PriceFunction
 
 log = logging.getLogger(__name__)
 
-LONGEST = 80
-_SHOWN = 1_500
-_TOKENS = 60
+MAX_TITLE = 80
+_MAX_SHOWN = 1_500
+_MAX_TOKENS = 60
 
 
-class Naming(Struct, frozen=True, kw_only=True):
+class TitleSettings(Struct, frozen=True, kw_only=True):
     """Who is asked, for how many seconds, and in which language if not that of the talk."""
 
     model: Callable[[], Awaitable[Model]]
@@ -33,8 +33,10 @@ class Naming(Struct, frozen=True, kw_only=True):
     language: str = ""
 
 
-class Titles:
-    def __init__(self, store: Store, clock: Clock, price: Price, naming: Naming) -> None:
+class SessionTitles:
+    def __init__(
+        self, store: Store, clock: Clock, price: PriceFunction, naming: TitleSettings
+    ) -> None:
         self._store = store
         self._clock = clock
         self._price = price
@@ -51,16 +53,16 @@ class Titles:
             log.exception("giving session %s a title broke", session.id)
 
     async def _give(self, session: Session) -> None:
-        archive = self._store.seen_by(session.principal)
+        archive = self._store.archive_for(session.principal)
         rows = await archive.messages(session.id)
         begun = "\n\n".join(
             f"{'PERSON' if isinstance(row.message, User) else 'ASSISTANT'}: "
-            f"{text_of(row.message)[:_SHOWN]}"
+            f"{text_of(row.message)[:_MAX_SHOWN]}"
             for row in rows[:8]
             if isinstance(row.message, User | Assistant) and text_of(row.message).strip()
         )
         answer = await self._asked(self._naming.redact(begun))
-        title = one_line(answer.text.strip().strip("\"'“”.").replace("\0", ""), LONGEST)
+        title = one_line(answer.text.strip().strip("\"'“”.").replace("\0", ""), MAX_TITLE)
         meter = self._meter(session, answer)
         if not title or (await archive.get(session.id)).title:
             await self._store.commit(meter)
@@ -78,8 +80,8 @@ class Titles:
     async def _asked(self, begun: str) -> Assistant:
         naming = self._naming
         said = f"{begun}\n\n(Title in: {naming.language})" if naming.language else begun
-        asked = User(new_id("msg"), (Text(said),), Trust.HOUSE)
-        request = Request(prompt_text("title"), [asked], max_output=_TOKENS, effort="none")
+        asked = User(new_id("msg"), (Text(said),), Trust.PROGRAM)
+        request = ModelRequest(prompt_text("title"), [asked], max_output=_MAX_TOKENS, effort="none")
         with anyio.fail_after(naming.timeout):
             model = await naming.model()
             async with model.stream(request) as chunks:
@@ -88,7 +90,7 @@ class Titles:
                         return chunk
         raise ModelError("There was no answer.")
 
-    def _meter(self, session: Session, answer: Assistant) -> Meter:
+    def _meter(self, session: Session, answer: Assistant) -> RecordUsage:
         cost = self._price(answer.model, answer.provider, answer.usage)
         now = self._clock.now()
-        return Meter(session.id, "", answer.model, answer.provider, answer.usage, cost, now)
+        return RecordUsage(session.id, "", answer.model, answer.provider, answer.usage, cost, now)

@@ -8,34 +8,42 @@ import msgspec
 from hermes.ports.store import Fence
 from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored, Tail
+from hermes.schema.sessions import (
+    ModelUsage,
+    SearchHit,
+    Session,
+    SessionFilter,
+    SessionSummary,
+    StoredMessage,
+    TranscriptTail,
+)
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
-from hermes.store.leases import check
+from hermes.store.leases import check_fence
 from hermes.store.rows import (
     CountRow,
-    DigestRow,
     MessageRow,
-    MomentRow,
     SessionRow,
     SizeRow,
-    UseRow,
-    all_of,
-    micros,
-    moment,
-    one_of,
+    SummaryRow,
+    TimeRow,
+    UsageRow,
+    fetch_all,
+    fetch_one,
+    from_micros,
+    to_micros,
 )
-from hermes.store.search import Finder, Wanted, fused
-from hermes.store.statements import load, unwalled
-from hermes.store.writes import no_session
+from hermes.store.search import MessageSearch, SearchRequest, fuse_rankings
+from hermes.store.statements import load_statements, without_principal_filter
+from hermes.store.writes import session_not_found
 
-_THEIRS = load("archive")
-_ALL = unwalled(_THEIRS)
-_DELETING = (
+_PRINCIPAL_SQL = load_statements("archive")
+_OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
+_DELETE_STATEMENTS = (
     "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
     "forget responses", "forget matters", "delete",
 )  # fmt: skip
-_DELETE_AT_ONCE = 50
+_DELETE_BATCH = 50
 """Sessions per transaction, so that a great clear-out does not keep other writes waiting."""
 
 
@@ -43,12 +51,12 @@ class SqliteArchive:
     def __init__(self, engine: Engine, principal: str) -> None:
         self._engine = engine
         self._who = principal
-        self._sql = _ALL if principal == OWNER else _THEIRS
+        self._sql = _OWNER_SQL if principal == OWNER else _PRINCIPAL_SQL
 
     async def get(self, session: str) -> Session:
         found = await self._session("get", {"id": session})
         if found is None:
-            raise no_session(session)
+            raise session_not_found(session)
         return found
 
     async def find(self, name: str) -> Session:
@@ -63,33 +71,33 @@ class SqliteArchive:
     async def active_at(self, session: str) -> datetime:
         def read(connection: Connection) -> datetime | None:
             values = {"id": session, "who": self._who}
-            row = one_of(connection.execute(self._sql["active at"], values), MomentRow)
-            return row and moment(row.at)
+            row = fetch_one(connection.execute(self._sql["active at"], values), TimeRow)
+            return row and from_micros(row.at)
 
         found = await self._engine.read(read)
         if found is None:
-            raise no_session(session)
+            raise session_not_found(session)
         return found
 
     async def turns(self, since: datetime) -> Sequence[datetime]:
         def read(connection: Connection) -> Sequence[datetime]:
-            values = {"since": micros(since), "who": self._who}
-            rows = all_of(connection.execute(self._sql["turns"], values), MomentRow)
-            return [moment(row.at) for row in rows]
+            values = {"since": to_micros(since), "who": self._who}
+            rows = fetch_all(connection.execute(self._sql["turns"], values), TimeRow)
+            return [from_micros(row.at) for row in rows]
 
         return await self._engine.read(read)
 
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
-    ) -> Sequence[Digest]:
+    ) -> Sequence[SessionSummary]:
         values = {
             "who": self._who,
             "source": where.source,
             "model": where.model,
-            "title": None if where.title is None else _containing(where.title),
+            "title": None if where.title is None else _like_pattern(where.title),
             "cwd": where.cwd,
-            "started_before": _maybe(where.started_before),
-            "started_after": _maybe(where.started_after),
+            "started_before": _micros_or_none(where.started_before),
+            "started_after": _micros_or_none(where.started_after),
             "min_messages": where.min_messages,
             "max_messages": where.max_messages,
             "reviews": where.reviews,
@@ -97,58 +105,64 @@ class SqliteArchive:
             "offset": max(offset, 0),
         }
 
-        def read(connection: Connection) -> list[Digest]:
-            rows = all_of(connection.execute(self._sql["list"], values), DigestRow)
+        def read(connection: Connection) -> list[SessionSummary]:
+            rows = fetch_all(connection.execute(self._sql["list"], values), SummaryRow)
             return [row.digest() for row in rows]
 
         return await self._engine.read(read)
 
-    async def messages(self, session: str, after: int = 0) -> Sequence[Stored]:
+    async def messages(self, session: str, after: int = 0) -> Sequence[StoredMessage]:
         values = {"id": session, "after": after, "who": self._who}
 
-        def read(connection: Connection) -> list[Stored]:
-            rows = all_of(connection.execute(self._sql["messages"], values), MessageRow)
+        def read(connection: Connection) -> list[StoredMessage]:
+            rows = fetch_all(connection.execute(self._sql["messages"], values), MessageRow)
             return [row.stored(session) for row in rows]
 
         return await self._engine.read(read)
 
-    async def tail(self, session: str, most: int, size: int) -> Tail:
+    async def tail(self, session: str, most: int, size: int) -> TranscriptTail:
         values = {"id": session, "who": self._who}
 
-        def read(connection: Connection) -> Tail:
+        def read(connection: Connection) -> TranscriptTail:
             cursor = connection.execute(self._sql["sizes"], {**values, "most": most})
             # The last one has a place even if it is too large by itself.
-            after = _fitting(all_of(cursor, SizeRow), size)
+            after = _tail_start(fetch_all(cursor, SizeRow), size)
             if after is None:
-                return Tail()
+                return TranscriptTail()
             beyond = {**values, "after": after}
-            found = all_of(connection.execute(self._sql["messages"], beyond), MessageRow)
-            more = one_of(connection.execute(self._sql["how many before"], beyond), CountRow)
+            found = fetch_all(connection.execute(self._sql["messages"], beyond), MessageRow)
+            more = fetch_one(connection.execute(self._sql["how many before"], beyond), CountRow)
             rows = tuple(row.stored(session) for row in found)
-            return Tail(rows, more.count if more else 0)
+            return TranscriptTail(rows, more.count if more else 0)
 
         return await self._engine.read(read)
 
-    async def search(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
-        finder = Finder(Wanted.parse(query, limit=limit, role=role, principal=self._who))
+    async def search(
+        self, query: str, limit: int = 20, role: str | None = None
+    ) -> Sequence[SearchHit]:
+        finder = MessageSearch(
+            SearchRequest.parse(query, limit=limit, role=role, principal=self._who)
+        )
         while (hits := await self._engine.read(finder.find)) is None:
             await self._engine.catch_up(finder.goal or 0)
         return hits
 
-    async def recall(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+    async def recall(
+        self, query: str, limit: int = 20, role: str | None = None
+    ) -> Sequence[SearchHit]:
         by_words = await self.search(query, limit, role)
-        wanted = Wanted.parse(query, limit=limit, role=role, principal=self._who)
-        by_meaning = await self._engine.nearness.find(wanted, self._engine.read)
-        return fused(by_words, by_meaning, limit)
+        wanted = SearchRequest.parse(query, limit=limit, role=role, principal=self._who)
+        by_meaning = await self._engine.vector_search.find(wanted, self._engine.read)
+        return fuse_rankings(by_words, by_meaning, limit)
 
     async def usage(
         self, session: str | None = None, since: datetime | None = None
-    ) -> Sequence[ModelUse]:
+    ) -> Sequence[ModelUsage]:
         name = "usage of all" if session is None else "usage of one"
 
-        def read(connection: Connection) -> list[ModelUse]:
-            values = {"id": session, "since": _maybe(since), "who": self._who}
-            rows = all_of(connection.execute(self._sql[name], values), UseRow)
+        def read(connection: Connection) -> list[ModelUsage]:
+            values = {"id": session, "since": _micros_or_none(since), "who": self._who}
+            rows = fetch_all(connection.execute(self._sql[name], values), UsageRow)
             return [row.use() for row in rows]
 
         return await self._engine.read(read)
@@ -156,8 +170,8 @@ class SqliteArchive:
     async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
         deleted = 0
         names = list(dict.fromkeys(sessions))
-        for start in range(0, len(names), _DELETE_AT_ONCE):
-            some = names[start : start + _DELETE_AT_ONCE]
+        for start in range(0, len(names), _DELETE_BATCH):
+            some = names[start : start + _DELETE_BATCH]
             deleted += await self._engine.write(
                 lambda connection, some=some: self._delete(connection, some, fence)
             )
@@ -166,23 +180,23 @@ class SqliteArchive:
     async def _session(self, statement: str, values: dict[str, str | None]) -> Session | None:
         def read(connection: Connection) -> Session | None:
             cursor = connection.execute(self._sql[statement], {**values, "who": self._who})
-            row = one_of(cursor, SessionRow)
+            row = fetch_one(cursor, SessionRow)
             return row and row.session()
 
         return await self._engine.read(read)
 
     def _find(self, connection: Connection, name: str) -> Session:
         if not name:
-            raise no_session(name)
+            raise session_not_found(name)
         values = {"id": name, "title": name, "name": name, "who": self._who}
         for statement in ("get", "titled"):
-            exact = one_of(connection.execute(self._sql[statement], values), SessionRow)
+            exact = fetch_one(connection.execute(self._sql[statement], values), SessionRow)
             if exact is not None:
                 return exact.session()
-        some = all_of(connection.execute(self._sql["beginning"], values), SessionRow)
+        some = fetch_all(connection.execute(self._sql["beginning"], values), SessionRow)
         match some:
             case []:
-                raise no_session(name)
+                raise session_not_found(name)
             case [only]:
                 return only.session()
             case _:
@@ -193,13 +207,13 @@ class SqliteArchive:
 
     def _delete(self, connection: Connection, sessions: Sequence[str], fence: Fence | None) -> int:
         if fence is not None:
-            check(connection, fence)
+            check_fence(connection, fence)
         deleted: list[str] = []
         for session in sessions:
             values = {"id": session, "who": self._who}
             for row in connection.execute(self._sql["number"], values).fetchall():
                 where = {"n": row[0], "id": session}
-                for name in _DELETING:
+                for name in _DELETE_STATEMENTS:
                     connection.execute(self._sql[name], where)
                 deleted.append(session)
         if deleted:
@@ -212,7 +226,7 @@ class SqliteArchive:
         return len(deleted)
 
 
-def _fitting(newest: Sequence[SizeRow], size: int) -> int | None:
+def _tail_start(newest: Sequence[SizeRow], size: int) -> int | None:
     """The place beyond which those stand that fit, at least one; None when there are none."""
     after = None
     for row in newest:
@@ -223,10 +237,10 @@ def _fitting(newest: Sequence[SizeRow], size: int) -> int | None:
     return after
 
 
-def _maybe(at: datetime | None) -> int | None:
-    return None if at is None else micros(at)
+def _micros_or_none(at: datetime | None) -> int | None:
+    return None if at is None else to_micros(at)
 
 
-def _containing(text: str) -> str:
+def _like_pattern(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%"

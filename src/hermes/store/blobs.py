@@ -30,7 +30,7 @@ class FileBlobs:
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         try:
-            if not _is_whole(path, len(data)):
+            if not _is_complete(path, len(data)):
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 write_atomic(path, data, mode=0o600)
         except OSError as error:
@@ -59,7 +59,7 @@ class FileBlobs:
         return self._folder / digest[:2] / digest
 
 
-def _is_whole(path: Path, size: int) -> bool:
+def _is_complete(path: Path, size: int) -> bool:
     try:
         return path.stat().st_size == size
     except FileNotFoundError:

@@ -17,7 +17,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Row]: ...
 
 
-class Copying(Protocol):
+class Backup(Protocol):
     def step(self, npages: int = -1) -> bool: ...
 
 
@@ -39,7 +39,7 @@ class Connection(Protocol):
 
     def backup(
         self, databasename: str, sourceconnection: "Connection", sourcedatabasename: str
-    ) -> AbstractContextManager[Copying]: ...
+    ) -> AbstractContextManager[Backup]: ...
 
     def serialize(self, name: str) -> bytes:
         """The database as its file would be."""
@@ -67,7 +67,7 @@ def connect(path: Path, flags: int) -> Connection:
     return connection
 
 
-def begin(connection: Connection, tries: int = BUSY_TRIES) -> None:
+def begin_write(connection: Connection, tries: int = BUSY_TRIES) -> None:
     """Start to write; while another process does, wait for it several times over."""
     for left in reversed(range(tries)):
         try:

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 from hermes.schema.errors import StoreError
 
 DIMENSIONS = 256
-PASSAGE = 600
+PASSAGE_CHARACTERS = 600
 """Characters that become one vector: the mean of much more says nothing in particular."""
-PASSAGES = 4
+MAX_PASSAGES = 4
 """How many of a message, from its beginning."""
 _PACKAGE = "wordllama"
 _NAME = f"l2_supercat_{DIMENSIONS}"
@@ -69,26 +69,30 @@ def passages(text: str) -> list[str]:
     """The beginning of a text in pieces that end between words."""
     found: list[str] = []
     rest = text.strip()
-    while rest and len(found) < PASSAGES:
-        end = len(rest) if len(rest) <= PASSAGE else rest.rfind(" ", PASSAGE // 2, PASSAGE)
-        end = PASSAGE if end < 0 else end
+    while rest and len(found) < MAX_PASSAGES:
+        end = (
+            len(rest)
+            if len(rest) <= PASSAGE_CHARACTERS
+            else rest.rfind(" ", PASSAGE_CHARACTERS // 2, PASSAGE_CHARACTERS)
+        )
+        end = PASSAGE_CHARACTERS if end < 0 else end
         found.append(rest[:end])
         rest = rest[end:].lstrip()
     return found
 
 
-def packed(rows: Floats) -> list[bytes]:
+def pack_vectors(rows: Floats) -> list[bytes]:
     """A byte for each number, scaled to what a row needs."""
     top = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-9)
     return [row.tobytes() for row in np.rint(rows / top * _LARGEST_VALUE).astype(np.int8)]
 
 
-def is_whole(body: bytes) -> bool:
+def is_valid_vector(body: bytes) -> bool:
     """Whether it can be unpacked: a row may have been written by something else, or cut off."""
     return len(body) == DIMENSIONS
 
 
-def unpacked(bodies: Sequence[bytes]) -> NDArray[np.int8]:
+def unpack_vectors(bodies: Sequence[bytes]) -> NDArray[np.int8]:
     """Of whole ones only."""
     return np.frombuffer(b"".join(bodies), np.int8).reshape(-1, DIMENSIONS)
 

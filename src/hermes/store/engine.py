@@ -1,34 +1,186 @@
-"""Where SQL runs: one thread that writes and a few that read, never the event loop."""
+"""The one thread that writes: whatever waits goes into one transaction and one sync to disk."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
+from hermes.kit.failpoints import failpoint
 from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
-from hermes.schema.errors import StoreError
-from hermes.store.connect import open_reader
-from hermes.store.connection import Connection
-from hermes.store.faults import explain
-from hermes.store.index import index_some
-from hermes.store.writer import Writer, closed
-
-if TYPE_CHECKING:
-    from hermes.store.nearness import Nearness
+from hermes.schema.errors import StoreCorrupt, StoreError
+from hermes.store.connection import Connection, begin_write
+from hermes.store.database_file import open_reader
+from hermes.store.errors import store_error
+from hermes.store.search_index import index_batch
 
 R = TypeVar("R")
+log = logging.getLogger(__name__)
+
+MAX_WAITING_WRITES = 1_024
+"""How many units may wait before those who ask have to."""
+MAX_GROUP = 256
+"""How many units share a transaction at most."""
+INDEX_DELAY = 0.05
+"""Seconds without work after which the search indexes are brought up to date."""
+
+
+class Writer:
+    def __init__(self, connection: Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._mailbox: Mailbox[Connection] = Mailbox(MAX_WAITING_WRITES)
+        self._worker = Worker("hermes-store-writer", self._serve)
+        self._taken: list[Job[Connection]] = []
+        self._broken: apsw.Error | None = None
+        self._worker.start()
+
+    async def ask(
+        self, work: Callable[[Connection], R], *, alone: bool = False, droppable: bool = False
+    ) -> R:
+        """Do the work in a transaction shared with others, or `alone` without one."""
+        return await self._mailbox.ask(work, alone=alone, droppable=droppable)
+
+    def mark_damaged(self, error: apsw.Error) -> None:
+        """Somebody found the file damaged: write no more."""
+        self._fault(error)
+
+    async def close(self) -> None:
+        """Finish what waits, then close the file."""
+        self._mailbox.close(lambda: closed_error(self._path))
+        await self._worker.ended()
+
+    def _serve(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            log.exception("the writer of %s died", self._path)
+            reason = f"The writer of {self._path} stopped: {error!r}."
+            for job in self._taken:
+                job.fail(StoreError(reason))
+            deliver(self._taken)
+            self._mailbox.abandon(lambda: StoreError(reason))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """What cannot be tidied up now is when the file is opened next."""
+        try:
+            self._connection.close()
+        except apsw.Error as error:
+            log.warning("%s", store_error(error, self._path))
+
+    def _loop(self) -> None:
+        behind = True
+        while True:
+            try:
+                self._taken = self._mailbox.take(MAX_GROUP, INDEX_DELAY if behind else None)
+            except Closed:
+                return
+            if self._taken:
+                self._do([job for job in self._taken if not job.abandoned])
+                deliver(self._taken)
+                behind = self._broken is None
+            else:
+                behind = self._index_while_idle()
+
+    def _do(self, jobs: Sequence[Job[Connection]]) -> None:
+        trouble = self._broken
+        try:
+            if trouble is None and jobs:
+                self._try(jobs[0]) if jobs[0].alone else self._group(jobs)
+        except apsw.Error as error:
+            trouble = error
+        except Exception as error:  # the thread outlives whatever goes wrong with a group
+            log.exception("a group of writes to %s failed", self._path)
+            for job in jobs:
+                job.fail(StoreError(f"{self._path} could not be written: {error!r}."))
+        if trouble is not None:
+            for job in jobs:
+                job.fail(self._fault(trouble))
+
+    def _group(self, jobs: Sequence[Job[Connection]]) -> None:
+        begin_write(self._connection)
+        try:
+            if len(jobs) == 1:
+                # Nobody shares the transaction: it is the unit, and goes as a whole if it fails.
+                if not self._try(jobs[0]):
+                    return
+            else:
+                for job in jobs:
+                    self._unit(job)
+            failpoint("writer.before_commit")
+            self._connection.execute("COMMIT")
+            failpoint("writer.after_commit")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _unit(self, job: Job[Connection]) -> None:
+        """A unit that fails takes back its own writes and no others."""
+        self._connection.execute("SAVEPOINT unit")
+        if not self._try(job):
+            self._connection.execute("ROLLBACK TO unit")
+        self._connection.execute("RELEASE unit")
+
+    def _try(self, job: Job[Connection]) -> bool:
+        """Raises only what concerns the others of the group as well."""
+        try:
+            job.run(self._connection)
+        except apsw.Error as error:
+            job.fail(self._fault(error))
+            if self._broken is not None or not (job.alone or self._connection.in_transaction):
+                raise
+            return False
+        except UnicodeEncodeError as error:
+            job.fail(store_error(error, self._path))
+            return False
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked, and goes there
+            job.fail(error)
+            return False
+        return True
+
+    def _fault(self, error: apsw.Error) -> StoreError:
+        """A new one each time, because many may be told; after damage the file is let alone."""
+        fault = store_error(error, self._path)
+        if isinstance(fault, StoreCorrupt) and self._broken is None:
+            log.critical("%s", fault)
+            self._broken = error
+        return fault
+
+    def _index_while_idle(self) -> bool:
+        """Returns whether there is more to index."""
+        try:
+            return index_batch(self._connection, tries=1)
+        except apsw.BusyError:
+            return True
+        except apsw.Error as error:
+            log.warning("indexing %s failed: %s", self._path, self._fault(error))
+            return False
+        except Exception:  # the search may lag behind, but nobody's writes depend on it
+            log.exception("indexing %s failed", self._path)
+            return False
+
+
+def closed_error(path: Path) -> StoreError:
+    return StoreError(f"{path} is closed.")
+
+
+if TYPE_CHECKING:
+    from hermes.store.vector_search import VectorSearch
+
 
 READERS = 2
-WAITING = 1_024
+MAX_WAITING_READS = 1_024
 
 
 class Engine:
     def __init__(self, connection: Connection, path: Path) -> None:
         self._path = path
         self._writer = Writer(connection, path)
-        self._mailbox: Mailbox[Connection] = Mailbox(WAITING)
-        self._nearness: Nearness | None = None
+        self._mailbox: Mailbox[Connection] = Mailbox(MAX_WAITING_READS)
+        self._vector_search: VectorSearch | None = None
         names = [f"hermes-store-reader-{number}" for number in range(READERS)]
         self._readers = [Worker(name, self._serve) for name in names]
         for worker in self._readers:
@@ -52,22 +204,22 @@ class Engine:
 
     async def catch_up(self, goal: int) -> None:
         """Bring the search indexes up to the message `goal`, letting other writes in between."""
-        while await self.alone(lambda connection: index_some(connection, goal)):
+        while await self.alone(lambda connection: index_batch(connection, goal)):
             pass
 
     @property
-    def nearness(self) -> "Nearness":
+    def vector_search(self) -> "VectorSearch":
         """Its code is loaded with the first search that asks for it."""
-        if self._nearness is None:
-            from hermes.store.nearness import Nearness  # noqa: PLC0415 - as above
+        if self._vector_search is None:
+            from hermes.store.vector_search import VectorSearch  # noqa: PLC0415 - as above
 
-            self._nearness = Nearness(self._path)
-        return self._nearness
+            self._vector_search = VectorSearch(self._path)
+        return self._vector_search
 
     async def close(self) -> None:
-        if self._nearness is not None:
-            await self._nearness.close()
-        self._mailbox.close(lambda: closed(self._path))
+        if self._vector_search is not None:
+            await self._vector_search.close()
+        self._mailbox.close(lambda: closed_error(self._path))
         for worker in self._readers:
             await worker.ended()
         await self._writer.close()
@@ -77,11 +229,11 @@ class Engine:
         try:
             while True:
                 for job in self._mailbox.take(1):
-                    if job.forsaken:
+                    if job.abandoned:
                         continue
                     try:
                         connection = connection or open_reader(self._path)
-                        _run(job, connection)
+                        _run_read(job, connection)
                     except (apsw.Error, UnicodeEncodeError) as error:
                         job.fail(self._fault(error))
                     except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
@@ -93,11 +245,11 @@ class Engine:
 
     def _fault(self, error: apsw.Error | UnicodeEncodeError) -> StoreError:
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            self._writer.distrust(error)
-        return explain(error, self._path)
+            self._writer.mark_damaged(error)
+        return store_error(error, self._path)
 
 
-def _run(job: Job[Connection], connection: Connection) -> None:
+def _run_read(job: Job[Connection], connection: Connection) -> None:
     """In a transaction, so that all statements of the job see the same state."""
     connection.execute("BEGIN")
     try:

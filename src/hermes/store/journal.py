@@ -7,16 +7,16 @@ from itertools import pairwise
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.kit.holder import is_surely_dead
-from hermes.ports.journal import KeptResponse, NoteRun, RunEvent, RunRecord, RunStatus
+from hermes.kit.process_identity import is_surely_dead
+from hermes.ports.journal import AppendRunEvents, RunEvent, RunRecord, RunStatus, StoredResponse
 from hermes.schema.errors import NotFound, StoreError
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
-from hermes.store.rows import all_of, micros, moment, one_of, unreadable
-from hermes.store.statements import load
+from hermes.store.rows import fetch_all, fetch_one, from_micros, to_micros, unreadable_error
+from hermes.store.statements import load_statements
 
-_SQL = load("journal")
-_LARGEST = 2**63 - 1
+_SQL = load_statements("journal")
+_MAX_INTEGER = 2**63 - 1
 
 
 class _RunRow(Struct, array_like=True, frozen=True):
@@ -39,8 +39,8 @@ class _RunRow(Struct, array_like=True, frozen=True):
             run=self.run,
             session=self.session,
             principal=self.principal,
-            created=moment(self.created),
-            updated=moment(self.updated),
+            created=from_micros(self.created),
+            updated=from_micros(self.updated),
             status=self.status,
             holder=self.holder,
             model=self.model,
@@ -57,7 +57,7 @@ class _OpenRow(Struct, array_like=True, frozen=True):
     last_seq: int
 
 
-class _NoteRow(Struct, array_like=True, frozen=True):
+class _EventsRow(Struct, array_like=True, frozen=True):
     first: int
     body: bytes
 
@@ -65,7 +65,7 @@ class _NoteRow(Struct, array_like=True, frozen=True):
         try:
             bodies = msgspec.json.decode(self.body, type=list[Raw])
         except msgspec.DecodeError as error:
-            raise unreadable(f"The note from event {self.first} on", error) from error
+            raise unreadable_error(f"The note from event {self.first} on", error) from error
         told = [RunEvent(seq, Raw(bytes(body))) for seq, body in enumerate(bodies, self.first)]
         return [event for event in told if event.seq > after]
 
@@ -80,12 +80,12 @@ class _ResponseRow(Struct, array_like=True, frozen=True):
     conversation: str
     instructions: str
 
-    def response(self) -> KeptResponse:
-        return KeptResponse(
+    def response(self) -> StoredResponse:
+        return StoredResponse(
             id=self.id,
             principal=self.principal,
             session=self.session,
-            created=moment(self.created),
+            created=from_micros(self.created),
             body=Raw(self.body),
             seq=self.seq,
             conversation=self.conversation,
@@ -106,7 +106,7 @@ class SqliteJournal:
         values = {"key": key, "principal": principal}
 
         def read(connection: Connection) -> RunRecord | None:
-            row = one_of(connection.execute(_SQL["keyed"], values), _RunRow)
+            row = fetch_one(connection.execute(_SQL["keyed"], values), _RunRow)
             return row and row.record()
 
         return await self._engine.read(read)
@@ -119,7 +119,7 @@ class SqliteJournal:
 
     async def get(self, run: str, principal: str) -> RunRecord:
         def read(connection: Connection) -> RunRecord | None:
-            row = one_of(connection.execute(_SQL["get"], {"run": run}), _RunRow)
+            row = fetch_one(connection.execute(_SQL["get"], {"run": run}), _RunRow)
             return row and row.record()
 
         found = await self._engine.read(read)
@@ -129,23 +129,23 @@ class SqliteJournal:
 
     async def events(self, run: str, after: int, limit: int = 20) -> Sequence[RunEvent]:
         # A number that SQLite has no room for is beyond every event as well.
-        values = {"run": run, "after": min(after, _LARGEST), "limit": limit}
+        values = {"run": run, "after": min(after, _MAX_INTEGER), "limit": limit}
 
         def read(connection: Connection) -> list[RunEvent]:
-            rows = all_of(connection.execute(_SQL["events"], values), _NoteRow)
+            rows = fetch_all(connection.execute(_SQL["events"], values), _EventsRow)
             return [event for row in rows for event in row.events(after)]
 
         return await self._engine.read(read)
 
     async def abandoned(self) -> Sequence[RunRecord]:
         def read(connection: Connection) -> list[RunRecord]:
-            rows = all_of(connection.execute(_SQL["unended"]), _RunRow)
+            rows = fetch_all(connection.execute(_SQL["unended"]), _RunRow)
             return [row.record() for row in rows if is_surely_dead(row.holder)]
 
         return await self._engine.read(read)
 
     async def forget(self, before: datetime, most_bytes: int) -> int:
-        return await _forget(self._engine, "", before, most_bytes)
+        return await _delete_old(self._engine, "", before, most_bytes)
 
 
 class SqliteResponses:
@@ -154,13 +154,13 @@ class SqliteResponses:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def get(self, response: str, principal: str) -> KeptResponse:
+    async def get(self, response: str, principal: str) -> StoredResponse:
         found = await self._one("response", {"id": response, "principal": principal})
         if found is None:
             raise NotFound(f"There is no response {response!r}.")
         return found
 
-    async def latest(self, conversation: str, principal: str) -> KeptResponse | None:
+    async def latest(self, conversation: str, principal: str) -> StoredResponse | None:
         values = {"conversation": conversation, "principal": principal}
         return await self._one("latest response", values)
 
@@ -174,28 +174,28 @@ class SqliteResponses:
         return await self._engine.write(write)
 
     async def forget(self, before: datetime, most_bytes: int) -> int:
-        return await _forget(self._engine, " responses", before, most_bytes)
+        return await _delete_old(self._engine, " responses", before, most_bytes)
 
-    async def _one(self, statement: str, values: dict[str, str]) -> KeptResponse | None:
-        def read(connection: Connection) -> KeptResponse | None:
-            row = one_of(connection.execute(_SQL[statement], values), _ResponseRow)
+    async def _one(self, statement: str, values: dict[str, str]) -> StoredResponse | None:
+        def read(connection: Connection) -> StoredResponse | None:
+            row = fetch_one(connection.execute(_SQL[statement], values), _ResponseRow)
             return row and row.response()
 
         return await self._engine.read(read)
 
 
-def note(connection: Connection, write: NoteRun) -> None:
+def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
     """A run that has ended stays as it is; an event that is there already is not written again."""
-    run = one_of(connection.execute(_SQL["open run"], {"run": write.run}), _OpenRow)
+    run = fetch_one(connection.execute(_SQL["open run"], {"run": write.run}), _OpenRow)
     if run is None:
         return
     events = [event for event in write.events if event.seq > run.last_seq]
-    body = _joined(events)
+    body = _join_events(events)
     last = events[-1].seq if events else 0
     result = None if write.result is None else bytes(write.result)
     values = {
         "n": run.n,
-        "at": micros(write.at),
+        "at": to_micros(write.at),
         "status": None if write.status is None else write.status.value,
         "ended": int(write.status is not None and write.status.ended),
         "seq": last,
@@ -205,16 +205,16 @@ def note(connection: Connection, write: NoteRun) -> None:
     }
     connection.execute(_SQL["note"], values)
     if events:
-        where = {"n": run.n, "seq": last, "first": events[0].seq, "at": micros(write.at)}
+        where = {"n": run.n, "seq": last, "first": events[0].seq, "at": to_micros(write.at)}
         connection.execute(_SQL["events of note"], {**where, "body": body})
 
 
-def keep(connection: Connection, response: KeptResponse) -> None:
+def save_response(connection: Connection, response: StoredResponse) -> None:
     values = {
         "id": response.id,
         "principal": response.principal,
         "session": response.session,
-        "created": micros(response.created),
+        "created": to_micros(response.created),
         "body": bytes(response.body),
         "seq": response.seq,
         "conversation": response.conversation,
@@ -224,7 +224,7 @@ def keep(connection: Connection, response: KeptResponse) -> None:
     connection.execute(_SQL["keep"], values)
 
 
-def _joined(events: Sequence[RunEvent]) -> bytes:
+def _join_events(events: Sequence[RunEvent]) -> bytes:
     if any(after.seq != before.seq + 1 for before, after in pairwise(events)):
         raise StoreError("The events of one note must follow one another.")
     return b"[" + b",".join(bytes(event.body) for event in events) + b"]"
@@ -235,8 +235,8 @@ def _open(connection: Connection, record: RunRecord) -> RunRecord:
         "run": record.run,
         "session": record.session,
         "principal": record.principal,
-        "created": micros(record.created),
-        "updated": micros(record.updated),
+        "created": to_micros(record.created),
+        "updated": to_micros(record.updated),
         "status": record.status.value,
         "ended": int(record.status.ended),
         "holder": record.holder,
@@ -248,17 +248,17 @@ def _open(connection: Connection, record: RunRecord) -> RunRecord:
     if connection.changes():
         return record
     where = {"principal": record.principal, "key": record.key}
-    known = one_of(connection.execute(_SQL["keyed"], where), _RunRow)
+    known = fetch_one(connection.execute(_SQL["keyed"], where), _RunRow)
     if known is None:
         raise StoreError(f"There is already a run {record.run!r}.")
     return known.record()
 
 
-async def _forget(engine: Engine, what: str, before: datetime, most_bytes: int) -> int:
+async def _delete_old(engine: Engine, what: str, before: datetime, most_bytes: int) -> int:
     """A few at a time, so that a great clear-out does not keep other writes waiting."""
 
     def old(connection: Connection) -> int:
-        connection.execute(_SQL[f"forget old{what}"], {"before": micros(before)})
+        connection.execute(_SQL[f"forget old{what}"], {"before": to_micros(before)})
         return connection.changes()
 
     def surplus(connection: Connection) -> int:

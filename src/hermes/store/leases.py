@@ -10,30 +10,30 @@ from datetime import timedelta
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
-from hermes.kit.holder import is_surely_dead
+from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.store import Fence
 from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
-from hermes.store.rows import number_of, number_or_none, one_of
-from hermes.store.statements import load
+from hermes.store.rows import fetch_number, fetch_number_or_none, fetch_one
+from hermes.store.statements import load_statements
 
-_SQL = load("leases")
+_SQL = load_statements("leases")
 
 
-class _Held(Struct, array_like=True, frozen=True):
+class _HeldLease(Struct, array_like=True, frozen=True):
     holder: str
     until: int
 
 
-LONGEST = timedelta(minutes=10)
+MAX_LEASE = timedelta(minutes=10)
 """No lease is given for more."""
 
 
-def span_of(clock: Clock, ttl: timedelta) -> tuple[int, int]:
+def lease_span(clock: Clock, ttl: timedelta) -> tuple[int, int]:
     """From now until it would lapse, in microseconds of the monotonic clock."""
     now = round(clock.monotonic() * 1e6)
-    return now, now + min(ttl, LONGEST) // timedelta(microseconds=1)
+    return now, now + min(ttl, MAX_LEASE) // timedelta(microseconds=1)
 
 
 class SqliteLeases:
@@ -42,10 +42,10 @@ class SqliteLeases:
         self._clock = clock
 
     async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
-        span = span_of(self._clock, ttl)
+        span = lease_span(self._clock, ttl)
 
         def hold(connection: Connection) -> int:
-            return take(connection, session, holder, span)
+            return acquire_lease(connection, session, holder, span)
 
         return await self._engine.write(hold, droppable=True)
 
@@ -53,7 +53,7 @@ class SqliteLeases:
         values = {
             "session": session,
             "generation": generation,
-            "until": span_of(self._clock, ttl)[1],
+            "until": lease_span(self._clock, ttl)[1],
         }
 
         def renew(connection: Connection) -> bool:
@@ -63,19 +63,19 @@ class SqliteLeases:
         return await self._engine.write(renew)
 
     async def release(self, session: str, generation: int) -> None:
-        await self._engine.write(lambda connection: give_back(connection, session, generation))
+        await self._engine.write(lambda connection: release_lease(connection, session, generation))
 
     async def held(self, session: str) -> bool:
-        now, _ = span_of(self._clock, LONGEST)
+        now, _ = lease_span(self._clock, MAX_LEASE)
 
         def read(connection: Connection) -> bool:
-            held = one_of(connection.execute(_SQL["held"], {"session": session}), _Held)
-            return held is not None and _is_anothers(held, "", now)
+            held = fetch_one(connection.execute(_SQL["held"], {"session": session}), _HeldLease)
+            return held is not None and _is_held_by_other(held, "", now)
 
         return await self._engine.read(read)
 
 
-def take(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
+def acquire_lease(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
     """The lease's generation. Raises `SessionBusy` while another live holder has it."""
     now, until = span
     values = {
@@ -83,57 +83,57 @@ def take(connection: Connection, session: str, holder: str, span: tuple[int, int
         "holder": holder,
         "until": until,
         "now": now,
-        "latest": latest_after(now),
+        "latest": latest_expiry(now),
         "gone": "",
     }
     # Most sessions are free: whoever holds one is looked at only when it is not.
-    generation = number_or_none(connection.execute(_SQL["hold"], values))
+    generation = fetch_number_or_none(connection.execute(_SQL["hold"], values))
     if generation is not None:
         return generation
-    held = one_of(connection.execute(_SQL["held"], values), _Held)
-    if held is not None and _is_anothers(held, holder, now):
-        raise _busy(session, held.holder)
+    held = fetch_one(connection.execute(_SQL["held"], values), _HeldLease)
+    if held is not None and _is_held_by_other(held, holder, now):
+        raise _session_busy(session, held.holder)
     values["gone"] = "" if held is None else held.holder
-    return number_of(connection.execute(_SQL["hold"], values))
+    return fetch_number(connection.execute(_SQL["hold"], values))
 
 
-def give_back(connection: Connection, session: str, generation: int) -> bool:
+def release_lease(connection: Connection, session: str, generation: int) -> bool:
     """False when it was held no more."""
     connection.execute(_SQL["release"], {"session": session, "generation": generation})
     return connection.changes() > 0
 
 
-def check(connection: Connection, fence: Fence) -> None:
+def check_fence(connection: Connection, fence: Fence) -> None:
     """A lapsed lease that nobody else took still counts: nobody else has written meanwhile."""
     values = {"session": fence.session, "generation": fence.generation}
-    if not number_of(connection.execute(_SQL["fenced"], values)):
-        raise _lost(fence)
+    if not fetch_number(connection.execute(_SQL["fenced"], values)):
+        raise _lease_lost(fence)
 
 
-def leave(connection: Connection, fence: Fence) -> None:
+def release_fenced(connection: Connection, fence: Fence) -> None:
     """Check it and give it back at once, for somebody's last writes."""
-    if not give_back(connection, fence.session, fence.generation):
-        raise _lost(fence)
+    if not release_lease(connection, fence.session, fence.generation):
+        raise _lease_lost(fence)
 
 
-def _lost(fence: Fence) -> LeaseLost:
+def _lease_lost(fence: Fence) -> LeaseLost:
     return LeaseLost(
         f"Session {fence.session} is no longer held by this run; nothing of it was written.",
         hint="Somebody else took the session over, or deleted it: look at it, then ask again.",
     )
 
 
-def _is_anothers(held: _Held, holder: str, now: int) -> bool:
-    lasts = now < held.until <= latest_after(now)
+def _is_held_by_other(held: _HeldLease, holder: str, now: int) -> bool:
+    lasts = now < held.until <= latest_expiry(now)
     return held.holder not in ("", holder) and lasts and not is_surely_dead(held.holder)
 
 
-def latest_after(now: int) -> int:
+def latest_expiry(now: int) -> int:
     """When the longest lease lapses that is given now."""
-    return now + LONGEST // timedelta(microseconds=1)
+    return now + MAX_LEASE // timedelta(microseconds=1)
 
 
-def _busy(session: str, holder: str) -> SessionBusy:
+def _session_busy(session: str, holder: str) -> SessionBusy:
     match holder.split("/"):
         case [host, _, pid, _] | [host, _, pid, _, _]:
             who = f"process {pid} on {host}"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from hermes.ports.store import Intent
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Message, Usage
-from hermes.schema.sessions import Digest, ModelUse, Session, Stored
+from hermes.schema.sessions import ModelUsage, Session, SessionSummary, StoredMessage
 from hermes.schema.tools import Effect
 from hermes.store.connection import Row, Rows
 
@@ -40,7 +40,7 @@ class SessionRow(Struct, array_like=True, frozen=True):
     def session(self) -> Session:
         return Session(
             id=self.id,
-            started_at=moment(self.started_at),
+            started_at=from_micros(self.started_at),
             source=self.source,
             principal=self.principal,
             key=self.key,
@@ -50,14 +50,14 @@ class SessionRow(Struct, array_like=True, frozen=True):
             system=self.system or "",
             parent=self.parent,
             cwd=self.cwd,
-            ended_at=None if self.ended_at is None else moment(self.ended_at),
+            ended_at=None if self.ended_at is None else from_micros(self.ended_at),
             end_reason=self.end_reason,
             effort=self.effort,
             personality=self.personality,
         )
 
 
-class DigestRow(SessionRow, array_like=True, frozen=True):
+class SummaryRow(SessionRow, array_like=True, frozen=True):
     """All columns of the view `whole_sessions`."""
 
     last_at: int
@@ -73,15 +73,15 @@ class DigestRow(SessionRow, array_like=True, frozen=True):
     cost: float
     unpriced: int
 
-    def digest(self) -> Digest:
-        return Digest(
+    def digest(self) -> SessionSummary:
+        return SessionSummary(
             session=self.session(),
             messages=self.messages,
             tool_calls=self.tool_calls,
             model_calls=self.model_calls,
             usage=Usage(self.input, self.output, self.cache_read, self.cache_write, self.reasoning),
             cost=None if self.unpriced else self.cost,
-            last_at=moment(self.last_at),
+            last_at=from_micros(self.last_at),
             preview=self.preview,
         )
 
@@ -95,11 +95,11 @@ class CountRow(Struct, frozen=True, array_like=True):
     count: int
 
 
-class MomentRow(Struct, frozen=True, array_like=True):
+class TimeRow(Struct, frozen=True, array_like=True):
     at: int
 
 
-class UseRow(Struct, array_like=True, frozen=True):
+class UsageRow(Struct, array_like=True, frozen=True):
     model: str
     provider: str
     calls: int
@@ -111,8 +111,8 @@ class UseRow(Struct, array_like=True, frozen=True):
     cost: float
     unpriced: int
 
-    def use(self) -> ModelUse:
-        return ModelUse(
+    def use(self) -> ModelUsage:
+        return ModelUsage(
             model=self.model,
             provider=self.provider,
             calls=self.calls,
@@ -127,9 +127,9 @@ class MessageRow(Struct, array_like=True, frozen=True):
     run: str
     body: bytes
 
-    def stored(self, session: str) -> Stored:
-        message = decode(self.body, f"Message {self.seq} of session {session}")
-        return Stored(self.seq, moment(self.at), self.run, message)
+    def stored(self, session: str) -> StoredMessage:
+        message = decode_message(self.body, f"Message {self.seq} of session {session}")
+        return StoredMessage(self.seq, from_micros(self.at), self.run, message)
 
 
 class IntentRow(Struct, array_like=True, frozen=True):
@@ -147,7 +147,7 @@ class IntentRow(Struct, array_like=True, frozen=True):
             run=self.run,
             tool=self.tool,
             effect=self.effect,
-            at=moment(self.at),
+            at=from_micros(self.at),
         )
 
 
@@ -155,17 +155,17 @@ class _Number(Struct, array_like=True, frozen=True):
     value: int
 
 
-def micros(at: datetime) -> int:
+def to_micros(at: datetime) -> int:
     if at.tzinfo is None:
         raise StoreError("A time without a time zone cannot be stored.")
     return (at - _EPOCH) // _MICROSECOND
 
 
-def moment(at: int) -> datetime:
+def from_micros(at: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=at)
     except OverflowError as error:
-        raise unreadable(f"The time {at}", error) from error
+        raise unreadable_error(f"The time {at}", error) from error
 
 
 def row_as(row: Row, kind: type[T]) -> T:
@@ -174,42 +174,42 @@ def row_as(row: Row, kind: type[T]) -> T:
         return msgspec.convert(row, kind)
     except (ValueError, RecursionError) as error:
         name = kind.__name__.strip("_")
-        raise unreadable(f"The {name} {row[0] if row else ''!r}", error) from error
+        raise unreadable_error(f"The {name} {row[0] if row else ''!r}", error) from error
 
 
-def unreadable(what: str, error: Exception) -> StoreError:
+def unreadable_error(what: str, error: Exception) -> StoreError:
     return StoreError(
         f"{what} in the database cannot be read: {error}.",
         hint="A newer version of Hermes may have written it: update, then try again.",
     )
 
 
-def all_of(cursor: Rows, kind: type[T]) -> list[T]:
+def fetch_all(cursor: Rows, kind: type[T]) -> list[T]:
     return [row_as(row, kind) for row in cursor.fetchall()]
 
 
-def one_of(cursor: Rows, kind: type[T]) -> T | None:
+def fetch_one(cursor: Rows, kind: type[T]) -> T | None:
     """The first row. All are fetched, because a statement left half-way stays open."""
     for row in cursor.fetchall():
         return row_as(row, kind)
     return None
 
 
-def number_of(cursor: Rows) -> int:
+def fetch_number(cursor: Rows) -> int:
     """The single number of a statement that always has a row."""
-    number = number_or_none(cursor)
+    number = fetch_number_or_none(cursor)
     if number is None:
         raise StoreError("A number is missing from the database.")
     return number
 
 
-def number_or_none(cursor: Rows) -> int | None:
+def fetch_number_or_none(cursor: Rows) -> int | None:
     for row in cursor.fetchall():
         return row_as(row, _Number).value
     return None
 
 
-def encode(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     """The message's exact bytes. Raises when they could not be read back."""
     try:
         body = msgspec.json.encode(message)
@@ -226,9 +226,9 @@ def encode(message: Message) -> bytes:
 _decoder = msgspec.json.Decoder(Message)
 
 
-def decode(body: bytes, name: str) -> Message:
+def decode_message(body: bytes, name: str) -> Message:
     """Raises `StoreError` that calls the row by its name."""
     try:
         return _decoder.decode(body)
     except (ValueError, RecursionError) as error:
-        raise unreadable(name, error) from error
+        raise unreadable_error(name, error) from error

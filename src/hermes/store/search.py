@@ -1,4 +1,4 @@
-"""Finding messages: by words first, then by parts of words, newest among equals."""
+"""A line of a found message with the found words marked."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,32 +10,80 @@ from msgspec import Struct
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Hit, Session
+from hermes.schema.sessions import SearchHit, Session
 from hermes.store.connection import Connection
-from hermes.store.folding import fold
-from hermes.store.index import findable, is_behind, newest, owner_tag, role_tag
-from hermes.store.query import Kind, Term, parse
-from hermes.store.rows import SessionRow, all_of, decode, moment, one_of, row_as
-from hermes.store.snippet import snippet
-from hermes.store.statements import load, unwalled
+from hermes.store.rows import SessionRow, decode_message, fetch_all, fetch_one, from_micros, row_as
+from hermes.store.search_index import (
+    indexed_text,
+    is_index_behind,
+    newest_message,
+    owner_tag,
+    role_tag,
+)
+from hermes.store.search_query import SearchTerm, TermKind, parse_query
+from hermes.store.statements import load_statements, without_principal_filter
+from hermes.store.tokenizer import fold_offsets, fold_text
+
+MARK_START, MARK_END = ">>>", "<<<"
+_CONTEXT = 60
+_SNIPPET_WIDTH = 200
+
+
+def make_snippet(text: str, terms: Sequence[SearchTerm]) -> str:
+    spans = _merged(_spans(text, terms))
+    first = spans[0][0] if spans else 0
+    start = max(0, first - _CONTEXT)
+    end = min(len(text), start + _SNIPPET_WIDTH)
+    shown: list[str] = []
+    at = start
+    for left, right in spans:
+        if right > end:
+            break
+        shown += [text[at:left], MARK_START, text[left:right], MARK_END]
+        at = right
+    shown.append(text[at:end])
+    line = " ".join("".join(shown).split())
+    return ("…" if start else "") + line + ("…" if end < len(text) else "")
+
+
+def _spans(text: str, terms: Sequence[SearchTerm]) -> list[tuple[int, int]]:
+    """Found in the folded text, told in places of the original."""
+    folded = fold_text(text)
+    found = [span for term in terms for span in term.spans(folded)]
+    if not found or len(folded) == len(text):
+        return found
+    places = fold_offsets(text)
+    last = len(places) - 1
+    return [(places[min(left, last)], places[min(right, last)]) for left, right in found]
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for left, right in sorted(spans):
+        if merged and left < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], right))
+        elif right > left:
+            merged.append((left, right))
+    return merged
+
 
 if TYPE_CHECKING:
-    from hermes.store.vectors import Near
+    from hermes.store.vectors import VectorHit
 
-_THEIRS = load("search")
-_ALL = unwalled(_THEIRS)
+_PRINCIPAL_SQL = load_statements("search")
+_OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
 log = logging.getLogger(__name__)
 
-RANKED = 400
+MAX_RANKED = 400
 """Of how many of the newest matches the best are chosen."""
-LOOKED_AT = 2_000
+MAX_SCANNED = 2_000
 """How many messages are read when only reading them tells."""
-_EVEN = 60
+_RRF_CONSTANT = 60
 """The usual constant of reciprocal rank fusion: how little the very first ranks stand out."""
-_WEIGHT_OF_NEWNESS = 0.5
+_RECENCY_WEIGHT = 0.5
 
 
-class _Found(Struct, array_like=True, frozen=True):
+class _FoundRow(Struct, array_like=True, frozen=True):
     id: int
     seq: int
     at: int
@@ -44,42 +92,44 @@ class _Found(Struct, array_like=True, frozen=True):
     body: bytes
 
 
-class _Scored(Struct, array_like=True, frozen=True):
+class _ScoredRow(Struct, array_like=True, frozen=True):
     """SQLite's score is the better the lower it is."""
 
     id: int
     score: float
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class SearchRequest(Struct, frozen=True, kw_only=True):
     query: str
-    terms: Sequence[Term]
+    terms: Sequence[SearchTerm]
     limit: int
     role: str | None
     principal: str
 
     @classmethod
-    def parse(cls, query: str, *, limit: int, role: str | None, principal: str) -> "Wanted":
-        return cls(query=query, terms=parse(query), limit=limit, role=role, principal=principal)
+    def parse(cls, query: str, *, limit: int, role: str | None, principal: str) -> "SearchRequest":
+        return cls(
+            query=query, terms=parse_query(query), limit=limit, role=role, principal=principal
+        )
 
 
-class Finder:
+class MessageSearch:
     """One search, made to be run on a thread that reads."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: SearchRequest) -> None:
         self._wanted = wanted
-        self._sql: Mapping[str, str] = _ALL if wanted.principal == OWNER else _THEIRS
+        self._sql: Mapping[str, str] = _OWNER_SQL if wanted.principal == OWNER else _PRINCIPAL_SQL
         self.goal: int | None = None
         """The newest message when the search began; what comes later may be found or not."""
         self._values = {"role": wanted.role, "who": wanted.principal}
 
-    def find(self, connection: Connection) -> list[Hit] | None:
+    def find(self, connection: Connection) -> list[SearchHit] | None:
         """None while the indexes are behind the goal."""
         if not self._wanted.terms or self._wanted.limit < 1:
             return []
         if self.goal is None:
-            self.goal = newest(connection)
-        if is_behind(connection, self.goal):
+            self.goal = newest_message(connection)
+        if is_index_behind(connection, self.goal):
             return None
         sessions: dict[int, Session] = {}
         return [
@@ -87,50 +137,50 @@ class Finder:
             for found, text in islice(self._all(connection), self._wanted.limit)
         ]
 
-    def near(self, connection: Connection, found: "Sequence[Near]") -> list[Hit]:
+    def near(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
         """What was found otherwise, behind the same wall, each with the passage that is meant."""
         from hermes.store.embedding import passages  # noqa: PLC0415 - it loads numpy
 
-        hits: list[Hit] = []
+        hits: list[SearchHit] = []
         sessions: dict[int, Session] = {}
         for near in found:
             if len(hits) >= self._wanted.limit:
                 break
             values = {**self._values, "id": near.message}
-            row = one_of(connection.execute(self._sql["message"], values), _Found)
-            if row is None or (text := _spoken(row)) is None:
+            row = fetch_one(connection.execute(self._sql["message"], values), _FoundRow)
+            if row is None or (text := _message_text(row)) is None:
                 continue
             shown = passages(text)[near.part : near.part + 1]
             if shown:
                 hits.append(self._hit(connection, row, shown[0], sessions))
         return hits
 
-    def _all(self, connection: Connection) -> Iterator[tuple[_Found, str]]:
+    def _all(self, connection: Connection) -> Iterator[tuple[_FoundRow, str]]:
         """With the text of each; what nobody can read is not found."""
         seen: set[int] = set()
         for found in self._by_words(connection):
             seen.add(found.id)
-            if (text := _text(found)) is not None:
+            if (text := _indexed_text(found)) is not None:
                 yield found, text
-        for found in islice(self._by_parts(connection, seen), LOOKED_AT):
-            text = _text(found)
+        for found in islice(self._by_parts(connection, seen), MAX_SCANNED):
+            text = _indexed_text(found)
             if text is not None and self._occurs(text):
                 yield found, text
 
-    def _by_words(self, connection: Connection) -> Iterator[_Found]:
+    def _by_words(self, connection: Connection) -> Iterator[_FoundRow]:
         match = self._match()
         if not match:
             return
-        values = {"match": match, "limit": max(RANKED, self._wanted.limit)}
-        rows = all_of(connection.execute(self._sql["words"], values), _Scored)
-        for number in _best(rows):
+        values = {"match": match, "limit": max(MAX_RANKED, self._wanted.limit)}
+        rows = fetch_all(connection.execute(self._sql["words"], values), _ScoredRow)
+        for number in _rank(rows):
             cursor = connection.execute(self._sql["message"], {**self._values, "id": number})
-            yield from all_of(cursor, _Found)
+            yield from fetch_all(cursor, _FoundRow)
 
-    def _by_parts(self, connection: Connection, seen: set[int]) -> Iterator[_Found]:
+    def _by_parts(self, connection: Connection, seen: set[int]) -> Iterator[_FoundRow]:
         """Whatever may contain the terms; whether it does is still to be looked at."""
         terms = self._wanted.terms
-        if all(term.kind is not Kind.WORD for term in terms):
+        if all(term.kind is not TermKind.WORD for term in terms):
             return
         grams = sorted({gram for term in terms for gram in term.grams()})
         if grams:
@@ -139,10 +189,10 @@ class Finder:
         elif any(term.has_words for term in terms):
             return
         else:
-            statement, values = "newest", {**self._values, "limit": LOOKED_AT}
+            statement, values = "newest", {**self._values, "limit": MAX_SCANNED}
         for row in connection.execute(self._sql[statement], values):
             if row[0] not in seen:
-                yield row_as(row, _Found)
+                yield row_as(row, _FoundRow)
 
     def _match(self) -> str:
         """All terms, and the tags that keep roles and principals apart inside the index."""
@@ -157,62 +207,64 @@ class Finder:
         return match
 
     def _occurs(self, text: str) -> bool:
-        folded = fold(text)
+        folded = fold_text(text)
         return all(term.occurs_in(folded) for term in self._wanted.terms)
 
     def _hit(
-        self, connection: Connection, found: _Found, text: str, sessions: dict[int, Session]
-    ) -> Hit:
+        self, connection: Connection, found: _FoundRow, text: str, sessions: dict[int, Session]
+    ) -> SearchHit:
         if found.session not in sessions:
             cursor = connection.execute(self._sql["session"], {"n": found.session})
-            row = one_of(cursor, SessionRow)
+            row = fetch_one(cursor, SessionRow)
             if row is None:
                 raise StoreError(f"Message {found.id} has no session.")
             sessions[found.session] = row.session()
-        return Hit(
+        return SearchHit(
             session=sessions[found.session],
             seq=found.seq,
-            at=moment(found.at),
+            at=from_micros(found.at),
             role=found.role,
-            snippet=snippet(text, self._wanted.terms),
+            snippet=make_snippet(text, self._wanted.terms),
         )
 
 
-def fused(by_words: Sequence[Hit], by_meaning: Sequence[Hit], limit: int) -> list[Hit]:
+def fuse_rankings(
+    by_words: Sequence[SearchHit], by_meaning: Sequence[SearchHit], limit: int
+) -> list[SearchHit]:
     """Reciprocal rank fusion: what both found comes first. Words are shown where they matched."""
     points: dict[tuple[str, int], float] = {}
-    hits: dict[tuple[str, int], Hit] = {}
+    hits: dict[tuple[str, int], SearchHit] = {}
     for ranking in (by_words, by_meaning):
         for rank, hit in enumerate(ranking):
             place = (hit.session.id, hit.seq)
-            points[place] = points.get(place, 0.0) + 1 / (_EVEN + rank)
+            points[place] = points.get(place, 0.0) + 1 / (_RRF_CONSTANT + rank)
             hits.setdefault(place, hit)
     return [hits[place] for place in sorted(points, key=lambda place: -points[place])[:limit]]
 
 
-def _text(found: _Found) -> str | None:
+def _indexed_text(found: _FoundRow) -> str | None:
     message = _message(found)
-    return message and findable(message)
+    return message and indexed_text(message)
 
 
-def _spoken(found: _Found) -> str | None:
+def _message_text(found: _FoundRow) -> str | None:
     message = _message(found)
     return message and text_of(message)
 
 
-def _message(found: _Found) -> Message | None:
+def _message(found: _FoundRow) -> Message | None:
     try:
-        return decode(found.body, f"Message row {found.id}")
+        return decode_message(found.body, f"Message row {found.id}")
     except StoreError as error:
         log.warning("left out of a search: %s", error)
         return None
 
 
-def _best(rows: Sequence[_Scored]) -> list[int]:
+def _rank(rows: Sequence[_ScoredRow]) -> list[int]:
     """Ids, newest first, put in the order of fit and newness together."""
     by_fit = sorted(range(len(rows)), key=lambda place: rows[place].score)
-    points = [_WEIGHT_OF_NEWNESS / (_EVEN + place) for place in range(len(rows))]
+    points = [_RECENCY_WEIGHT / (_RRF_CONSTANT + place) for place in range(len(rows))]
     for rank, place in enumerate(by_fit):
-        points[place] += 1 / (_EVEN + rank)
+        points[place] += 1 / (_RRF_CONSTANT + rank)
     order = sorted(range(len(rows)), key=lambda place: -points[place])
     return [rows[place].id for place in order]

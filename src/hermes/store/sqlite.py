@@ -8,23 +8,23 @@ from pathlib import Path
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import Admitted, Entrance, Fence, Intent, Release, Write
-from hermes.store.admission import admit
+from hermes.ports.store import BeginTurn, BeginTurnResult, Fence, Intent, ReleaseLease, Write
 from hermes.store.archive import SqliteArchive
-from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
+from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
-from hermes.store.lanes import SqliteLanes
-from hermes.store.leases import SqliteLeases, check, leave, span_of
-from hermes.store.matters import SqliteMatters
-from hermes.store.rows import IntentRow, all_of, micros
-from hermes.store.statements import load
-from hermes.store.upkeep import Stats, Upkeep
-from hermes.store.writes import apply
+from hermes.store.leases import SqliteLeases, check_fence, lease_span, release_fenced
+from hermes.store.maintenance import Maintenance, StoreStats
+from hermes.store.queues import SqliteQueues
+from hermes.store.records import SqliteRecords
+from hermes.store.rows import IntentRow, fetch_all, to_micros
+from hermes.store.statements import load_statements
+from hermes.store.turn_start import begin_turn
+from hermes.store.writes import apply_writes
 
-_INTENTS = load("archive")["intents"]
-_SETTLED_LONG_AGO = timedelta(days=7)
+_INTENTS = load_statements("archive")["intents"]
+_SETTLED_RETENTION = timedelta(days=7)
 """No platform delivers the same message again after that time."""
 
 
@@ -34,12 +34,12 @@ class SqliteStore:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._upkeep = Upkeep(engine)
-        self._lanes = SqliteLanes(engine, clock)
+        self._maintenance = Maintenance(engine)
+        self._queues = SqliteQueues(engine, clock)
         self._leases = SqliteLeases(engine, clock)
         self._journal = SqliteJournal(engine)
         self._responses = SqliteResponses(engine)
-        self._matters = SqliteMatters(engine)
+        self._records = SqliteRecords(engine)
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
@@ -56,8 +56,8 @@ class SqliteStore:
         return self._engine.path
 
     @property
-    def lanes(self) -> SqliteLanes:
-        return self._lanes
+    def queues(self) -> SqliteQueues:
+        return self._queues
 
     @property
     def leases(self) -> SqliteLeases:
@@ -72,70 +72,70 @@ class SqliteStore:
         return self._responses
 
     @property
-    def matters(self) -> SqliteMatters:
-        return self._matters
+    def records(self) -> SqliteRecords:
+        return self._records
 
-    def seen_by(self, principal: str) -> SqliteArchive:
+    def archive_for(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         if not writes:
             return
-        now = micros(self._clock.now())
+        now = to_micros(self._clock.now())
 
         def write(connection: Connection) -> None:
-            apply(connection, _fenced(connection, writes, fence), now)
+            apply_writes(connection, _check_fence(connection, writes, fence), now)
 
         await self._engine.write(write)
 
-    async def admit(self, entrance: Entrance, *writes: Write) -> Admitted:
-        now, span = self._clock.now(), span_of(self._clock, entrance.ttl)
+    async def admit(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
+        now, span = self._clock.now(), lease_span(self._clock, begin.ttl)
         return await self._engine.write(
-            lambda connection: admit(connection, entrance, writes, now, span)
+            lambda connection: begin_turn(connection, begin, writes, now, span)
         )
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
         def read(connection: Connection) -> list[Intent]:
-            rows = all_of(connection.execute(_INTENTS, {"id": session}), IntentRow)
+            rows = fetch_all(connection.execute(_INTENTS, {"id": session}), IntentRow)
             return [row.intent() for row in rows]
 
         return await self._engine.read(read)
 
-    async def stats(self) -> Stats:
-        return await self._upkeep.stats()
+    async def stats(self) -> StoreStats:
+        return await self._maintenance.stats()
 
     async def integrity(self) -> Sequence[str]:
         """What is wrong with the file; empty when nothing is."""
-        return await self._upkeep.integrity()
+        return await self._maintenance.integrity()
 
     async def optimize(self) -> None:
         """Drop what was settled long ago, merge the search indexes, shrink the journal."""
-        await self._lanes.forget(self._clock.now() - _SETTLED_LONG_AGO)
-        await self._upkeep.optimize()
+        await self._queues.forget(self._clock.now() - _SETTLED_RETENTION)
+        await self._maintenance.optimize()
 
     async def make_vectors(self) -> bool:
         """For all that was said until now. False where that cannot be done, or not yet."""
-        return await self._engine.nearness.complete(self._engine.read)
+        return await self._engine.vector_search.complete(self._engine.read)
 
     async def vacuum(self) -> None:
         """Give the space of deleted sessions back to the disk."""
-        await self._upkeep.vacuum()
+        await self._maintenance.vacuum()
 
     async def backup(self, to: Path) -> None:
         """Copy the database as it is now, while others go on writing."""
-        await self._upkeep.backup(to)
+        await self._maintenance.backup(to)
 
 
-def _fenced(
+def _check_fence(
     connection: Connection, writes: Sequence[Write], fence: Fence | None
 ) -> Sequence[Write]:
     """What is left to be done once it is sure that these writes may be."""
     if fence is None:
         return writes
-    if writes[-1] == Release(fence.session, fence.generation):
-        leave(connection, fence)
+    if writes[-1] == ReleaseLease(fence.session, fence.generation):
+        release_fenced(connection, fence)
         return writes[:-1]
-    check(connection, fence)
+    check_fence(connection, fence)
     return writes
 
 

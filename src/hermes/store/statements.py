@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 _HERE = Path(__file__).parent
 _MARK = "-- name: "
-_THEIRS = "AND s.principal = :who"
+_PRINCIPAL_FILTER = "AND s.principal = :who"
 
 
-def load(name: str) -> Mapping[str, str]:
+def load_statements(name: str) -> Mapping[str, str]:
     """The statements of `<name>.sql`, each under the name its heading gives it."""
     found: dict[str, str] = {}
     for block in (_HERE / f"{name}.sql").read_text(encoding="utf-8").split(_MARK)[1:]:
@@ -18,9 +18,11 @@ def load(name: str) -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-def unwalled(statements: Mapping[str, str]) -> Mapping[str, str]:
+def without_principal_filter(statements: Mapping[str, str]) -> Mapping[str, str]:
     """The same statements for the owner, whom no condition on the principal keeps out."""
-    return MappingProxyType({name: sql.replace(_THEIRS, "") for name, sql in statements.items()})
+    return MappingProxyType(
+        {name: sql.replace(_PRINCIPAL_FILTER, "") for name, sql in statements.items()}
+    )
 
 
 def migrations() -> list[tuple[int, Path]]:

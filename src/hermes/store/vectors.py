@@ -17,49 +17,56 @@ from numpy.typing import NDArray
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
-from hermes.store.connection import Connection, begin
-from hermes.store.embedding import Embedder, Floats, is_whole, packed, passages, unpacked
-from hermes.store.rows import all_of, decode, one_of, row_as
-from hermes.store.statements import load
+from hermes.store.connection import Connection, begin_write
+from hermes.store.embedding import (
+    Embedder,
+    Floats,
+    is_valid_vector,
+    pack_vectors,
+    passages,
+    unpack_vectors,
+)
+from hermes.store.rows import decode_message, fetch_all, fetch_one, row_as
+from hermes.store.statements import load_statements
 
-_SQL = load("vectors")
+_SQL = load_statements("vectors")
 log = logging.getLogger(__name__)
 
-NEAR = 0.22
+MIN_SIMILARITY = 0.22
 """How alike, as a cosine, something must be to count as found."""
 CANDIDATES = 256
-MOST = 2_000_000
+MAX_MESSAGES = 2_000_000
 """Messages back from the newest that are looked at: 50 bytes of memory each, and more."""
-_AT_ONCE = 20_000
-_FAR = 1_000
+_LOAD_BATCH = 20_000
+_EXCLUDED_DISTANCE = 1_000
 _ROLES = {"user": 1, "assistant": 2}
 
 
-class State(Struct, array_like=True, frozen=True):
+class VectorState(Struct, array_like=True, frozen=True):
     upto: int
     epoch: int
     made_by: str
 
 
-class Near(Struct, frozen=True):
+class VectorHit(Struct, frozen=True):
     """A message and which of its passages is alike."""
 
     message: int
     part: int
 
 
-class _Next(Struct, array_like=True, frozen=True):
+class _NextRow(Struct, array_like=True, frozen=True):
     id: int
     session: int
     role: str
     body: bytes
 
 
-class _Body(Struct, array_like=True, frozen=True):
+class _BodyRow(Struct, array_like=True, frozen=True):
     body: bytes
 
 
-class _Kept(Struct, array_like=True, frozen=True):
+class _VectorRow(Struct, array_like=True, frozen=True):
     message: int
     part: int
     role: str
@@ -67,33 +74,33 @@ class _Kept(Struct, array_like=True, frozen=True):
     body: bytes
 
 
-def state_of(connection: Connection) -> State:
-    state = one_of(connection.execute(_SQL["state"]), State)
+def vector_state(connection: Connection) -> VectorState:
+    state = fetch_one(connection.execute(_SQL["state"]), VectorState)
     if state is None:
         raise StoreError("The database does not say which messages have vectors.")
     return state
 
 
-def embed_some(connection: Connection, embedder: Embedder) -> bool:
+def embed_batch(connection: Connection, embedder: Embedder) -> bool:
     """One batch, in one short transaction. Returns whether there may be more."""
-    was = state_of(connection)
+    was = vector_state(connection)
     if was.made_by != embedder.name:
-        _begin_again(connection, embedder.name)
+        _reset_vectors(connection, embedder.name)
         return True
-    rows = all_of(connection.execute(_SQL["next"]), _Next)
+    rows = fetch_all(connection.execute(_SQL["next"]), _NextRow)
     if not rows:
         return False
-    places: list[tuple[_Next, int]] = []
+    places: list[tuple[_NextRow, int]] = []
     texts: list[str] = []
     for row in rows:
         for part, text in enumerate(_passages(row)):
             places.append((row, part))
             texts.append(text)
-    bodies = packed(embedder.embed(texts)) if texts else []
-    begin(connection, 1)
+    bodies = pack_vectors(embedder.embed(texts)) if texts else []
+    begin_write(connection, 1)
     try:
         # What was read may have been deleted since, and its id given to something else.
-        if state_of(connection).epoch == was.epoch:
+        if vector_state(connection).epoch == was.epoch:
             connection.executemany(
                 _SQL["add"],
                 [
@@ -119,14 +126,14 @@ class _Block(Struct, frozen=True):
     signs: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, rows: Sequence[_Kept]) -> "_Block":
-        tags = {name: _tag(name) for name in {row.principal for row in rows}}
+    def of(cls, rows: Sequence[_VectorRow]) -> "_Block":
+        tags = {name: _principal_tag(name) for name in {row.principal for row in rows}}
         return cls(
             np.array([row.message for row in rows], np.int64),
             np.array([row.part for row in rows], np.uint8),
             np.array([_ROLES.get(row.role, 0) for row in rows], np.uint8),
             np.array([tags[row.principal] for row in rows], np.uint64),
-            _signs(unpacked([row.body for row in rows])),
+            _signs(unpack_vectors([row.body for row in rows])),
         )
 
     @classmethod
@@ -145,34 +152,34 @@ class Vectors:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._state = State(0, -1, "")
+        self._state = VectorState(0, -1, "")
         self._block = _Block.of([])
 
     def nearest(
         self, connection: Connection, wanted: Floats, principal: str, role: str | None
-    ) -> list[Near]:
+    ) -> list[VectorHit]:
         """The nearest first, each message once, of what this principal may see."""
         with self._lock:
             self._refresh(connection)
             block = self._block
         found = [
-            Near(int(block.messages[place]), int(block.parts[place]))
+            VectorHit(int(block.messages[place]), int(block.parts[place]))
             for place in _candidates(block, wanted, principal, role)
         ]
-        return _by_likeness(connection, found, wanted)
+        return _by_similarity(connection, found, wanted)
 
     def _refresh(self, connection: Connection) -> None:
         """Read what came since; all of it when ids may have been given again."""
-        state = state_of(connection)
+        state = vector_state(connection)
         if state.epoch != self._state.epoch:
             self._block = _Block.of([])
-            self._state = State(max(0, state.upto - MOST), state.epoch, state.made_by)
+            self._state = VectorState(max(0, state.upto - MAX_MESSAGES), state.epoch, state.made_by)
         if state.upto <= self._state.upto:
             return
         blocks = [self._block]
         rows = iter(connection.execute(_SQL["load"], {"after": self._state.upto}))
-        while some := [row_as(row, _Kept) for row in islice(rows, _AT_ONCE)]:
-            whole = [row for row in some if is_whole(row.body)]
+        while some := [row_as(row, _VectorRow) for row in islice(rows, _LOAD_BATCH)]:
+            whole = [row for row in some if is_valid_vector(row.body)]
             if len(whole) < len(some):
                 log.warning("%d damaged vectors are left out", len(some) - len(whole))
             blocks.append(_Block.of(whole))
@@ -180,9 +187,9 @@ class Vectors:
         self._state = state
 
 
-def _begin_again(connection: Connection, made_by: str) -> None:
+def _reset_vectors(connection: Connection, made_by: str) -> None:
     """Vectors of other weights cannot be compared with ours."""
-    begin(connection, 1)
+    begin_write(connection, 1)
     try:
         connection.execute(_SQL["forget all"])
         connection.execute(_SQL["begin again"], {"made_by": made_by})
@@ -192,11 +199,11 @@ def _begin_again(connection: Connection, made_by: str) -> None:
             connection.execute("ROLLBACK")
 
 
-def _passages(row: _Next) -> list[str]:
+def _passages(row: _NextRow) -> list[str]:
     if not row.body:
         return []
     try:
-        return passages(text_of(decode(row.body, f"Message row {row.id}")))
+        return passages(text_of(decode_message(row.body, f"Message row {row.id}")))
     except StoreError as error:
         log.warning("a message gets no vector: %s", error)
         return []
@@ -211,31 +218,33 @@ def _candidates(
         axis=0, dtype=np.uint16
     )
     if principal != OWNER:
-        apart[block.whose != _tag(principal)] = _FAR
+        apart[block.whose != _principal_tag(principal)] = _EXCLUDED_DISTANCE
     if role is not None:
-        apart[block.roles != _ROLES.get(role, 0)] = _FAR
+        apart[block.roles != _ROLES.get(role, 0)] = _EXCLUDED_DISTANCE
     count = min(CANDIDATES, len(apart))
     nearest = np.argpartition(apart, count - 1)[:count]
-    return [place for place in nearest if apart[place] < _FAR]
+    return [place for place in nearest if apart[place] < _EXCLUDED_DISTANCE]
 
 
-def _by_likeness(connection: Connection, found: Sequence[Near], wanted: Floats) -> list[Near]:
+def _by_similarity(
+    connection: Connection, found: Sequence[VectorHit], wanted: Floats
+) -> list[VectorHit]:
     """By the numbers on disk, so that what is gone or was replaced since counts as it is now."""
-    there: list[Near] = []
+    there: list[VectorHit] = []
     bodies: list[bytes] = []
     for near in found:
         for row in connection.execute(_SQL["vector"], (near.message, near.part)):
-            body = row_as(row, _Body).body
-            if is_whole(body):
+            body = row_as(row, _BodyRow).body
+            if is_valid_vector(body):
                 bodies.append(body)
                 there.append(near)
-    rows = unpacked(bodies).astype(np.float32)
+    rows = unpack_vectors(bodies).astype(np.float32)
     length = np.maximum(np.linalg.norm(rows, axis=1), 1e-9)
     alike = (rows @ wanted.reshape(-1)) / length
-    best: dict[int, Near] = {}
+    best: dict[int, VectorHit] = {}
     for place in np.argsort(-alike):
         near = there[int(place)]
-        if alike[place] >= NEAR:
+        if alike[place] >= MIN_SIMILARITY:
             best.setdefault(near.message, near)
     return list(best.values())
 
@@ -246,5 +255,5 @@ def _signs(rows: NDArray[np.int8] | Floats) -> NDArray[np.uint64]:
     return np.ascontiguousarray(bits.T)
 
 
-def _tag(principal: str) -> int:
+def _principal_tag(principal: str) -> int:
     return int.from_bytes(sha256(principal.encode()).digest()[:8], "big")

@@ -7,114 +7,124 @@ import apsw
 from msgspec import UNSET, Struct
 
 from hermes.kit.text import one_line
-from hermes.ports.journal import KeepResponse, NoteRun
-from hermes.ports.matters import PutMatter
+from hermes.ports.journal import AppendRunEvents, SaveResponse
+from hermes.ports.records import PutRecord
 from hermes.ports.store import (
-    Amend,
-    Append,
-    Begin,
+    AmendItem,
+    AppendMessage,
     ChangeSession,
-    Done,
-    Hide,
+    CompleteItem,
+    EnqueueItem,
+    HideMessages,
     Intent,
-    Meter,
     OpenSession,
-    Parcel,
-    Post,
-    Release,
-    Settle,
-    Single,
+    QueueItem,
+    RecordIntent,
+    RecordUsage,
+    ReleaseLease,
+    SettleIntent,
+    SingleWrite,
     Write,
 )
-from hermes.schema.attachments import own_text
-from hermes.schema.errors import NotFound, Overtaken, StoreError
+from hermes.schema.attachments import typed_text
+from hermes.schema.errors import NotFound, StateConflict, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value
-from hermes.store.journal import keep, note
-from hermes.store.leases import give_back
-from hermes.store.matters import put
-from hermes.store.rows import encode, micros, number_of, number_or_none, one_of
-from hermes.store.statements import load
+from hermes.store.journal import append_run_events, save_response
+from hermes.store.leases import release_lease
+from hermes.store.records import put_record
+from hermes.store.rows import (
+    encode_message,
+    fetch_number,
+    fetch_number_or_none,
+    fetch_one,
+    to_micros,
+)
+from hermes.store.statements import load_statements
 
-_SQL = load("writes")
-PREVIEW = 80
+_SQL = load_statements("writes")
+MAX_PREVIEW = 80
 
 
-def apply(connection: Connection, writes: Sequence[Write], now: int) -> None:
-    appends: list[Append] = []
+def apply_writes(connection: Connection, writes: Sequence[Write], now: int) -> None:
+    appends: list[AppendMessage] = []
     for write in writes:
-        if isinstance(write, Append):
+        if isinstance(write, AppendMessage):
             appends.append(write)
             continue
         if appends:
-            _append(connection, appends)
+            _append_messages(connection, appends)
             appends = []
-        _apply(connection, write, now)
+        _apply_write(connection, write, now)
     if appends:
-        _append(connection, appends)
+        _append_messages(connection, appends)
 
 
-def _apply(connection: Connection, write: Single, now: int) -> None:
+def _apply_write(connection: Connection, write: SingleWrite, now: int) -> None:
     match write:
         case OpenSession(session):
-            _open(connection, session)
+            _open_session(connection, session)
         case ChangeSession(session, change):
-            _change(connection, session, change, now)
-        case Hide(session, seq):
+            _change_session(connection, session, change, now)
+        case HideMessages(session, seq):
             _hide(connection, session, seq)
-        case Begin() | Settle():
-            _intend(connection, write)
-        case Meter():
-            _meter(connection, write)
-        case Post() | Done() | Amend():
-            _move(connection, write, now)
-        case Release(session, generation):
-            give_back(connection, session, generation)
-        case NoteRun() | KeepResponse() | PutMatter():
-            _keep(connection, write)
+        case RecordIntent() | SettleIntent():
+            _change_intent(connection, write)
+        case RecordUsage():
+            _record_usage(connection, write)
+        case EnqueueItem() | CompleteItem() | AmendItem():
+            _change_queue(connection, write, now)
+        case ReleaseLease(session, generation):
+            release_lease(connection, session, generation)
+        case AppendRunEvents() | SaveResponse() | PutRecord():
+            _save(connection, write)
         case _:
             assert_never(write)
 
 
-def _keep(connection: Connection, write: NoteRun | KeepResponse | PutMatter) -> None:
+def _save(connection: Connection, write: AppendRunEvents | SaveResponse | PutRecord) -> None:
     match write:
-        case NoteRun():
-            note(connection, write)
-        case KeepResponse(response):
-            keep(connection, response)
-        case PutMatter():
-            put(connection, write)
+        case AppendRunEvents():
+            append_run_events(connection, write)
+        case SaveResponse(response):
+            save_response(connection, response)
+        case PutRecord():
+            put_record(connection, write)
         case _:
             assert_never(write)
 
 
-def _move(connection: Connection, write: Post | Done | Amend, now: int) -> None:
+def _change_queue(
+    connection: Connection, write: EnqueueItem | CompleteItem | AmendItem, now: int
+) -> None:
     match write:
-        case Post(parcel):
-            post(connection, parcel)
-        case Done(key):
+        case EnqueueItem(parcel):
+            enqueue(connection, parcel)
+        case CompleteItem(key):
             connection.execute(_SQL["done"], {"key": key, "now": now})
-        case Amend(key, body):
+        case AmendItem(key, body):
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
         case _:
             assert_never(write)
 
 
-def post(connection: Connection, parcel: Parcel) -> bool:
+def enqueue(connection: Connection, parcel: QueueItem) -> bool:
     """False when the key was seen before."""
-    due = None if parcel.due is None else micros(parcel.due)
-    connection.execute(_SQL["post"], _values(parcel) | {"due": due})
+    due = None if parcel.due is None else to_micros(parcel.due)
+    connection.execute(_SQL["post"], _item_values(parcel) | {"due": due})
     return connection.changes() > 0
 
 
-def post_claimed(connection: Connection, parcel: Parcel, holder: str, until: int) -> bool:
+def enqueue_claimed(connection: Connection, parcel: QueueItem, holder: str, until: int) -> bool:
     """Post it as somebody's already, which saves claiming it. False when the key is known."""
-    connection.execute(_SQL["post claimed"], _values(parcel) | {"holder": holder, "until": until})
+    connection.execute(
+        _SQL["post claimed"], _item_values(parcel) | {"holder": holder, "until": until}
+    )
     return connection.changes() > 0
 
 
-def _values(parcel: Parcel) -> dict[str, Value]:
+def _item_values(parcel: QueueItem) -> dict[str, Value]:
     return {
         "key": parcel.key,
         "lane": parcel.lane,
@@ -138,31 +148,31 @@ def role_of(message: Message) -> str:
 
 def preview_of(message: Message) -> str:
     """How a session introduces itself: by what its person said, in a line."""
-    if not isinstance(message, User) or message.trust is Trust.HOUSE:
+    if not isinstance(message, User) or message.trust is Trust.PROGRAM:
         return ""
-    text = own_text(message)[: PREVIEW * 20]
+    text = typed_text(message)[: MAX_PREVIEW * 20]
     # What comes from outside says first where it came from, and then how to take it.
-    return one_line(text.partition("\n\n")[0] if message.trust is Trust.DATA else text, PREVIEW)
+    return one_line(text.partition("\n\n")[0] if message.trust is Trust.DATA else text, MAX_PREVIEW)
 
 
-def number_of_session(connection: Connection, session: str) -> int:
-    number = number_or_none(connection.execute(_SQL["number"], {"id": session}))
+def session_number(connection: Connection, session: str) -> int:
+    number = fetch_number_or_none(connection.execute(_SQL["number"], {"id": session}))
     if number is None:
-        raise no_session(session)
+        raise session_not_found(session)
     return number
 
 
-def no_session(name: str) -> NotFound:
+def session_not_found(name: str) -> NotFound:
     return NotFound(
         f"There is no session {name!r}.", hint="`hermes sessions list` shows those there are."
     )
 
 
-def _open(connection: Connection, session: Session) -> None:
-    parent = None if session.parent is None else number_of_session(connection, session.parent)
+def _open_session(connection: Connection, session: Session) -> None:
+    parent = None if session.parent is None else session_number(connection, session.parent)
     values = {
         "id": session.id,
-        "started_at": micros(session.started_at),
+        "started_at": to_micros(session.started_at),
         "source": session.source,
         "principal": session.principal,
         "key": session.key,
@@ -171,31 +181,31 @@ def _open(connection: Connection, session: Session) -> None:
         "provider": session.provider,
         "parent": parent,
         "cwd": session.cwd,
-        "ended_at": None if session.ended_at is None else micros(session.ended_at),
+        "ended_at": None if session.ended_at is None else to_micros(session.ended_at),
         "end_reason": session.end_reason,
         "effort": session.effort,
         "personality": session.personality,
     }
     try:
-        n = number_of(connection.execute(_SQL["open"], values))
+        n = fetch_number(connection.execute(_SQL["open"], values))
     except apsw.ConstraintError as error:
-        raise _taken(connection, session) from error
+        raise _duplicate_error(connection, session) from error
     if session.system:
         connection.execute(_SQL["prompt"], {"n": n, "value": session.system})
 
 
-def _taken(connection: Connection, session: Session) -> StoreError:
-    if number_or_none(connection.execute(_SQL["number"], {"id": session.id})) is not None:
-        return Overtaken(f"There is already a session {session.id!r}.")
-    return _title_taken(session.title)
+def _duplicate_error(connection: Connection, session: Session) -> StoreError:
+    if fetch_number_or_none(connection.execute(_SQL["number"], {"id": session.id})) is not None:
+        return StateConflict(f"There is already a session {session.id!r}.")
+    return _title_error(session.title)
 
 
-def _title_taken(title: str) -> StoreError:
+def _title_error(title: str) -> StoreError:
     return StoreError(f"Another session is already called {title!r}.", hint="Choose another title.")
 
 
-def _change(connection: Connection, session: str, change: SessionChange, now: int) -> None:
-    n = number_of_session(connection, session)
+def _change_session(connection: Connection, session: str, change: SessionChange, now: int) -> None:
+    n = session_number(connection, session)
     if change.system is not UNSET:
         connection.execute(_SQL["prompt"], {"n": n, "value": change.system})
     ended_at = change.ended_at
@@ -206,7 +216,7 @@ def _change(connection: Connection, session: str, change: SessionChange, now: in
         "model": change.model,
         "provider": change.provider,
         "cwd": change.cwd,
-        "ended_at": micros(ended_at) if ended_at else ended_at,
+        "ended_at": to_micros(ended_at) if ended_at else ended_at,
         "end_reason": change.end_reason,
         "effort": change.effort,
         "personality": change.personality,
@@ -217,15 +227,15 @@ def _change(connection: Connection, session: str, change: SessionChange, now: in
         try:
             connection.execute(_SQL[f"set {name}"], {"n": n, "value": value})
         except apsw.ConstraintError as error:
-            raise _title_taken(str(value)) from error
+            raise _title_error(str(value)) from error
 
 
-class _Place(Struct, array_like=True, frozen=True):
+class _SessionPosition(Struct, array_like=True, frozen=True):
     n: int
     last_seq: int
 
 
-class _Tally(Struct):
+class _AppendCounts(Struct):
     """What a run of new messages adds to one session."""
 
     count: int = 0
@@ -247,34 +257,34 @@ class _Tally(Struct):
         return calls
 
 
-def _append(connection: Connection, appends: Iterable[Append]) -> None:
+def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -> None:
     """One count per session and one statement for all rows, however many there are."""
-    tallies: dict[str, _Tally] = {}
-    rows: list[tuple[_Tally, Append, int, int]] = []
+    tallies: dict[str, _AppendCounts] = {}
+    rows: list[tuple[_AppendCounts, AppendMessage, int, int]] = []
     for append in appends:
-        at = micros(append.at)
-        tally = tallies.setdefault(append.session, _Tally())
+        at = to_micros(append.at)
+        tally = tallies.setdefault(append.session, _AppendCounts())
         rows.append((tally, append, at, tally.add(append.message, at)))
     for session, tally in tallies.items():
-        _count(connection, session, tally)
+        _add_counts(connection, session, tally)
     connection.executemany(
         _SQL["append"],
         [
             (
                 tally.n,
-                _next(tally),
+                _next_seq(tally),
                 append.run,
                 role_of(append.message),
                 at,
                 calls,
-                encode(append.message),
+                encode_message(append.message),
             )
             for tally, append, at, calls in rows
         ],
     )
 
 
-def _count(connection: Connection, session: str, tally: _Tally) -> None:
+def _add_counts(connection: Connection, session: str, tally: _AppendCounts) -> None:
     values = {
         "id": session,
         "count": tally.count,
@@ -283,45 +293,45 @@ def _count(connection: Connection, session: str, tally: _Tally) -> None:
         "preview": tally.preview,
         "preview_at": tally.preview_at,
     }
-    place = one_of(connection.execute(_SQL["tally"], values), _Place)
+    place = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
     if place is None:
-        raise no_session(session)
+        raise session_not_found(session)
     tally.n, tally.seq = place.n, place.last_seq - tally.count
 
 
-def _next(tally: _Tally) -> int:
+def _next_seq(tally: _AppendCounts) -> int:
     tally.seq += 1
     return tally.seq
 
 
 def _hide(connection: Connection, session: str, seq: int) -> None:
-    where = {"n": number_of_session(connection, session), "seq": seq}
+    where = {"n": session_number(connection, session), "seq": seq}
     for statement in ("unindex words", "unindex grams", "untally", "hide"):
         connection.execute(_SQL[statement], where)
 
 
-def _intend(connection: Connection, write: Begin | Settle) -> None:
-    if isinstance(write, Begin):
-        _begin(connection, write.intent)
+def _change_intent(connection: Connection, write: RecordIntent | SettleIntent) -> None:
+    if isinstance(write, RecordIntent):
+        _record_intent(connection, write.intent)
     else:
         connection.execute(_SQL["settle"], {"session": write.session, "call": write.call})
 
 
-def _begin(connection: Connection, intent: Intent) -> None:
+def _record_intent(connection: Connection, intent: Intent) -> None:
     connection.execute(
         _SQL["begin"],
         {
-            "n": number_of_session(connection, intent.session),
+            "n": session_number(connection, intent.session),
             "call": intent.call,
             "run": intent.run,
             "tool": intent.tool,
             "effect": intent.effect.value,
-            "at": micros(intent.at),
+            "at": to_micros(intent.at),
         },
     )
 
 
-def _meter(connection: Connection, meter: Meter) -> None:
+def _record_usage(connection: Connection, meter: RecordUsage) -> None:
     values: dict[str, Value] = {
         "id": meter.session,
         "model": meter.model,
@@ -335,13 +345,13 @@ def _meter(connection: Connection, meter: Meter) -> None:
         "calls": meter.calls,
         "unpriced": meter.calls if meter.cost is None else 0,
     }
-    if not add_use(connection, values):
-        raise no_session(meter.session)
+    if not add_usage(connection, values):
+        raise session_not_found(meter.session)
 
 
-def add_use(connection: Connection, values: Mapping[str, Value]) -> bool:
+def add_usage(connection: Connection, values: Mapping[str, Value]) -> bool:
     """Add what a model cost to a session, in both sums. False when there is no such session."""
-    n = number_or_none(connection.execute(_SQL["meter session"], values))
+    n = fetch_number_or_none(connection.execute(_SQL["meter session"], values))
     if n is None:
         return False
     connection.execute(_SQL["meter model"], {**values, "n": n})

@@ -9,32 +9,32 @@ from hermes.agent.answers import final_text
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.kit.text import one_line
-from hermes.ports.delegation import Fate, Progress, Report, Task
-from hermes.ports.sink import Emit
+from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
+from hermes.ports.events import Emit
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User
-from hermes.schema.scope import Bounds, Scope, ruled_by
+from hermes.schema.scope import InheritedLimits, Scope, policy_platform
 from hermes.schema.sessions import Session
-from hermes.session.accepting import Turn
 from hermes.session.runner import Runner
-from hermes.subagents.words import SUBAGENT as SOURCE
-from hermes.subagents.words import task_text
+from hermes.session.turn_request import TurnRequest
+from hermes.subagents.messages import SUBAGENT as SOURCE
+from hermes.subagents.messages import task_text
 
-BLOCKED = frozenset(
+BLOCKED_TOOLS = frozenset(
     {"clarify", "memory", "skill_manage", "send_message", "execute_code", "cronjob"}
 )
 """What only the one who talks with a person does."""
-HANDING_ON = "delegate_task"
-_FATES = {
-    Outcome.DONE: Fate.COMPLETED,
-    Outcome.EXHAUSTED: Fate.COMPLETED,
-    Outcome.CANCELLED: Fate.INTERRUPTED,
-    Outcome.FAILED: Fate.FAILED,
+DELEGATE_TOOL = "delegate_task"
+_STATUS_OF_OUTCOME = {
+    Outcome.DONE: TaskStatus.COMPLETED,
+    Outcome.EXHAUSTED: TaskStatus.COMPLETED,
+    Outcome.CANCELLED: TaskStatus.INTERRUPTED,
+    Outcome.FAILED: TaskStatus.FAILED,
 }
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class SubagentTimeouts(Struct, frozen=True, kw_only=True):
     """Seconds: without a sign of life, within one tool, and altogether (0: no limit)."""
 
     idle: float = 450.0
@@ -42,7 +42,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     total: float = 0.0
 
 
-class Mind(Struct, frozen=True, kw_only=True):
+class SubagentModel(Struct, frozen=True, kw_only=True):
     """Which model a subagent thinks with, and how hard; as the settings say where it is empty."""
 
     model: str = ""
@@ -50,7 +50,7 @@ class Mind(Struct, frozen=True, kw_only=True):
     effort: str = ""
 
 
-class Budget(Struct, frozen=True, kw_only=True):
+class SubagentBudget(Struct, frozen=True, kw_only=True):
     """`leave`: what would be asked for is done; there is nobody to ask.
 
     Without a model in `mind`, a subagent has that of the session it works for. `without` are
@@ -58,16 +58,16 @@ class Budget(Struct, frozen=True, kw_only=True):
     """
 
     steps: int = 50
-    patience: Patience = Patience()
+    patience: SubagentTimeouts = SubagentTimeouts()
     leave: bool = False
-    mind: Mind = Mind()
+    mind: SubagentModel = SubagentModel()
     without: frozenset[str] = frozenset()
 
 
-class Child:
+class Subagent:
     """Runs once. What it said and did is in its session, whatever happens to the report."""
 
-    def __init__(self, runner: Runner, clock: Clock, budget: Budget) -> None:
+    def __init__(self, runner: Runner, clock: Clock, budget: SubagentBudget) -> None:
         self._runner = runner
         self._clock = clock
         self._budget = budget
@@ -78,8 +78,14 @@ class Child:
         self._late = False
 
     async def run(
-        self, scope: Scope, task: Task, progress: Progress, mind: Mind, *, hands_on: bool
-    ) -> Report:
+        self,
+        scope: Scope,
+        task: Task,
+        progress: ReportProgress,
+        mind: SubagentModel,
+        *,
+        hands_on: bool,
+    ) -> TaskReport:
         session = Session(
             id=new_session_id(self._clock.now()),
             started_at=self._clock.now(),
@@ -91,10 +97,12 @@ class Child:
             provider=mind.provider,
             effort=mind.effort,
         )
-        turn = Turn(
+        turn = TurnRequest(
             session=session,
             asked=User(
-                new_id("msg"), (Text(task_text(task)),), Trust.DATA if task.foreign else Trust.HOUSE
+                new_id("msg"),
+                (Text(task_text(task)),),
+                Trust.DATA if task.foreign else Trust.PROGRAM,
             ),
             listen=self._listener(progress),
             new=True,
@@ -105,17 +113,17 @@ class Child:
             steps=self._budget.steps,
             # What strangers had a hand in is not done unasked, whatever the settings say.
             yolo=scope.yolo or (self._budget.leave and not task.foreign),
-            bounds=scope.bounds or Bounds(platform=ruled_by(scope)),
+            bounds=scope.bounds or InheritedLimits(platform=policy_platform(scope)),
         )
         began = self._clock.monotonic()
         failure = await self._watched(turn)
         return self._report(task, session.id, self._clock.monotonic() - began, failure)
 
     def _without(self, *, hands_on: bool) -> frozenset[str]:
-        without = BLOCKED | self._budget.without
-        return without - {HANDING_ON} if hands_on else without | {HANDING_ON}
+        without = BLOCKED_TOOLS | self._budget.without
+        return without - {DELEGATE_TOOL} if hands_on else without | {DELEGATE_TOOL}
 
-    async def _watched(self, turn: Turn) -> str:
+    async def _watched(self, turn: TurnRequest) -> str:
         """The turn, ended when nothing moves any more; the trouble that kept it from running."""
         failure = ""
         async with anyio.create_task_group() as group:
@@ -134,10 +142,10 @@ class Child:
             limit = patience.in_a_tool if self._in_tool else patience.idle
             if patience.total:
                 limit = min(limit, began + patience.total - self._clock.monotonic())
-            self._late = not await self._moved_within(max(limit, 0.0))
+            self._late = not await self._event_within(max(limit, 0.0))
         scope.cancel()
 
-    async def _moved_within(self, seconds: float) -> bool:
+    async def _event_within(self, seconds: float) -> bool:
         alive = self._alive
         async with anyio.create_task_group() as group:
 
@@ -150,11 +158,11 @@ class Child:
             group.cancel_scope.cancel()
         return alive.is_set()
 
-    def _listener(self, progress: Progress) -> Emit:
+    def _listener(self, progress: ReportProgress) -> Emit:
         async def listen(event: Event) -> None:
             self._alive.set()
             match event:
-                case Said(message):
+                case MessageAdded(message):
                     self._said.append(message)
                     if isinstance(message, Result):
                         self._in_tool.discard(message.call)
@@ -168,13 +176,13 @@ class Child:
 
         return listen
 
-    def _report(self, task: Task, session: str, seconds: float, failure: str) -> Report:
-        ended, answer = self._ended, _last_words(self._said)
-        fate = _FATES[ended.outcome] if ended is not None else Fate.FAILED
+    def _report(self, task: Task, session: str, seconds: float, failure: str) -> TaskReport:
+        ended, answer = self._ended, _final_answer(self._said)
+        fate = _STATUS_OF_OUTCOME[ended.outcome] if ended is not None else TaskStatus.FAILED
         if self._late:
-            fate = Fate.TIMEOUT
+            fate = TaskStatus.TIMEOUT
         trouble = failure or (ended.reason if ended and ended.outcome is not Outcome.DONE else "")
-        return Report(
+        return TaskReport(
             goal=task.goal,
             fate=fate,
             summary=answer,
@@ -185,14 +193,14 @@ class Child:
         )
 
 
-def _last_words(said: Sequence[Message]) -> str:
+def _final_answer(said: Sequence[Message]) -> str:
     """The answer; of one that was cut short, the last thing it said."""
     return final_text(said) or next(
-        (text for message in reversed(said) if (text := _spoken(message))), ""
+        (text for message in reversed(said) if (text := _assistant_text(message))), ""
     )
 
 
-def _spoken(message: Message) -> str:
+def _assistant_text(message: Message) -> str:
     if not isinstance(message, Assistant):
         return ""
     return "".join(part.text for part in message.parts if isinstance(part, Text)).strip()

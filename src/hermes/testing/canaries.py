@@ -67,7 +67,7 @@ class Canaries:
                 place = (canary.token, reader, where)
                 self._seen.setdefault(place, Sighting(canary, reader, where))
 
-    def look_at_files(self, reader: str, folder: Path, but: Collection[str] = ()) -> None:
+    def scan_files(self, reader: str, folder: Path, but: Collection[str] = ()) -> None:
         """Every file below a folder, except those named and databases, which SQLite must open."""
         for path in sorted(folder.rglob("*")):
             below = path.relative_to(folder)
@@ -75,7 +75,7 @@ class Canaries:
                 continue
             self.look(reader, str(below), path.read_bytes())
 
-    def look_at_database(self, reader: str, path: Path) -> None:
+    def scan_database(self, reader: str, path: Path) -> None:
         """Every value of every table."""
         connection = connect(path, READ_ONLY)
         try:

@@ -1,10 +1,21 @@
 """A messaging platform in memory: people type, posts arrive, and either can go wrong."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum, auto
 
 import anyio
 
-from hermes.ports.channel import Caps, Inbound, NotSent, Offline, Outgoing, Receipt
+from hermes.ports.channel import (
+    ChannelCapabilities,
+    Inbound,
+    NotSent,
+    Offline,
+    Outbound,
+    Receipt,
+    TargetGone,
+    Throttled,
+)
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
@@ -24,19 +35,19 @@ class FakeChannel:
     acknowledged; the same update may be typed again, as platforms do.
     """
 
-    def __init__(self, name: str = "fake", caps: Caps | None = None) -> None:
+    def __init__(self, name: str = "fake", caps: ChannelCapabilities | None = None) -> None:
         self.name = name
-        self.posts: dict[str, tuple[Address, Outgoing]] = {}
+        self.posts: dict[str, tuple[Address, Outbound]] = {}
         self.typing_in: set[Address] = set()
         self.acknowledged: list[str] = []
         self.down = False
-        self._caps = caps or Caps(max_text=4096)
+        self._caps = caps or ChannelCapabilities(max_text=4096)
         self._deliver: Callable[[Inbound], Awaitable[None]] | None = None
         self._listening = anyio.Event()
         self._count = 0
 
     @property
-    def caps(self) -> Caps:
+    def caps(self) -> ChannelCapabilities:
         return self._caps
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
@@ -63,13 +74,13 @@ class FakeChannel:
         await self.type(update)
         return update
 
-    async def send(self, to: Address, post: Outgoing) -> Receipt:
+    async def send(self, to: Address, post: Outbound) -> Receipt:
         self._check(to)
         receipt = Receipt(to, f"post-{len(self.posts) + 1}")
         self.posts[receipt.id] = (to, post)
         return receipt
 
-    async def edit(self, receipt: Receipt, post: Outgoing) -> None:
+    async def edit(self, receipt: Receipt, post: Outbound) -> None:
         self._check(receipt.address)
         if receipt.id not in self.posts:
             raise NoSuchPost(f"There is no post {receipt.id}.")
@@ -79,7 +90,7 @@ class FakeChannel:
         self._check(to)
         (self.typing_in.add if on else self.typing_in.discard)(to)
 
-    def seen_in(self, chat: str) -> list[str]:
+    def texts_in(self, chat: str) -> list[str]:
         """The texts that people in a chat can read, top to bottom."""
         return [
             "".join(part.text for part in post.parts if isinstance(part, Text))
@@ -92,3 +103,95 @@ class FakeChannel:
             raise ChannelDown(f"{self.name} does not answer")
         if to.channel != self.name:
             raise ValueError(f"{to.channel} is not this channel, {self.name}.")
+
+
+THROTTLE_SECONDS = 7.0
+
+
+class SendFault(Enum):
+    """How one call to `send` goes wrong."""
+
+    NONE = auto()
+    REFUSED = auto()
+    OFFLINE = auto()
+    THROTTLED = auto()
+    GONE = auto()
+    HANGS = auto()
+    LOST_REPLY = auto()
+    """It arrives, but we are told of an error."""
+    NO_ID = auto()
+    BREAKS = auto()
+    """It does not arrive, and the error does not say so."""
+
+
+class FakeFaultyChannel(FakeChannel):
+    """A fake channel whose calls to `send` go wrong by plan, or as `chance` says when it is over.
+
+    `reactions` are the signs given to messages; `heard` is the last proof of life.
+    """
+
+    def __init__(
+        self,
+        *faults: SendFault,
+        name: str = "fake",
+        caps: ChannelCapabilities | None = None,
+        chance: Callable[[], SendFault] = lambda: SendFault.NONE,
+    ) -> None:
+        super().__init__(name, caps)
+        self.faults = list(faults)
+        self.chance = chance
+        self.calls = 0
+        self.reactions: list[tuple[str, str]] = []
+        self.heard: datetime | None = None
+
+    def heard_at(self) -> datetime | None:
+        return self.heard
+
+    async def react(self, to: Address, message: str, sign: str) -> None:
+        self.reactions.append((message, sign))
+
+    async def send(self, to: Address, post: Outbound) -> Receipt:
+        self.calls += 1
+        fault = self.faults.pop(0) if self.faults else self.chance()
+        match fault:
+            case SendFault.NONE:
+                return await super().send(to, post)
+            case SendFault.REFUSED:
+                raise NotSent("The platform said no.")
+            case SendFault.OFFLINE:
+                raise Offline("There is no connection.")
+            case SendFault.THROTTLED:
+                raise Throttled("Too many posts.", wait=THROTTLE_SECONDS)
+            case SendFault.GONE:
+                raise TargetGone("The chat was deleted.")
+            case SendFault.HANGS:
+                await anyio.sleep_forever()
+                raise AssertionError("unreachable")
+            case SendFault.LOST_REPLY:
+                await super().send(to, post)
+                raise ConnectionError("the connection broke after the post")
+            case SendFault.NO_ID:
+                return Receipt(to, "")
+            case SendFault.BREAKS:
+                raise ConnectionError("the connection broke before the post")
+
+
+class UnexpectedPosts(AssertionError):
+    """Somebody saw too little, too much, or in the wrong order."""
+
+
+def check_posts(
+    expected: Mapping[str, Sequence[str]], seen: Callable[[str], Sequence[str]], mark: str
+) -> None:
+    """Each text arrives, in order, once; a second copy only with the mark before it."""
+    for chat, texts in expected.items():
+        plain: list[str] = []
+        for text in seen(chat):
+            bare = text.removeprefix(mark)
+            if bare in plain:
+                if text == bare:
+                    raise UnexpectedPosts(f"{chat}: {text!r} came twice, and nothing said so")
+                continue
+            plain.append(bare)
+        if plain != list(texts):
+            raise UnexpectedPosts(f"{chat}: expected {list(texts)}, saw {plain}")

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 import anyio
 import anyio.lowlevel
 
-from hermes.testing.settled import Stillness
+from hermes.testing.idle_loop import IdleWaiter
 
 _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ class FakeClock:
         self._auto = auto
         self._sleepers: list[tuple[float, int, anyio.Event]] = []
         self._turn = 0
-        self._stillness = Stillness()
+        self._idle_waiter = IdleWaiter()
         self._moving = anyio.Lock()
         self.slept: list[float] = []
 
@@ -62,13 +62,13 @@ class FakeClock:
         """
         async with self._moving:
             goal = self._elapsed + seconds
-            await self._stillness.comes()
+            await self._idle_waiter.comes()
             while self._sleepers and min(self._sleepers)[0] <= goal:
                 self._sleepers.sort()
                 due, _, event = heappop(self._sleepers)
                 self._elapsed = max(self._elapsed, due)
                 event.set()
-                await self._stillness.comes()
+                await self._idle_waiter.comes()
             self._elapsed = goal
 
     def skip(self, seconds: float) -> None:

@@ -17,7 +17,7 @@ def failpoints() -> dict[str, str]:
     root = Path(hermes.__path__[0])
     for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if "passing(" not in text:
+        if "failpoint(" not in text:
             continue
         where = str(path.relative_to(root))
         for name in _names(ast.parse(text), where):
@@ -30,9 +30,9 @@ def failpoints() -> dict[str, str]:
 def _names(tree: ast.AST, where: str) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id="passing"), args=[ast.Constant(value=str(name))]):
+            case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]):
                 yield name
-            case ast.Call(func=ast.Name(id="passing")):
+            case ast.Call(func=ast.Name(id="failpoint")):
                 raise BadFailpoint(f"{where}:{node.lineno}: the name must be a literal")
             case _:
                 pass

@@ -19,23 +19,23 @@ from types import FrameType
 import msgspec
 from msgspec import Struct
 
+from hermes.app.service.main import run_gateway
+from hermes.app.service.options import RunOptions
+from hermes.app.service.status import Snapshot
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.daemon.options import RunOptions
-from hermes.daemon.process import run_gateway
-from hermes.daemon.state import Snapshot
-from hermes.kit.failpoints import watching
+from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
-from hermes.ports.channel import Manifest
-from hermes.telemetry.logs import LogSettings, set_up_logs
-from hermes.testing.homes import CHANNEL, Furniture, furnish, home_of
-from hermes.testing.loop_guard import NOTICEABLE, LoopBlocked, LoopGuard
-from hermes.testing.served import TEST
+from hermes.logs.files import LogSettings, set_up_logs
+from hermes.ports.channel import ChannelManifest
+from hermes.testing.event_loop_guard import MAX_TEST_BLOCK, EventLoopGuard, LoopBlocked
+from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, profile_path, write_profile
+from hermes.testing.platform.gateway import TEST_MANIFEST
 
 READY = "READY=1"
 
 
-class Spec(Struct, frozen=True, kw_only=True):
+class GatewaySpec(Struct, frozen=True, kw_only=True):
     """`die_at` names a failpoint, `nth` says at which passing of it the process is killed.
 
     Without `armed` it begins to count when it is told to. `factory` opens the channels. The logs
@@ -47,11 +47,11 @@ class Spec(Struct, frozen=True, kw_only=True):
     die_at: str = ""
     nth: int = 1
     armed: bool = True
-    factory: str = TEST.factory
+    factory: str = TEST_MANIFEST.factory
     overheard: tuple[str, ...] = ()
 
 
-class Report(Struct, frozen=True):
+class GatewayReport(Struct, frozen=True):
     """Which failpoints were passed how often, and how the loop fared, in seconds.
 
     `stood` is the longest time without a turn of the loop, `longest` is that less what the
@@ -79,7 +79,7 @@ class Report(Struct, frozen=True):
             raise LoopBlocked("\n".join([self.loop, *self.blocks]))
 
 
-class Fate:
+class CrashPlan:
     """Counts what is passed; at the appointed place it ends the process, as a power cut would."""
 
     def __init__(self, die_at: str, nth: int, *, armed: bool) -> None:
@@ -97,75 +97,77 @@ class Fate:
 
     def arm(self, number: int, frame: FrameType | None) -> None:
         self.armed = True
-        _say("armed")
+        _print_line("armed")
 
 
-class Watch:
+class LoopWatch:
     """Watches the loop from when the gateway begins to serve; `loaded` is for what it took."""
 
     def __init__(self, loaded: Path | None = None) -> None:
-        self._guard: LoopGuard | None = None
+        self._guard: EventLoopGuard | None = None
         self._loaded = loaded
 
     def __call__(self, snapshot: Snapshot) -> None:
         if self._guard is None:
             if self._loaded is not None and not self._loaded.exists():
                 self._loaded.write_text("\n".join(sys.modules))
-            self._guard = LoopGuard(NOTICEABLE)
+            self._guard = EventLoopGuard(MAX_TEST_BLOCK)
             self._guard.start()
 
-    def report(self, passed: dict[str, int]) -> Report:
+    def report(self, passed: dict[str, int]) -> GatewayReport:
         guard = self._guard
         if guard is None:
-            return Report(passed, 0.0, 0.0, 0.0, [])
+            return GatewayReport(passed, 0.0, 0.0, 0.0, [])
         guard.halt()
         blocks = [f"{block.seconds:.3f} s\n{block.stack}" for block in guard.blocks]
-        return Report(passed, guard.longest, guard.stood, guard.worked, blocks)
+        return GatewayReport(passed, guard.longest, guard.stood, guard.worked, blocks)
 
 
-def alone(
+def single_profile_spec(
     folder: Path, url: str, account: str = "main", env: Mapping[str, str] | None = None
-) -> Spec:
+) -> GatewaySpec:
     """A gateway of one profile that everything is well with, furnished and ready to be started."""
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     variables = {"MESSAGING_CWD": str(work), **(env or {})}
-    given = Furniture(account=account, url=url, env=variables)
-    furnish(folder / "home", given)
-    return Spec(folder=str(folder), home=str(folder / "home"))
+    given = ProfileSettings(account=account, url=url, env=variables)
+    write_profile(folder / "home", given)
+    return GatewaySpec(folder=str(folder), home=str(folder / "home"))
 
 
-def run(spec: Spec, fate: Fate, loaded: Path | None = None) -> tuple[int, Report]:
+def run_gateway_spec(
+    spec: GatewaySpec, fate: CrashPlan, loaded: Path | None = None
+) -> tuple[int, GatewayReport]:
     """Until it is told to end. Returns its exit code, and what it saw."""
     env = Env({**process_env(), "HERMES_HOME": spec.home})
-    watch = Watch(loaded)
+    watch = LoopWatch(loaded)
     options = RunOptions(ready_fd=os.dup(1))
-    manifest = Manifest(name=CHANNEL, factory=spec.factory)
+    manifest = ChannelManifest(name=CHANNEL_NAME, factory=spec.factory)
     with ExitStack() as stack:
-        stack.enter_context(watching(fate))
+        stack.enter_context(watch_failpoints(fate))
         for profile in spec.overheard:
-            logs = home_of(Path(spec.home), profile) / "logs"
+            logs = profile_path(Path(spec.home), profile) / "logs"
             stack.callback(set_up_logs(logs, LogSettings(), Redactor()).close)
-        code = run_gateway(resolve_home(env), env, options, {CHANNEL: manifest}, watch)
+        code = run_gateway(resolve_home(env), env, options, {CHANNEL_NAME: manifest}, watch)
     return code, watch.report(dict(fate.passed))
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
 def main() -> int:
     if len(sys.argv) != 2:
         sys.exit("usage: python -m hermes.testing.gateway_process <spec.json>")
-    return live_by(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec))
+    return run_and_report(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=GatewaySpec))
 
 
-def live_by(spec: Spec, loaded: Path | None = None) -> int:
+def run_and_report(spec: GatewaySpec, loaded: Path | None = None) -> int:
     """One whole life; the code that it ends with."""
-    fate = Fate(spec.die_at, spec.nth, armed=spec.armed)
+    fate = CrashPlan(spec.die_at, spec.nth, armed=spec.armed)
     signal.signal(signal.SIGUSR2, fate.arm)
-    code, report = run(spec, fate, loaded)
-    _say(msgspec.json.encode(report).decode())
+    code, report = run_gateway_spec(spec, fate, loaded)
+    _print_line(msgspec.json.encode(report).decode())
     return 0 if code == 128 + signal.SIGTERM else code
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hermes.config.home import DEFAULT
+from hermes.config.home import DEFAULT_PROFILE
 
-CHANNEL = "test"
+CHANNEL_NAME = "test"
 OWNER = "ann"
 
 
-class Furniture(Struct, frozen=True, kw_only=True):
+class ProfileSettings(Struct, frozen=True, kw_only=True):
     """What one profile is given; `settings` are merged over those that all have.
 
     The first profile of a process is its own home, whatever its account is called.
@@ -27,11 +27,11 @@ class Furniture(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, object] = {}
 
 
-def home_of(root: Path, profile: str) -> Path:
-    return root if profile == DEFAULT else root / "profiles" / profile
+def profile_path(root: Path, profile: str) -> Path:
+    return root if profile == DEFAULT_PROFILE else root / "profiles" / profile
 
 
-def furnish(home: Path, given: Furniture) -> None:
+def write_profile(home: Path, given: ProfileSettings) -> None:
     """Write the settings and variables of one profile; what else is in the home stays."""
     home.mkdir(parents=True, exist_ok=True)
     settings = _merged(_settings(given), given.settings)
@@ -41,7 +41,7 @@ def furnish(home: Path, given: Furniture) -> None:
     (home / ".env").write_text("".join(lines))
 
 
-def _settings(given: Furniture) -> dict[str, object]:
+def _settings(given: ProfileSettings) -> dict[str, object]:
     extra = {
         "url": given.url,
         "account": given.account,
@@ -49,10 +49,10 @@ def _settings(given: Furniture) -> dict[str, object]:
         "allow_admin_from": list(given.owners),
         "group_allow_admin_from": list(given.owners),
     }
-    mind = {"default": "obliging", "provider": "openai", "base_url": mind_of(given)}
+    mind = {"default": "obliging", "provider": "openai", "base_url": model_url(given)}
     return {
         "model": mind,
-        "platforms": {CHANNEL: {"enabled": True, "extra": extra}},
+        "platforms": {CHANNEL_NAME: {"enabled": True, "extra": extra}},
         "display": {"busy_input_mode": "queue"},
         "streaming": {"edit_interval": 0.1},
         # What a test kills on purpose is not a program that keeps failing.
@@ -63,7 +63,7 @@ def _settings(given: Furniture) -> dict[str, object]:
     }
 
 
-def mind_of(given: Furniture) -> str:
+def model_url(given: ProfileSettings) -> str:
     return f"{given.url}/{given.account}/v1"
 
 

@@ -6,19 +6,19 @@ from typing import Any
 
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import Tool
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
-from hermes.tools.catalog import Knowledge, ToolDeps, every_tool
+from hermes.sandbox.spawner import Spawner
+from hermes.tools.catalog import LearningDeps, ToolDeps, load_all_tools
 from hermes.tools.terminal.shell import find_shell
 
-_NOTHING: Any = object()
+_UNUSED: Any = object()
 
 
 def all_tools(folder: Path) -> dict[str, Tool]:
-    return every_tool(
+    return load_all_tools(
         ToolDeps(
-            sandbox=LocalSandbox(Door()),
-            blobs=_NOTHING,
+            sandbox=LocalSandbox(Spawner()),
+            blobs=_UNUSED,
             clock=SystemClock(),
             env=lambda scope: {},
             redact=str,
@@ -26,17 +26,17 @@ def all_tools(folder: Path) -> dict[str, Tool]:
             spill_folder=folder,
             shell=find_shell("/usr/bin:/bin"),
             rg=None,
-            processes=_NOTHING,
+            processes=_UNUSED,
             python=lambda place: sys.executable,
-            store=_NOTHING,
-            poster=_NOTHING,
-            delegates=lambda: _NOTHING,
-            knowledge=Knowledge(
-                notebook=lambda: _NOTHING,
-                shelf=lambda: _NOTHING,
-                usage=lambda: _NOTHING,
-                skill_editor=lambda: _NOTHING,
-                here=lambda: _NOTHING,
+            store=_UNUSED,
+            poster=_UNUSED,
+            delegates=lambda: _UNUSED,
+            knowledge=LearningDeps(
+                notebook=lambda: _UNUSED,
+                shelf=lambda: _UNUSED,
+                usage=lambda: _UNUSED,
+                skill_editor=lambda: _UNUSED,
+                here=lambda: _UNUSED,
             ),
         )
     )

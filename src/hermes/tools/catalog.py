@@ -14,47 +14,45 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
-from hermes.ports.delegation import Delegates
-from hermes.ports.posting import Poster
+from hermes.ports.delegation import Delegator
+from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.schema.scope import Scope
-from hermes.tools.caps import USUAL, Caps
-from hermes.tools.lazily import Lazily, known_specs
+from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
+from hermes.tools.tool_wrappers import LazyTool, load_specs
 
 T = TypeVar("T")
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.memory.notebook import Notebook
-    from hermes.skills.editing import Editor as SkillEditor
-    from hermes.skills.gate import Surroundings
-    from hermes.skills.shelf import Shelf
-    from hermes.skills.usage import Usage
-    from hermes.tools.aside import Aside
-    from hermes.tools.far_places import FarPlaces
-    from hermes.tools.files.editor import Editor
-    from hermes.tools.files.guides import Guides
-    from hermes.tools.files.locks import Locks
-    from hermes.tools.files.seen import Seen
-    from hermes.tools.origins import Origins
-    from hermes.tools.places import Enclosure, Places
-    from hermes.tools.processes.registry import Registry
-    from hermes.tools.skills.listing import SkillParts
+    from hermes.learning.memory.memory_store import MemoryStore
+    from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
+    from hermes.learning.skills.editor import SkillEditor
+    from hermes.learning.skills.usage import SkillUsageLog
+    from hermes.tools.files.edit_conflicts import FileLocks, SeenFiles
+    from hermes.tools.files.editor import FileEditor
+    from hermes.tools.files.folder_instructions import FolderInstructions
+    from hermes.tools.paths import ProtectedPaths, SessionPaths
+    from hermes.tools.processes.registry import ProcessRegistry
+    from hermes.tools.provenance.file_provenance import FileProvenance
+    from hermes.tools.remote_paths import RemotePaths
+    from hermes.tools.skills_list import SkillDeps
     from hermes.tools.terminal.shell import Shell
+    from hermes.tools.thread_runner import ThreadRunner
 
-CHANGING = frozenset({"terminal", "write_file", "patch", "execute_code"})
+CHECKPOINTED_TOOLS = frozenset({"terminal", "write_file", "patch", "execute_code"})
 """Tools before whose first call in a turn the files are kept."""
 
 
-class Knowledge(Struct, frozen=True, kw_only=True):
+class LearningDeps(Struct, frozen=True, kw_only=True):
     """Where what is learned lies; each is made when it is first needed."""
 
-    notebook: "Callable[[], Notebook]"
-    shelf: "Callable[[], Shelf]"
-    usage: "Callable[[], Usage]"
+    notebook: "Callable[[], MemoryStore]"
+    shelf: "Callable[[], SkillCatalog]"
+    usage: "Callable[[], SkillUsageLog]"
     skill_editor: "Callable[[], SkillEditor]"
-    here: "Callable[[], Surroundings]"
+    here: "Callable[[], SkillEnvironment]"
     ask_for_memory: Callable[[], bool] = lambda: False
     ask_for_skills: Callable[[], bool] = lambda: False
 
@@ -86,10 +84,10 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     spill_folder: Path
     shell: "Shell"
     rg: str | None
-    protected: "Enclosure | Sequence[Path]" = ()
+    protected: "ProtectedPaths | Sequence[Path]" = ()
     command_timeout: float = 180.0
     redact_file: Callable[[str], str] | None = None
-    processes: "Registry | None" = None
+    processes: "ProcessRegistry | None" = None
     network: bool = False
     near: Sandbox | None = None
     elsewhere: bool = False
@@ -100,39 +98,39 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     steering: Sequence[Path] = ()
     starts: Sequence[Path] = ()
     executed: Callable[[Path], bool] = lambda path: False
-    locks: "Locks | None" = None
+    locks: "FileLocks | None" = None
     python: "Callable[[Path], str] | None" = None
     code_timeout: float = 300.0
     code_calls: int = 50
     store: Store | None = None
-    delegates: Callable[[], Delegates] | None = None
-    knowledge: Knowledge | None = None
-    poster: Poster | None = None
+    delegates: Callable[[], Delegator] | None = None
+    knowledge: LearningDeps | None = None
+    poster: MessageSender | None = None
     own_tmp: Callable[[str], Path | None] = lambda principal: None
     temporary: Sequence[Path] | None = None
     fetched: Path | None = None
     vouched: Path | None = None
     our_folders: Sequence[Path] = ()
-    caps: Caps = USUAL
+    caps: OutputLimits = DEFAULT_LIMITS
 
 
-def first_tools(deps: ToolDeps) -> dict[str, Tool]:
+def build_tools(deps: ToolDeps) -> dict[str, Tool]:
     """The tools by name, in the order in which the model is told of them."""
-    specs = known_specs()
-    tools: list[Tool] = [Lazily(specs[name], make) for name, make in _makers(deps).items()]
+    specs = load_specs()
+    tools: list[Tool] = [LazyTool(specs[name], make) for name, make in _builders(deps).items()]
     if deps.checkpoints is not None:
-        tools = _kept_first(tools, deps.checkpoints)
+        tools = _with_checkpoints(tools, deps.checkpoints)
     return {tool.spec.name: tool for tool in tools}
 
 
-def every_tool(deps: ToolDeps) -> dict[str, Tool]:
+def load_all_tools(deps: ToolDeps) -> dict[str, Tool]:
     """The tools themselves, all loaded: what the file of their specs is written from."""
-    return {name: make() for name, make in _makers(deps).items()}
+    return {name: make() for name, make in _builders(deps).items()}
 
 
-def _makers(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
+def _builders(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
     """How each tool is made, without those for which something is missing."""
-    make = _Makers(deps)
+    make = _ToolBuilder(deps)
     found: dict[str, Callable[[], Tool]] = {
         "terminal": make.terminal,
         **({"process": make.process} if deps.processes else {}),
@@ -157,24 +155,24 @@ def _makers(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
     return found
 
 
-class _Makers:
+class _ToolBuilder:
     """One method for each tool; what several of them share is made once."""
 
     def __init__(self, deps: ToolDeps) -> None:
         self._deps = deps
 
     def terminal(self) -> Tool:
-        from hermes.tools.terminal.spills import Spills
-        from hermes.tools.terminal.tool import Terminal, TerminalParts
+        from hermes.tools.terminal.output import OutputFiles
+        from hermes.tools.terminal.tool import Terminal, TerminalDeps
 
         deps = self._deps
         return Terminal(
-            TerminalParts(
+            TerminalDeps(
                 sandbox=deps.sandbox,
                 shell=self._shell,
                 env=deps.env,
                 places=self._standing,
-                spills=Spills(deps.spill_folder),
+                spills=OutputFiles(deps.spill_folder),
                 redact=deps.redact,
                 clock=deps.clock,
                 timeout=deps.command_timeout,
@@ -189,21 +187,23 @@ class _Makers:
         from hermes.tools.processes.tool import ProcessTool
 
         deps = self._deps
-        return ProcessTool(_there(deps.processes), deps.clock, self._origins, most=deps.caps.output)
+        return ProcessTool(
+            _require(deps.processes), deps.clock, self._origins, most=deps.caps.output
+        )
 
     def read_file(self) -> Tool:
-        from hermes.tools.files.documents import Documents
-        from hermes.tools.files.read import ReadFile, ReadParts
+        from hermes.tools.files.documents import DocumentReader
+        from hermes.tools.files.read import ReadDeps, ReadFile
 
-        return self._guided(
+        return self._with_instructions(
             ReadFile(
-                ReadParts(
+                ReadDeps(
                     places=self._places,
                     seen=self._seen,
                     blobs=self._deps.blobs,
-                    redact=self._masking,
+                    redact=self._redact_file,
                     aside=self._aside,
-                    documents=Documents(self._near),
+                    documents=DocumentReader(self._near),
                     origins=self._origins,
                     caps=self._deps.caps,
                 )
@@ -212,47 +212,49 @@ class _Makers:
 
     def write_file(self) -> Tool:
         from hermes.tools.files.write import WriteFile
-        from hermes.tools.masked import Masked
+        from hermes.tools.tool_wrappers import RedactedTool
 
-        return self._guided(Masked(WriteFile(self._editor), self._masking))
+        return self._with_instructions(RedactedTool(WriteFile(self._editor), self._redact_file))
 
     def patch(self) -> Tool:
         from hermes.tools.files.patch import Patch
-        from hermes.tools.masked import Masked
+        from hermes.tools.tool_wrappers import RedactedTool
 
-        return self._guided(Masked(Patch(self._editor, self._masking), self._masking))
+        return self._with_instructions(
+            RedactedTool(Patch(self._editor, self._redact_file), self._redact_file)
+        )
 
     def search_files(self) -> Tool:
-        from hermes.tools.search.tool import SearchFiles, SearchParts
+        from hermes.tools.search.tool import SearchDeps, SearchFiles
 
-        return self._guided(
+        return self._with_instructions(
             SearchFiles(
-                SearchParts(
+                SearchDeps(
                     sandbox=self._near,
                     places=self._places,
                     rg=self._deps.rg,
-                    redact=self._masking,
+                    redact=self._redact_file,
                     origins=self._origins,
                 )
             )
         )
 
     def execute_code(self) -> Tool:
-        from hermes.tools.code.tool import CodeParts, ExecuteCode
+        from hermes.tools.code.tool import CodeDeps, ExecuteCode
 
-        deps, specs = self._deps, known_specs()
+        deps, specs = self._deps, load_specs()
 
         def parameters(name: str) -> "Sequence[str] | None":
             return list(specs[name].schema["properties"]) if name in specs else None
 
         return ExecuteCode(
-            CodeParts(
+            CodeDeps(
                 sandbox=deps.sandbox,
                 env=deps.env,
                 places=self._standing,
                 redact=deps.redact,
                 clock=deps.clock,
-                python=_python_there if deps.elsewhere else _there(deps.python),
+                python=_remote_python if deps.elsewhere else _require(deps.python),
                 parameters=parameters,
                 timeout=deps.code_timeout,
                 calls=deps.code_calls,
@@ -262,14 +264,14 @@ class _Makers:
         )
 
     def delegate_task(self) -> Tool:
-        from hermes.tools.delegation.tool import DelegateTask
+        from hermes.tools.delegate_task import DelegateTask
 
-        return DelegateTask(_there(self._deps.delegates)())
+        return DelegateTask(_require(self._deps.delegates)())
 
     def send_message(self) -> Tool:
         from hermes.tools.send_message import SendMessage
 
-        return SendMessage(_there(self._deps.poster))
+        return SendMessage(_require(self._deps.poster))
 
     def todo(self) -> Tool:
         from hermes.tools.todo import Todo
@@ -282,103 +284,105 @@ class _Makers:
         return Clarify()
 
     def memory(self) -> Tool:
-        from hermes.tools.memory.tool import Memory, MemoryParts
+        from hermes.tools.memory import MemoryDeps, MemoryTool
 
-        known = _there(self._deps.knowledge)
-        return Memory(MemoryParts(notebook=known.notebook(), approval=known.ask_for_memory))
+        known = _require(self._deps.knowledge)
+        return MemoryTool(MemoryDeps(notebook=known.notebook(), approval=known.ask_for_memory))
 
     def skills_list(self) -> Tool:
-        from hermes.tools.skills.listing import SkillsList
+        from hermes.tools.skills_list import SkillsList
 
         return SkillsList(self._skills)
 
     def skill_view(self) -> Tool:
-        from hermes.tools.skills.listing import SkillView
+        from hermes.tools.skills_list import SkillView
 
         return SkillView(self._skills)
 
     def skill_manage(self) -> Tool:
-        from hermes.tools.skills.managing import ManageParts, SkillManage
+        from hermes.tools.skill_manage import ManageDeps, SkillManage
 
-        known = _there(self._deps.knowledge)
-        return SkillManage(ManageParts(editor=known.skill_editor(), approval=known.ask_for_skills))
+        known = _require(self._deps.knowledge)
+        return SkillManage(ManageDeps(editor=known.skill_editor(), approval=known.ask_for_skills))
 
     def session_search(self) -> Tool:
         from hermes.tools.session_search import SessionSearch
 
-        return SessionSearch(_there(self._deps.store))
+        return SessionSearch(_require(self._deps.store))
 
     @cached_property
-    def _places(self) -> "Places":
-        from hermes.tools.places import TEMPORARY, Places, Steering
+    def _places(self) -> "SessionPaths":
+        from hermes.tools.paths import TMP_FOLDERS, SensitivePaths, SessionPaths
 
         deps = self._deps
-        temporary = TEMPORARY if deps.temporary is None else deps.temporary
-        steering = Steering(deps.steering, deps.starts, deps.executed)
-        return Places(deps.home, deps.protected, temporary, deps.private, deps.own_tmp, steering)
+        temporary = TMP_FOLDERS if deps.temporary is None else deps.temporary
+        steering = SensitivePaths(deps.steering, deps.starts, deps.executed)
+        return SessionPaths(
+            deps.home, deps.protected, temporary, deps.private, deps.own_tmp, steering
+        )
 
     @cached_property
-    def _standing(self) -> "Places | FarPlaces":
+    def _standing(self) -> "SessionPaths | RemotePaths":
         """Where commands are, which may be another machine than the one of the files."""
-        from hermes.tools.far_places import FarPlaces
+        from hermes.tools.remote_paths import RemotePaths
 
-        return FarPlaces(self._deps.far) if self._deps.far else self._places
+        return RemotePaths(self._deps.far) if self._deps.far else self._places
 
     @property
     def _shell(self) -> "Shell":
-        from hermes.tools.terminal.shell import far_shell
+        from hermes.tools.terminal.shell import remote_shell
 
         shell = self._deps.shell
-        return far_shell(shell.begins) if self._deps.elsewhere else shell
+        return remote_shell(shell.begins) if self._deps.elsewhere else shell
 
     @cached_property
-    def _seen(self) -> "Seen":
-        from hermes.tools.files.seen import Seen
+    def _seen(self) -> "SeenFiles":
+        from hermes.tools.files.edit_conflicts import SeenFiles
 
-        return Seen()
+        return SeenFiles()
 
     @cached_property
-    def _origins(self) -> "Origins":
-        from hermes.tools.origins import Origins
-        from hermes.tools.places import TEMPORARY
-        from hermes.tools.trusted import Trusted
+    def _origins(self) -> "FileProvenance":
+        from hermes.tools.paths import TMP_FOLDERS
+        from hermes.tools.provenance.file_provenance import FileProvenance
+        from hermes.tools.provenance.trust_store import TrustStore
 
         deps = self._deps
-        own = (*deps.steering, deps.spill_folder, *deps.our_folders, *TEMPORARY)
-        return Origins(deps.clock, deps.fetched, own, Trusted(deps.vouched))
+        own = (*deps.steering, deps.spill_folder, *deps.our_folders, *TMP_FOLDERS)
+        return FileProvenance(deps.clock, deps.fetched, own, TrustStore(deps.vouched))
 
-    def _guided(self, tool: Tool) -> Tool:
-        from hermes.tools.files.guides import Guided
+    def _with_instructions(self, tool: Tool) -> Tool:
+        from hermes.tools.files.folder_instructions import InstructedTool
 
-        return Guided(tool, self._guides)
-
-    @cached_property
-    def _guides(self) -> "Guides":
-        from hermes.tools.files.guides import Guides
-
-        return Guides(self._places, self._origins, self._aside, self._masking)
+        return InstructedTool(tool, self._guides)
 
     @cached_property
-    def _aside(self) -> "Aside":
-        from hermes.tools.aside import Aside
+    def _guides(self) -> "FolderInstructions":
+        from hermes.tools.files.folder_instructions import FolderInstructions
 
-        return Aside()
+        return FolderInstructions(self._places, self._origins, self._aside, self._redact_file)
 
     @cached_property
-    def _editor(self) -> "Editor":
-        from hermes.tools.files.editor import Editor
-        from hermes.tools.files.syntax import Syntax
+    def _aside(self) -> "ThreadRunner":
+        from hermes.tools.thread_runner import ThreadRunner
+
+        return ThreadRunner()
+
+    @cached_property
+    def _editor(self) -> "FileEditor":
+        from hermes.tools.files.editor import FileEditor
+        from hermes.tools.files.lint import SyntaxChecker
 
         deps, shell = self._deps, self._deps.shell
-        syntax = Syntax(self._near, shell.path if shell.bash else None, deps.node)
-        return Editor(self._places, self._seen, self._aside, syntax, deps.locks, self._origins)
+        syntax = SyntaxChecker(self._near, shell.path if shell.bash else None, deps.node)
+        return FileEditor(self._places, self._seen, self._aside, syntax, deps.locks, self._origins)
 
     @cached_property
-    def _skills(self) -> "SkillParts":
-        from hermes.tools.skills.listing import SkillParts
+    def _skills(self) -> "SkillDeps":
+        from hermes.tools.skills_list import SkillDeps
 
-        known = _there(self._deps.knowledge)
-        return SkillParts(
+        known = _require(self._deps.knowledge)
+        return SkillDeps(
             shelf=known.shelf(), usage=known.usage(), here=known.here, redact=self._deps.redact
         )
 
@@ -387,21 +391,24 @@ class _Makers:
         return self._deps.near or self._deps.sandbox
 
     @property
-    def _masking(self) -> Callable[[str], str]:
+    def _redact_file(self) -> Callable[[str], str]:
         return self._deps.redact_file or self._deps.redact
 
 
-def _python_there(folder: Path) -> str:
+def _remote_python(folder: Path) -> str:
     return "python3"
 
 
-def _there(given: "T | None") -> "T":
+def _require(given: "T | None") -> "T":
     if given is None:
         raise ValueError("a tool was made without what it needs")
     return given
 
 
-def _kept_first(tools: Sequence[Tool], checkpoints: Checkpoints) -> list[Tool]:
-    from hermes.tools.checkpoints.kept_first import KeptFirst
+def _with_checkpoints(tools: Sequence[Tool], checkpoints: Checkpoints) -> list[Tool]:
+    from hermes.tools.tool_wrappers import CheckpointedTool
 
-    return [KeptFirst(one, checkpoints) if one.spec.name in CHANGING else one for one in tools]
+    return [
+        CheckpointedTool(one, checkpoints) if one.spec.name in CHECKPOINTED_TOOLS else one
+        for one in tools
+    ]

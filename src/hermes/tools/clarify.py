@@ -4,12 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
-MOST_CHOICES = 4
+MAX_CHOICES = 4
 MAX_QUESTION = 2_000
 MAX_CHOICE = 200
 
@@ -33,7 +33,7 @@ class Clarify:
         # Nothing is changed, but two questions at the same time would be one too many.
         self.spec = ToolSpec(
             self.name,
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.WRITE,
             timeout=30.0,
@@ -41,15 +41,15 @@ class Clarify:
             asks=True,
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         question = asked.question.strip()
         choices = [one.strip() for one in asked.choices if one.strip()]
         if not question or len(question) > MAX_QUESTION:
             raise ToolError(f"clarify: `question` has 1 to {MAX_QUESTION} characters")
-        if len(choices) > MOST_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
+        if len(choices) > MAX_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
             raise ToolError(
-                f"clarify: at most {MOST_CHOICES} `choices` of at most {MAX_CHOICE} characters"
+                f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters"
             )
         answer = await ctx.inquire(question, choices)
         if answer is None:
@@ -57,5 +57,5 @@ class Clarify:
                 "clarify: nobody answered.",
                 hint="Do what is most likely wanted, and say what you took for granted.",
             )
-        told = result(ClarifyResult(question, choices, answer))
-        return Output.text(told, shown=f"“{answer}”")
+        told = encode_result(ClarifyResult(question, choices, answer))
+        return ToolOutput.text(told, shown=f"“{answer}”")

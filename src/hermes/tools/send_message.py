@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.posting import Posted, Poster
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.message_sender import MessageSender, TargetResult
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 MAX_TEXT = 20_000
 
@@ -19,33 +19,33 @@ class SendArgs(Struct, frozen=True, forbid_unknown_fields=True):
     message: str
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class TargetStatus(Struct, frozen=True, kw_only=True):
     target: str
     status: str
     error: str | UnsetType = UNSET
 
 
-class SendResult(Struct, frozen=True):
+class SendMessageResult(Struct, frozen=True):
     success: bool
-    results: list[Line]
+    results: list[TargetStatus]
 
 
 class SendMessage:
     name = "send_message"
 
-    def __init__(self, poster: Poster) -> None:
+    def __init__(self, poster: MessageSender) -> None:
         self._poster = poster
         self._arguments = Arguments(self.name, SendArgs)
         self.spec = ToolSpec(
             self.name,
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.OUTSIDE,
             timeout=60.0,
             toolset="messaging",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         text = asked.message.strip()
         if not text:
@@ -58,28 +58,30 @@ class SendMessage:
             posted = await self._poster.post(ctx.scope, asked.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
-        lines = [_line(one) for one in posted]
+        lines = [_status_of(one) for one in posted]
         done = any(one.key for one in posted)
         shown = ", ".join(one.place for one in posted if one.key) or "nowhere"
-        return Output.text(result(SendResult(done, lines)), shown=shown, failed=not done)
+        return ToolOutput.text(
+            encode_result(SendMessageResult(done, lines)), shown=shown, failed=not done
+        )
 
-    async def _may(self, asked: SendArgs, places: Sequence[Posted], ctx: ToolContext) -> None:
+    async def _may(self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext) -> None:
         """The owner's own places need no leave, unless strangers' words may have led there."""
         others = [one.place for one in places if not one.near]
         if not others and not ctx.foreign:
             return
-        wish = Wish(
+        wish = ApprovalRequest(
             tool=self.name,
             action=f"to {', '.join(others) or asked.target}:\n{asked.message}",
-            reaching=Reaching.BEYOND,
+            reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )
-        ruling = await ctx.ask(wish)
-        if not ruling.allowed:
-            raise ToolError(f"send_message: {ruling.why}")
+        decision = await ctx.ask(wish)
+        if not decision.allowed:
+            raise ToolError(f"send_message: {decision.why}")
 
 
-def _line(posted: Posted) -> Line:
+def _status_of(posted: TargetResult) -> TargetStatus:
     if posted.key:
-        return Line(target=posted.place, status="queued")
-    return Line(target=posted.place, status="failed", error=posted.why)
+        return TargetStatus(target=posted.place, status="queued")
+    return TargetStatus(target=posted.place, status="failed", error=posted.why)

@@ -7,23 +7,23 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.text import head_and_tail, one_line, plural
-from hermes.ports.store import Archive, Store
-from hermes.ports.tool import Output, ToolContext
-from hermes.schema.attachments import brings_strangers
+from hermes.ports.store import SessionArchive, Store
+from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.schema.attachments import has_untrusted_attachment
 from hermes.schema.errors import NotFound, ToolError
 from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Trust, User, text_of
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Hit, Session, SessionFilter, Stored
+from hermes.schema.sessions import SearchHit, Session, SessionFilter, StoredMessage
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
-MOST = 10
-MOST_AROUND = 20
-AROUND = 2
+MAX_RESULTS = 10
+MAX_WINDOW = 20
+CONTEXT_MESSAGES = 2
 """Messages on both sides of a find that are shown with it."""
-SHOWN = 1_500
+MAX_MESSAGE = 1_500
 """Characters of one message."""
-_HITS = 60
+_MAX_HITS = 60
 
 Role = Literal["user", "assistant", "tool"]
 
@@ -32,20 +32,20 @@ class SearchArgs(Struct, frozen=True, forbid_unknown_fields=True):
     query: str = ""
     session_id: str = ""
     around_message_id: str = ""
-    window: Annotated[int, Meta(ge=1, le=MOST_AROUND)] = 5
-    limit: Annotated[int, Meta(ge=1, le=MOST)] = 3
+    window: Annotated[int, Meta(ge=1, le=MAX_WINDOW)] = 5
+    limit: Annotated[int, Meta(ge=1, le=MAX_RESULTS)] = 3
     sort: Literal["best", "newest", "oldest"] = "best"
     role_filter: Role | UnsetType = UNSET
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class FoundMessage(Struct, frozen=True, kw_only=True):
     id: str
     role: str
     text: str
     at: datetime
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundSession(Struct, frozen=True, kw_only=True):
     session_id: str
     when: datetime
     source: str
@@ -55,29 +55,29 @@ class Found(Struct, frozen=True, kw_only=True):
     match_message_id: str
     snippet: str
     bookend_start: str
-    messages: list[Line]
+    messages: list[FoundMessage]
     bookend_end: str
     messages_before: int
     messages_after: int
     strange: bool
 
 
-class Discovered(Struct, frozen=True, kw_only=True):
+class DiscoverResult(Struct, frozen=True, kw_only=True):
     mode: str
-    results: list[Found]
+    results: list[FoundSession]
     note: str | UnsetType = UNSET
 
 
-class Scrolled(Struct, frozen=True, kw_only=True):
+class ScrollResult(Struct, frozen=True, kw_only=True):
     mode: str
     session_id: str
     title: str
-    messages: list[Line]
+    messages: list[FoundMessage]
     messages_before: int
     messages_after: int
 
 
-class Recent(Struct, frozen=True, kw_only=True):
+class RecentSession(Struct, frozen=True, kw_only=True):
     session_id: str
     title: str
     source: str
@@ -86,9 +86,9 @@ class Recent(Struct, frozen=True, kw_only=True):
     preview: str
 
 
-class Browsed(Struct, frozen=True, kw_only=True):
+class BrowseResult(Struct, frozen=True, kw_only=True):
     mode: str
-    sessions: list[Recent]
+    sessions: list[RecentSession]
 
 
 class SessionSearch:
@@ -101,16 +101,16 @@ class SessionSearch:
         self._arguments = Arguments(self.name, SearchArgs)
         self.spec = ToolSpec(
             self.name,
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.READ,
             timeout=30.0,
             toolset="session_search",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
-        archive = self._store.seen_by(ctx.scope.principal)
+        archive = self._store.archive_for(ctx.scope.principal)
         try:
             if asked.session_id:
                 return await self._scroll(archive, asked)
@@ -120,43 +120,43 @@ class SessionSearch:
         except NotFound as error:
             raise ToolError(f"session_search: {error}", hint=error.hint) from error
 
-    async def _discover(self, archive: Archive, asked: SearchArgs, here: str) -> Output:
+    async def _discover(self, archive: SessionArchive, asked: SearchArgs, here: str) -> ToolOutput:
         role = None if isinstance(asked.role_filter, UnsetType) else asked.role_filter
-        hits = await archive.recall(asked.query, _HITS, "result" if role == "tool" else role)
-        chosen = _one_for_each([hit for hit in hits if hit.session.id != here])
+        hits = await archive.recall(asked.query, _MAX_HITS, "result" if role == "tool" else role)
+        chosen = _best_per_session([hit for hit in hits if hit.session.id != here])
         if asked.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")
-        places = [await _found(archive, hit) for hit in chosen[: asked.limit]]
+        places = [await _found_session(archive, hit) for hit in chosen[: asked.limit]]
         found = [one for one, _ in places]
         foreign = any(one.strange for one in found)
         unverified = any(unverified for _, unverified in places)
         note = UNSET if found else "Nothing was found. Try fewer or other words."
-        answer = Discovered(mode="discover", results=found, note=note)
+        answer = DiscoverResult(mode="discover", results=found, note=note)
         shown = plural(len(found), "session")
-        return Output((Text(result(answer)),), shown, False, foreign, unverified)
+        return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)
 
-    async def _scroll(self, archive: Archive, asked: SearchArgs) -> Output:
+    async def _scroll(self, archive: SessionArchive, asked: SearchArgs) -> ToolOutput:
         session = await archive.find(asked.session_id)
         rows = await archive.messages(session.id)
-        place = _place(rows, asked.around_message_id)
+        place = _index_of(rows, asked.around_message_id)
         first, last = max(0, place - asked.window), place + asked.window + 1
-        answer = Scrolled(
+        answer = ScrollResult(
             mode="scroll",
             session_id=session.id,
             title=session.title,
-            messages=[_line(row) for row in rows[first:last]],
+            messages=[_found_message(row) for row in rows[first:last]],
             messages_before=first,
             messages_after=max(0, len(rows) - last),
         )
-        foreign = _strange(session, rows[first:last])
+        foreign = _has_untrusted(session, rows[first:last])
         shown = plural(len(answer.messages), "message")
-        unverified = _has_others_words(rows[:last])
-        return Output((Text(result(answer)),), shown, False, foreign, unverified)
+        unverified = _has_unverified(rows[:last])
+        return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)
 
-    async def _browse(self, archive: Archive, asked: SearchArgs, here: str) -> Output:
+    async def _browse(self, archive: SessionArchive, asked: SearchArgs, here: str) -> ToolOutput:
         digests = await archive.list(SessionFilter(), asked.limit + 1)
         sessions = [
-            Recent(
+            RecentSession(
                 session_id=one.session.id,
                 title=one.session.title,
                 source=one.session.source,
@@ -167,22 +167,22 @@ class SessionSearch:
             for one in digests
             if one.session.id != here
         ]
-        answer = Browsed(mode="browse", sessions=sessions[: asked.limit])
-        return Output.text(result(answer), shown=plural(len(answer.sessions), "session"))
+        answer = BrowseResult(mode="browse", sessions=sessions[: asked.limit])
+        return ToolOutput.text(encode_result(answer), shown=plural(len(answer.sessions), "session"))
 
 
-def _one_for_each(hits: Sequence[Hit]) -> list[Hit]:
+def _best_per_session(hits: Sequence[SearchHit]) -> list[SearchHit]:
     """The best place of each session, best session first."""
     return list({hit.session.id: hit for hit in reversed(hits)}.values())[::-1]
 
 
-async def _found(archive: Archive, hit: Hit) -> tuple[Found, bool]:
+async def _found_session(archive: SessionArchive, hit: SearchHit) -> tuple[FoundSession, bool]:
     """What is shown of a session, and whether others may have led to what is said there."""
     session: Session = hit.session
     rows = await archive.messages(session.id)
     place = next((n for n, row in enumerate(rows) if row.seq == hit.seq), 0)
-    first, last = max(0, place - AROUND), place + AROUND + 1
-    found = Found(
+    first, last = max(0, place - CONTEXT_MESSAGES), place + CONTEXT_MESSAGES + 1
+    found = FoundSession(
         session_id=session.id,
         when=hit.at,
         source=session.source,
@@ -192,39 +192,39 @@ async def _found(archive: Archive, hit: Hit) -> tuple[Found, bool]:
         match_message_id=rows[place].message.id if rows else "",
         snippet=hit.snippet,
         bookend_start=one_line(_text(rows[0].message), 200) if rows else "",
-        messages=[_line(row) for row in rows[first:last]],
+        messages=[_found_message(row) for row in rows[first:last]],
         bookend_end=one_line(_text(rows[-1].message), 200) if rows else "",
         messages_before=first,
         messages_after=max(0, len(rows) - last),
-        strange=_strange(session, rows[first:last]),
+        strange=_has_untrusted(session, rows[first:last]),
     )
-    return found, _has_others_words(rows)
+    return found, _has_unverified(rows)
 
 
-def _strange(session: Session, rows: Sequence[Stored]) -> bool:
+def _has_untrusted(session: Session, rows: Sequence[StoredMessage]) -> bool:
     """Whether others than the owner, or what others wrote, speak in it."""
-    return session.principal != OWNER or any(_is_foreign(row.message) for row in rows)
+    return session.principal != OWNER or any(_is_untrusted(row.message) for row in rows)
 
 
-def _has_others_words(rows: Sequence[Stored]) -> bool:
+def _has_unverified(rows: Sequence[StoredMessage]) -> bool:
     """Also for what was said after them: an answer may repeat what it was told."""
     return any(
-        _is_foreign(row.message) or (isinstance(row.message, Result) and row.message.unverified)
+        _is_untrusted(row.message) or (isinstance(row.message, Result) and row.message.unverified)
         for row in rows
     )
 
 
-def _is_foreign(message: Message) -> bool:
+def _is_untrusted(message: Message) -> bool:
     match message:
         case User(trust=trust):
-            return trust in {Trust.GUEST, Trust.DATA} or brings_strangers(message)
+            return trust in {Trust.GUEST, Trust.DATA} or has_untrusted_attachment(message)
         case Result(foreign=foreign):
             return foreign
         case Assistant():
             return False
 
 
-def _place(rows: Sequence[Stored], message: str) -> int:
+def _index_of(rows: Sequence[StoredMessage], message: str) -> int:
     if not message:
         return max(0, len(rows) - 1)
     for place, row in enumerate(rows):
@@ -233,10 +233,10 @@ def _place(rows: Sequence[Stored], message: str) -> int:
     raise NotFound(f"There is no message {message!r} in that session.")
 
 
-def _line(row: Stored) -> Line:
+def _found_message(row: StoredMessage) -> FoundMessage:
     message = row.message
-    text = head_and_tail(_text(message), SHOWN)
-    return Line(id=message.id, role=_role(message), text=text, at=row.at)
+    text = head_and_tail(_text(message), MAX_MESSAGE)
+    return FoundMessage(id=message.id, role=_role(message), text=text, at=row.at)
 
 
 def _role(message: Message) -> str:

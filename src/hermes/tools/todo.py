@@ -6,15 +6,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from hermes.ports.tool import Output, ToolContext
+from hermes.kit.lru_map import LruMap
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, text_of
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.recent import Recent
-from hermes.tools.transcript import results
+from hermes.tools.tool_io import Arguments, earlier_results, encode_result, load_description
 
-SESSIONS = 512
+MAX_SESSIONS = 512
 MAX_ITEMS = 200
 MAX_CONTENT = 1_000
 MAX_ID = 64
@@ -22,7 +21,7 @@ MAX_LIST = 150_000
 """Characters of the whole list; a result must come through uncut to be found again."""
 
 Status = Literal["pending", "in_progress", "completed", "cancelled"]
-_SIGNS: dict[str, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+_STATUS_MARKS: dict[str, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class TodoItem(Struct, frozen=True):
@@ -44,7 +43,7 @@ class TodoArgs(Struct, frozen=True, forbid_unknown_fields=True):
     merge: Annotated[bool, Meta(description="Change only the given items")] = False
 
 
-class Summary(Struct, frozen=True):
+class TodoSummary(Struct, frozen=True):
     total: int
     pending: int
     in_progress: int
@@ -54,37 +53,39 @@ class Summary(Struct, frozen=True):
 
 class TodoResult(Struct, frozen=True):
     todos: list[TodoItem]
-    summary: Summary
+    summary: TodoSummary
 
 
 class Todo:
     name = "todo"
 
     def __init__(self) -> None:
-        self._lists: Recent[str, list[TodoItem]] = Recent(SESSIONS)
+        self._lists: LruMap[str, list[TodoItem]] = LruMap(MAX_SESSIONS)
         self._arguments = Arguments(self.name, TodoArgs)
         fields = self._arguments.schema["properties"]["todos"]["items"]["properties"]
         fields["id"] = {"type": "string"}
         self.spec = ToolSpec(
             self.name,
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.WRITE,
             timeout=10.0,
             toolset="todo",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         items = self._lists.get(ctx.scope.session) or []
         if not isinstance(asked.todos, UnsetType):
-            items = _merged(items if asked.merge else [], asked.todos)
-        answer = result(TodoResult(items, _summary(items)))
+            items = _merge_items(items if asked.merge else [], asked.todos)
+        answer = encode_result(TodoResult(items, _summary(items)))
         if len(answer) > MAX_LIST:
             raise ToolError(f"todo: the list is longer than {MAX_LIST:,} characters.")
         self._lists.put(ctx.scope.session, items)
-        shown = "\n".join(f"{_SIGNS.get(item.status, '[-]')} {item.content}" for item in items)
-        return Output.text(answer, shown=shown)
+        shown = "\n".join(
+            f"{_STATUS_MARKS.get(item.status, '[-]')} {item.content}" for item in items
+        )
+        return ToolOutput.text(answer, shown=shown)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """The list is what the last answer of this tool in the transcript says; else there is none.
@@ -92,7 +93,7 @@ class Todo:
         An answer that was taken back takes its list along.
         """
         self._lists.drop(session)
-        for message in results(self.name, messages):
+        for message in earlier_results(self.name, messages):
             if message.failed:
                 continue
             try:
@@ -103,7 +104,7 @@ class Todo:
             return
 
 
-def _merged(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoItem]:
+def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoItem]:
     kept = {item.id: item for item in items}
     for entry in entries:
         name = str(entry.id)
@@ -124,8 +125,8 @@ def _merged(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoItem]:
     return list(kept.values())
 
 
-def _summary(items: list[TodoItem]) -> Summary:
+def _summary(items: list[TodoItem]) -> TodoSummary:
     counts = dict.fromkeys(("pending", "in_progress", "completed", "cancelled"), 0)
     for item in items:
         counts[item.status] += 1
-    return Summary(len(items), **counts)
+    return TodoSummary(len(items), **counts)

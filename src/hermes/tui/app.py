@@ -11,22 +11,22 @@ from textual import on
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import Monochrome, NoColor
+from textual.theme import Theme
 from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
-from hermes.tui.backroom import Backroom
-from hermes.tui.companion import Companion
-from hermes.tui.history import History
-from hermes.tui.look import DARK, THEMES, other
+from hermes.tui.client import TuiClient
+from hermes.tui.display_options import DisplayOptions
+from hermes.tui.input_history import InputHistory
 from hermes.tui.screens.chat import Chat
-from hermes.tui.screens.house import Going, House
-from hermes.tui.taste import Taste
+from hermes.tui.screens.chat_deps import ChatDeps, ExitRequest
+from hermes.tui.worker import WorkerThread
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Setting(Struct, frozen=True, kw_only=True):
+class UiSettings(Struct, frozen=True, kw_only=True):
     """`history` is the file of what was typed; `look` is dark or light.
 
     With `signals` the process listens to them, as a program in a terminal should. What is
@@ -36,12 +36,12 @@ class Setting(Struct, frozen=True, kw_only=True):
     history: Path
     clock: Clock
     look: str = "dark"
-    taste: Taste = Taste()
+    taste: DisplayOptions = DisplayOptions()
     signals: bool = False
     headless: bool = False
 
 
-class Farewell(Struct, frozen=True):
+class UiResult(Struct, frozen=True):
     """How it ended, and what stood on the screen, for the terminal that comes back."""
 
     code: int
@@ -57,51 +57,53 @@ class Ui(App[int]):
         Binding("ctrl+z", "sleep", show=False, priority=True),
     ]
 
-    def __init__(self, companion: Companion, setting: Setting) -> None:
+    def __init__(self, companion: TuiClient, setting: UiSettings) -> None:
         super().__init__()
         if self.no_color:
             # Shades of grey are colours, too, and not those of the terminal.
             kept = [one for one in self._filters if not isinstance(one, Monochrome)]
             self._filters[:] = [*kept, NoColor()]
-        self._companion = companion
+        self._client = companion
         self._setting = setting
-        self._backroom = Backroom("tui-talk")
-        self._aside = Backroom("tui-aside")
-        history = History(setting.history)
-        house = House(companion, self._backroom, self._aside, history, setting.clock, setting.taste)
+        self._turn_worker = WorkerThread("tui-talk")
+        self._aside = WorkerThread("tui-aside")
+        history = InputHistory(setting.history)
+        house = ChatDeps(
+            companion, self._turn_worker, self._aside, history, setting.clock, setting.taste
+        )
         self.chat = Chat(house)
         self.text = ""
         self.trouble: HermesError | None = None
         for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = THEMES.get(setting.look, DARK).name
+        self.theme = THEMES.get(setting.look, DARK_THEME).name
 
     def on_mount(self) -> None:
-        self._backroom.start()
+        self._turn_worker.start()
         self._aside.start()
         if self._setting.signals:
             loop = asyncio.get_running_loop()
-            for number in _ENDING:
+            for number in _END_SIGNALS:
                 loop.add_signal_handler(number, self._end, 128 + number)
         self.push_screen(self.chat)
 
-    @on(Going)
-    def _leave(self, event: Going) -> None:
+    @on(ExitRequest)
+    def _leave(self, event: ExitRequest) -> None:
         self.trouble = event.trouble
         self._end(event.code)
 
     def _end(self, code: int) -> None:
         """What is going on is not wanted any more; all that matters is on disk."""
         if self.chat.talk.busy:
-            self._companion.interrupt()
+            self._client.interrupt()
         self.chat.part()
         self.text = self.chat.plain
-        self._backroom.close()
+        self._turn_worker.close()
         self._aside.close()
         self.exit(code)
 
     def action_other_look(self) -> None:
-        self.theme = other(self.theme)
+        self.theme = other_theme(self.theme)
 
     def action_sleep(self) -> None:
         """Back to the shell for a while, with whatever else it started together with us."""
@@ -131,9 +133,45 @@ class Ui(App[int]):
         self._end(0)
 
 
-def show(companion: Companion, setting: Setting) -> Farewell:
+def run_ui(companion: TuiClient, setting: UiSettings) -> UiResult:
     """Until the person leaves."""
     ui = Ui(companion, setting)
     code = ui.run(headless=setting.headless)
     ui.check()
-    return Farewell(code or 0, ui.text, ui.trouble)
+    return UiResult(code or 0, ui.text, ui.trouble)
+
+
+DARK_THEME = Theme(
+    name="hermes-dark",
+    primary="#7aa2f7",
+    secondary="#9aa5ce",
+    accent="#7dcfff",
+    warning="#e0af68",
+    error="#f7768e",
+    success="#9ece6a",
+    foreground="#d5d9e6",
+    background="#16171d",
+    surface="#1c1e26",
+    panel="#252833",
+    dark=True,
+)
+LIGHT_THEME = Theme(
+    name="hermes-light",
+    primary="#2f5bd0",
+    secondary="#4a5578",
+    accent="#00708f",
+    warning="#8a5a00",
+    error="#b3243f",
+    success="#3b7a12",
+    foreground="#22252e",
+    background="#fbfbf9",
+    surface="#f1f1ed",
+    panel="#e4e4de",
+    dark=False,
+)
+THEMES = {"dark": DARK_THEME, "light": LIGHT_THEME}
+
+
+def other_theme(name: str) -> str:
+    """The name of the theme that is not this one."""
+    return LIGHT_THEME.name if name == DARK_THEME.name else DARK_THEME.name

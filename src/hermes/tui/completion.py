@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-MOST = 50
+MAX_SUGGESTIONS = 50
 _REFERENCE = re.compile(r"(?<![\w@/])@(?:(?:file|folder):\"[^\"]*|[^\s\"]*)$")
-_MARKS = tuple(".,;:!?)]}'")
+_PUNCTUATION = tuple(".,;:!?)]}'")
 
 
 class Suggestion(Struct, frozen=True):
@@ -45,7 +45,7 @@ def _commands(typed: str, commands: Mapping[str, str]) -> list[Suggestion]:
     within = [name for name in commands if typed in name and name not in begin]
     return [
         Suggestion("/" + name, f"/{name} ", len(typed) + 1, commands[name])
-        for name in [*begin, *within][:MOST]
+        for name in [*begin, *within][:MAX_SUGGESTIONS]
     ]
 
 
@@ -57,7 +57,7 @@ def _references(typed: str, folder: Path) -> list[Suggestion]:
     else:
         found = [one for one in _KINDS if one.label.startswith(typed)]
         found += _paths("file", kind, folder)
-    found = [structs.replace(one, replaces=len(typed)) for one in found[:MOST]]
+    found = [structs.replace(one, replaces=len(typed)) for one in found[:MAX_SUGGESTIONS]]
     return [] if [one.text.rstrip() for one in found] == [typed] else found
 
 
@@ -69,28 +69,28 @@ def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
         entries = list(os.scandir(folder / os.path.expanduser(place or ".")))  # noqa: PTH111 - "~nobody" stays as it is
     except (OSError, ValueError):
         return []
-    fitting = [one for one in entries if _fits(one.name, start)]
+    fitting = [one for one in entries if _matches(one.name, start)]
     fitting.sort(key=lambda one: (not one.name.startswith(start), one.name.lower()))
     found: list[Suggestion] = []
     for one in fitting:
         if _is_folder(one):
-            found.append(_written(kind, f"{place}{one.name}/", ends=False))
+            found.append(_reference(kind, f"{place}{one.name}/", ends=False))
         elif kind == "file":
-            found.append(_written(kind, place + one.name, ends=True))
+            found.append(_reference(kind, place + one.name, ends=True))
     if place and not start:
-        found.append(_written("folder", place, ends=True, about="the folder itself"))
+        found.append(_reference("folder", place, ends=True, about="the folder itself"))
     return found
 
 
-def _written(kind: str, path: str, *, ends: bool, about: str = "") -> Suggestion:
+def _reference(kind: str, path: str, *, ends: bool, about: str = "") -> Suggestion:
     """As it is referred to; a mark at the end of a name would be taken for the sentence's own."""
-    if re.search(r"\s", path) or path.endswith(_MARKS):
+    if re.search(r"\s", path) or path.endswith(_PUNCTUATION):
         name = f'@{kind}:"{path}'
         return Suggestion(name + '"', name + '" ' if ends else name, 0, about)
     return Suggestion(f"@{kind}:{path}", f"@{kind}:{path}" + " " * ends, 0, about)
 
 
-def _fits(name: str, start: str) -> bool:
+def _matches(name: str, start: str) -> bool:
     if name.startswith(".") is not start.startswith("."):
         return False
     return start.lower() in name.lower() and name.isprintable() and '"' not in name

@@ -7,19 +7,21 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from api_house import env_of, settings
-from hermes.api.cut_off import settle_cut_off
+from hermes.api.inbox_recovery import settle_interrupted_turns
 from hermes.api.server import ApiServer
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
+from support.api_server import api_env, api_settings
 
 
 async def main(home: str, url: str) -> None:
-    env = env_of(Path(home), url)
-    async with open_app(resolve_home(env), env, Choices(workspace=home, source="gateway")) as app:
-        server = ApiServer(settings(callback_allow_private=True), SystemClock())
-        await settle_cut_off(app)
+    env = api_env(Path(home), url)
+    async with open_app(
+        resolve_home(env), env, AppOptions(workspace=home, source="gateway")
+    ) as app:
+        server = ApiServer(api_settings(callback_allow_private=True), SystemClock())
+        await settle_interrupted_turns(app)
         server.attach("default", app)
         async with server:
             sys.stdout.write(f"{server.port}\n")

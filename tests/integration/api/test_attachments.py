@@ -11,8 +11,8 @@ import pypdf
 import pytest
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from api_house import KEY, House, Told, house
 from hermes.schema.messages import text_of
+from support.api_server import KEY, ApiHarness, ApiResponse, api_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -46,12 +46,12 @@ def pdf(*pages: str) -> bytes:
     return written.getvalue()
 
 
-async def ask(one: House, *parts: dict[str, Any]) -> Told:
+async def ask(one: ApiHarness, *parts: dict[str, Any]) -> ApiResponse:
     content = [{"type": "text", "text": "Read this."}, *parts]
     return await one.chat({"messages": [{"role": "user", "content": content}]})
 
 
-def sent(one: House) -> Any:
+def sent(one: ApiHarness) -> Any:
     return one.asked(-1)["messages"][-1]["content"]
 
 
@@ -65,7 +65,7 @@ def sent(one: House) -> Any:
     ],
 )
 async def test_a_text_is_read_by_every_model(tmp_path: Path, given: str) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         file = {"filename": "no\nte.md", "file_data": given}
         assert (await ask(one, {"type": "file", "file": file})).status == 200
         assert "# Grüße\n[end of no te.md]" in sent(one)
@@ -76,7 +76,7 @@ async def test_a_text_is_read_by_every_model(tmp_path: Path, given: str) -> None
 
 
 async def test_a_pdf_becomes_words(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         data = "data:application/pdf;base64," + base64_of(pdf("first page", "second page"))
         file = {"filename": "report.pdf", "file_data": data}
         assert (await ask(one, {"type": "file", "file": file})).status == 200
@@ -114,7 +114,7 @@ async def test_an_office_document_becomes_words(tmp_path: Path, kind: str) -> No
     with zipfile.ZipFile(written, "w") as archive:
         for name, text in OFFICE[kind].items():
             archive.writestr(name, text)
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         file = {"filename": f"note.{kind}", "file_data": base64_of(written.getvalue())}
         assert (await ask(one, {"type": "file", "file": file})).status == 200
         assert f"[attached: note.{kind}" in sent(one)
@@ -122,7 +122,7 @@ async def test_an_office_document_becomes_words(tmp_path: Path, kind: str) -> No
 
 
 async def test_a_broken_document_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         for data in (b"%PDF-1.7 broken", pdf("a")[:200]):
             file = {"file_data": base64_of(data)}
             told = await ask(one, {"type": "file", "file": file})
@@ -135,14 +135,14 @@ async def test_a_broken_document_is_refused_and_nothing_is_written(tmp_path: Pat
 
 
 async def test_a_picture_sent_as_a_file_is_a_picture(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         file = {"filename": "a.png", "file_data": base64_of(PNG)}
         assert (await ask(one, {"type": "file", "file": file})).status == 200
         assert sent(one)[1]["image_url"]["url"] == "data:image/png;base64," + base64_of(PNG)
 
 
 async def test_an_address_of_a_picture_is_handed_on_as_it_is(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         assert (await ask(one, {"type": "image_url", "image_url": {"url": FAR}})).status == 200
         assert sent(one)[1]["image_url"]["url"] == FAR
         (kept,) = await one.sessions()
@@ -153,7 +153,7 @@ async def test_an_address_of_a_picture_is_handed_on_as_it_is(tmp_path: Path) -> 
 
 
 async def test_a_document_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         part = {"type": "file", "file": {"file_data": base64_of(b"a" * 1_000_001)}}
         body = msgspec.json.encode({"messages": [{"role": "user", "content": [part]}]})
         url, headers = f"{one.url}/v1/chat/completions", {"Authorization": f"Bearer {KEY}"}

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from api_house import house, settings
 from hermes.api.settings import ModelRoute
+from support.api_server import api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +93,7 @@ RAW = [b"", b"   ", b"{", b"\xff\xfe", b'{"messages": [', b'{"a":1} trailing', b
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_bad_bodies(tmp_path: Path, stream: bool) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         for body in BODIES:
             sent: Any = {"stream": stream, **body} if hasattr(body, "keys") else body
             told = await one.chat(sent)
@@ -112,7 +112,7 @@ async def test_bad_bodies(tmp_path: Path, stream: bool) -> None:
 
 @pytest.mark.parametrize("name", ["X-Hermes-Session-Id", "X-Hermes-Session-Key"])
 async def test_bad_headers(tmp_path: Path, name: str) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         for value in ("../../etc", "a/b", "a" * 257, "a\tb", "ü", "-x", "a..b"):
             told = await one.chat({"messages": [HI]}, **{name: value})
             assert (told.status, told.code) == (400, "invalid_session_id"), value
@@ -126,7 +126,7 @@ async def test_bad_headers(tmp_path: Path, name: str) -> None:
 
 async def test_strange_but_right(tmp_path: Path) -> None:
     """What looks odd and still is a request gets an answer."""
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         for body in (
             {"messages": [HI], "temperature": 0.1, "unknown": {"a": [1]}, "stream": None},
             {"messages": [{"role": "user", "content": "null \0 byte"}]},
@@ -145,7 +145,9 @@ async def test_strange_but_right(tmp_path: Path) -> None:
 
 async def test_names_of_models(tmp_path: Path) -> None:
     routes = {"fast": ModelRoute(model="quick-model", provider="openai")}
-    async with house(tmp_path, given=settings(model_routes=routes, model_name="Ada")) as one:
+    async with api_harness(
+        tmp_path, given=api_settings(model_routes=routes, model_name="Ada")
+    ) as one:
         names = [card["id"] for card in (await one.ask("GET", "/v1/models")).json["data"]]
         assert names == ["Ada", "fast"]
         for name in ("Ada", "hermes-agent", "default", None):
@@ -157,7 +159,7 @@ async def test_names_of_models(tmp_path: Path) -> None:
 
 
 async def test_the_document_describes_what_is_served(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         document = (await one.ask("GET", "/openapi.json")).json
         assert document["openapi"] == "3.1.0"
         paths = document["paths"]
@@ -170,7 +172,7 @@ async def test_the_document_describes_what_is_served(tmp_path: Path) -> None:
 
 
 async def test_what_is_told_about_the_server(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         await one.chat({"messages": [HI]})
         detailed = (await one.ask("GET", "/health/detailed")).json
         assert (detailed["status"], detailed["active_agents"]) == ("ok", 0)

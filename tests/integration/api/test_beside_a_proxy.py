@@ -6,14 +6,14 @@ import aiohttp
 import anyio
 import pytest
 
-from api_house import KEY, House, house, settings
 from hermes.api.server import ApiServer
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import PATIENCE
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.api_server import KEY, ApiHarness, api_harness, api_settings
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ NOBODY = "http://127.0.0.1:9"
 WEATHER = '{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}'
 
 
-async def ended(one: House, run: str) -> str:
+async def ended(one: ApiHarness, run: str) -> str:
     """The last event of a run."""
     told = await one.ask("GET", f"/v1/runs/{run}/events")
     return told.body.decode().rpartition("data: ")[2]
@@ -33,9 +33,9 @@ async def test_runs_and_sessions_with_a_callback_stay_here(tmp_path: Path) -> No
     script = Script(
         rules=[Rule("weather", [Reply(calls=[Call("weather", {})])])], default=Reply("From here.")
     )
-    given = settings(callback_allow_private=True)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, script, given=given) as one:
+    given = api_settings(callback_allow_private=True)
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, script, given=given) as one:
             run = (await one.ask("POST", "/v1/runs", b'{"input": "hi"}')).json["run_id"]
             assert '"output":"From here."' in await ended(one, run)
             called = f'{{"id": "s", "callback_url": "{NOBODY}/", "callback_secret": "{"s" * 32}"}}'
@@ -55,10 +55,10 @@ async def test_runs_and_sessions_with_a_callback_stay_here(tmp_path: Path) -> No
 
 async def test_a_gateway_without_a_model_of_its_own_is_well(tmp_path: Path) -> None:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path), "GATEWAY_PROXY_URL": NOBODY})
-    choices = Choices(workspace=str(tmp_path), source="gateway")
-    with anyio.fail_after(PATIENCE):
+    choices = AppOptions(workspace=str(tmp_path), source="gateway")
+    with anyio.fail_after(TEST_TIMEOUT):
         async with open_app(resolve_home(env), env, choices) as app:
-            server = ApiServer(settings(), SystemClock())
+            server = ApiServer(api_settings(), SystemClock())
             server.attach("default", app)
             async with server, aiohttp.ClientSession() as http:
                 url = f"http://127.0.0.1:{server.port}/health/detailed"

@@ -12,26 +12,25 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from api_house import KEY, House, Told, house, served, settings
-from gateways import until
-from hermes.api.callback_channel import _Inside, _Outward
-from hermes.api.callbacks import KIND
-from hermes.api.entry import SOURCE
-from hermes.api.runs_desk import end_abandoned
+from hermes.api.callbacks import CALLBACK_KIND, _PrivateAddress, _PublicResolver
+from hermes.api.run_service import end_abandoned_runs
+from hermes.api.turn_gate import SOURCE
 from hermes.channels.webhook.signatures import Scheme, verify
-from hermes.kit.serving import put_away
-from hermes.ports.matters import PutMatter
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.ports.records import PutRecord
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import OWNER, Scope
-from hermes.session.context import async_delivery_supported
-from hermes.testing.mock_openai.script import Call, Fault, Reply, Rule, Script
-from hermes.testing.mock_openai.server import serve
+from hermes.session.session_context import async_delivery_supported
+from hermes.testing.fake_openai.script import Call, Fault, Reply, Rule, Script
+from hermes.testing.fake_openai.server import serve
+from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_process, api_settings
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
-OPEN = settings(callback_allow_private=True)
+OPEN = api_settings(callback_allow_private=True)
 SCRIPT = Script(
     rules=[
         Rule("fail", [Reply(fault=Fault("status", named="unauthorized"))]),
@@ -74,7 +73,7 @@ class Receiver:
 
     async def heard_of(self, kind: str) -> dict[str, Any]:
         with anyio.fail_after(PATIENCE):
-            await until(lambda: any(one["type"] == kind for one in self.heard))
+            await wait_until(lambda: any(one["type"] == kind for one in self.heard))
         return next(one["data"] for one in self.heard if one["type"] == kind)
 
 
@@ -89,14 +88,14 @@ async def receiving(*statuses: int) -> AsyncGenerator[Receiver]:
     try:
         yield one
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
-async def post(one: House, path: str, body: dict[str, Any]) -> Told:
+async def post(one: ApiHarness, path: str, body: dict[str, Any]) -> ApiResponse:
     return await one.ask("POST", path, msgspec.json.encode(body))
 
 
-async def bring(one: House, session: str, key: str, text: str) -> None:
+async def bring(one: ApiHarness, session: str, key: str, text: str) -> None:
     """Something that was begun in the session has ended."""
     scope = Scope(
         profile=one.app.home.profile, session=session, run="r", workspace="/", source=SOURCE
@@ -105,7 +104,7 @@ async def bring(one: House, session: str, key: str, text: str) -> None:
     one.app.later.ring(scope)
 
 
-async def words(one: House, session: str) -> list[str]:
+async def words(one: ApiHarness, session: str) -> list[str]:
     return [text_of(message) for message in await one.said(session)]
 
 
@@ -116,7 +115,7 @@ async def words(one: House, session: str) -> list[str]:
 async def test_the_end_of_a_run_is_told(
     tmp_path: Path, words_: str, kind: str, status: str
 ) -> None:
-    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
         begun = (await post(one, "/v1/runs", {"input": words_, **there.callback})).json
         told = await there.heard_of(kind)
         assert (told["run_id"], told["session_id"]) == (begun["run_id"], begun["session_id"])
@@ -126,7 +125,7 @@ async def test_the_end_of_a_run_is_told(
 
 
 async def test_the_database_alone_does_not_tell_the_secret(tmp_path: Path) -> None:
-    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
         await post(one, "/v1/runs", {"input": "hi", **there.callback})
         await there.heard_of("run.completed")
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
@@ -139,18 +138,18 @@ async def test_the_database_alone_does_not_tell_the_secret(tmp_path: Path) -> No
 
 
 async def test_a_secret_from_before_it_was_sealed_still_signs(tmp_path: Path) -> None:
-    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
         await post(one, "/api/sessions", {"id": "old", **there.callback})
-        matter = await one.app.store.matters.get(KIND, "old")
+        matter = await one.app.store.records.get(CALLBACK_KIND, "old")
         assert matter is not None
         plain = msgspec.Raw(msgspec.json.encode({"url": there.url, "secret": SECRET}))
-        await one.app.store.commit(PutMatter(msgspec.structs.replace(matter, body=plain)))
+        await one.app.store.commit(PutRecord(msgspec.structs.replace(matter, body=plain)))
         await post(one, "/v1/runs", {"input": "hi", "session_id": "old"})
         assert (await there.heard_of("run.completed"))["session_id"] == "old"
 
 
 async def test_it_is_tried_again_under_the_same_id(tmp_path: Path) -> None:
-    async with receiving(500, 302) as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+    async with receiving(500, 302) as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
         await post(one, "/v1/runs", {"input": "hi", **there.callback})
         await there.heard_of("run.completed")
         assert len(there.ids) == 3
@@ -161,21 +160,21 @@ async def test_what_could_not_be_told_is_told_after_the_next_start(tmp_path: Pat
     async with receiving() as there:
         async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
             with anyio.fail_after(PATIENCE):
-                async with served(tmp_path, mock.url) as url:
+                async with api_process(tmp_path, mock.url) as url:
                     headers = {"Authorization": f"Bearer {KEY}"}
                     body = {"input": "hang", **there.callback}
                     async with http.post(f"{url}/v1/runs", json=body, headers=headers) as response:
                         begun = await response.json()
                         assert response.status == 202, begun
-        async with house(tmp_path, SCRIPT, given=OPEN) as one:
-            assert await end_abandoned(one.app.store, one.app.clock) == 1
-            one.server.desk.offices["default"].posted(begun["session_id"])
+        async with api_harness(tmp_path, SCRIPT, given=OPEN) as one:
+            assert await end_abandoned_runs(one.app.store, one.app.clock) == 1
+            one.server.desk.followup_services["default"].posted(begun["session_id"])
             told = await there.heard_of("run.failed")
             assert (told["run_id"], told["error_code"]) == (begun["run_id"], "interrupted")
 
 
 async def test_a_session_with_a_callback_is_woken_and_answers_there(tmp_path: Path) -> None:
-    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
         made = await post(one, "/api/sessions", {"id": "mine", **there.callback})
         assert made.json["callback_url"] == there.url
         assert SECRET not in made.body.decode()
@@ -190,7 +189,7 @@ async def test_a_session_with_a_callback_is_woken_and_answers_there(tmp_path: Pa
             "the build has ended",
             "The build is done.",
         ]
-        assert await one.app.store.lanes.topics("inbox") == []
+        assert await one.app.store.queues.topics("inbox") == []
 
 
 async def test_what_came_in_the_middle_of_a_turn_is_heard_once(tmp_path: Path) -> None:
@@ -198,12 +197,12 @@ async def test_what_came_in_the_middle_of_a_turn_is_heard_once(tmp_path: Path) -
         rules=[Rule("slow", [Reply("Slowly.", first_byte=0.4)]), *SCRIPT.rules],
         default=Reply("Hello."),
     )
-    async with receiving() as there, house(tmp_path, script, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, script, given=OPEN) as one:
         await post(one, "/api/sessions", {"id": "mine", **there.callback})
         async with anyio.create_task_group() as group:
             group.start_soon(post, one, "/api/sessions/mine/chat", {"message": "slow"})
             with anyio.fail_after(PATIENCE):
-                await until(lambda: bool(one.mock.requests))
+                await wait_until(lambda: bool(one.mock.requests))
             await bring(one, "mine", "proc_1", "the build has ended")
         await there.heard_of("session.message")
         assert (await words(one, "mine")).count("the build has ended") == 1
@@ -211,11 +210,11 @@ async def test_what_came_in_the_middle_of_a_turn_is_heard_once(tmp_path: Path) -
 
 async def test_what_waited_when_the_process_ended_wakes_the_next(tmp_path: Path) -> None:
     async with receiving() as there:
-        async with house(tmp_path, SCRIPT, given=OPEN) as one:
+        async with api_harness(tmp_path, SCRIPT, given=OPEN) as one:
             await post(one, "/api/sessions", {"id": "mine", **there.callback})
             scope = Scope(profile="default", session="mine", run="r", workspace="/", source=SOURCE)
             await one.app.store.commit(*one.app.later.brought(scope, "p", "the build has ended"))
-        async with house(tmp_path, SCRIPT, given=OPEN) as one:
+        async with api_harness(tmp_path, SCRIPT, given=OPEN) as one:
             told = await there.heard_of("session.message")
             assert told["text"] == "The build is done."
 
@@ -241,7 +240,7 @@ BEHIND = Script(
 )
 
 
-async def promised(one: House, session: str) -> bool:
+async def promised(one: ApiHarness, session: str) -> bool:
     """What the tool said to the wish to be told of the end."""
     (result,) = [said for said in await one.said(session) if isinstance(said, Result)]
     told = msgspec.json.decode(text_of(result), type=dict[str, Any])
@@ -250,7 +249,7 @@ async def promised(one: House, session: str) -> bool:
 
 
 async def test_only_who_can_be_told_later_is_promised_anything(tmp_path: Path) -> None:
-    async with receiving() as there, house(tmp_path, BEHIND, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, BEHIND, given=OPEN) as one:
         words_ = "Do it in the background."
         await post(one, "/api/sessions", {"id": "called", **there.callback})
         await post(one, "/api/sessions", {"id": "plain"})
@@ -273,7 +272,7 @@ async def test_only_who_can_be_told_later_is_promised_anything(tmp_path: Path) -
 
 
 async def test_a_run_is_told_of_what_it_began_on_the_events_of_its_session(tmp_path: Path) -> None:
-    async with house(tmp_path, BEHIND) as one:
+    async with api_harness(tmp_path, BEHIND) as one:
         begun = (await post(one, "/v1/runs", {"input": "Do it in the background."})).json
         url = f"{one.url}/api/sessions/{begun['session_id']}/events"
         headers = {"Authorization": f"Bearer {KEY}"}
@@ -286,7 +285,7 @@ async def test_a_run_is_told_of_what_it_began_on_the_events_of_its_session(tmp_p
 
 
 async def test_a_callback_can_be_taken_away(tmp_path: Path) -> None:
-    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
         await post(one, "/api/sessions", {"id": "mine", **there.callback})
         path = "/api/sessions/mine"
         told = await one.ask("PATCH", path, b'{"callback_url": null}')
@@ -321,23 +320,23 @@ BAD = [
 async def test_a_bad_callback_is_refused_before_anything_is_written(
     tmp_path: Path, bad: dict[str, str]
 ) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         for path, body in (("/v1/runs", {"input": "hi"}), ("/api/sessions", {})):
             told = await post(one, path, {**body, **bad})
             assert (told.status, told.code) == (400, "invalid_callback")
         assert await one.sessions() == []
-        assert await one.app.store.matters.find(KIND) == []
+        assert await one.app.store.records.find(CALLBACK_KIND) == []
 
 
 async def test_a_name_that_leads_inside_is_not_called() -> None:
-    resolver = _Outward()
-    with pytest.raises(_Inside):
+    resolver = _PublicResolver()
+    with pytest.raises(_PrivateAddress):
         await resolver.resolve("localhost", 80)
     await resolver.close()
 
 
 async def test_a_session_is_followed_from_any_message_on(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         begun = (await post(one, "/v1/runs", {"input": "hi"})).json
         session, headers = begun["session_id"], {"Authorization": f"Bearer {KEY}"}
         await one.ask("GET", f"/v1/runs/{begun['run_id']}/events")
@@ -371,6 +370,6 @@ async def test_a_session_is_followed_from_any_message_on(tmp_path: Path) -> None
         told = await one.ask("GET", f"/api/sessions/{session}/events?after=x")
         assert told.status == 400
         async with one.http.get(url, headers=headers) as response:
-            await one.app.store.seen_by(OWNER).delete([session])
+            await one.app.store.archive_for(OWNER).delete([session])
             with anyio.fail_after(PATIENCE):
                 assert b"deleted" in await response.read()

@@ -8,9 +8,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionToolParam
 
-from api_house import house
 from hermes.schema.messages import Assistant, Result, User, text_of
-from hermes.testing.mock_openai.script import Call, Fault, Reply, Rule, Script
+from hermes.testing.fake_openai.script import Call, Fault, Reply, Rule, Script
+from support.api_server import api_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ WEATHER: ChatCompletionToolParam = {
 
 
 async def test_a_whole_answer(tmp_path: Path) -> None:
-    async with house(tmp_path, Script(default=Reply(text="Hello there, friend."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply(text="Hello there, friend."))) as one:
         done = await one.client().chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}]
         )
@@ -50,7 +50,7 @@ async def test_a_streamed_answer_is_the_kept_one(tmp_path: Path) -> None:
             Reply(text="There is nothing to do."),
         ]
     )
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         stream = await one.client().chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "hi"}],
@@ -87,7 +87,7 @@ async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
             Reply(text="It rains in Oslo."),
         ]
     )
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         client = one.client()
         first = await client.chat.completions.create(
             model="hermes-agent",
@@ -135,7 +135,7 @@ async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
 )
 async def test_a_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: str | None) -> None:
     script = Script(default=Reply(calls=[Call("weather", {"city": "Oslo"})]))
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         done = await one.client().chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "weather?"}],
@@ -161,7 +161,7 @@ async def test_a_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: str
 
 async def test_streamed_calls(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="Hm.", calls=[Call("weather", {"city": "Oslo"})])])
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         stream = await one.client().chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "weather?"}],
@@ -179,7 +179,7 @@ async def test_streamed_calls(tmp_path: Path) -> None:
 
 
 async def test_pictures(tmp_path: Path) -> None:
-    async with house(tmp_path, Script(default=Reply(text="A picture."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply(text="A picture."))) as one:
         url = "data:image/png;base64," + base64.b64encode(PNG).decode()
         done = await one.client().chat.completions.create(
             model="hermes-agent",
@@ -201,7 +201,7 @@ async def test_errors_are_the_ones_the_client_knows(tmp_path: Path) -> None:
     rules = [
         Rule(contains="fail", steps=[Reply(fault=Fault("status", named="unauthorized"))]),
     ]
-    async with house(tmp_path, Script(rules=rules)) as one:
+    async with api_harness(tmp_path, Script(rules=rules)) as one:
         asked = one.client().chat.completions.create
         with pytest.raises(openai.AuthenticationError):
             await one.client("wrong-key-0123456789").models.list()

@@ -9,12 +9,12 @@ import msgspec
 import openai
 import pytest
 
-from api_house import House, Told, house, settings
-from gateways import until
-from hermes.api.errors import FINAL, retrying
+from hermes.api.errors import NO_RETRY_HEADERS, retry_headers
 from hermes.schema.messages import Result, text_of
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import PATIENCE
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
+from support.cli_process import TEST_TIMEOUT
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -37,13 +37,13 @@ SCRIPT = Script(
 MODEL = "hermes-agent"
 
 
-async def post(one: House, path: str, body: object, **headers: str) -> Told:
+async def post(one: ApiHarness, path: str, body: object, **headers: str) -> ApiResponse:
     return await one.ask("POST", path, msgspec.json.encode(body), **headers)
 
 
 @pytest.mark.parametrize("words", ["break it", "wrong key"])
 async def test_what_will_fail_again_is_asked_once(tmp_path: Path, words: str) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         client = one.client().with_options(max_retries=2)
         with pytest.raises(openai.InternalServerError):
             await client.chat.completions.create(
@@ -58,12 +58,19 @@ async def test_what_will_fail_again_is_asked_once(tmp_path: Path, words: str) ->
 
 
 def test_only_what_passes_and_did_nothing_may_be_tried_again() -> None:
-    assert retrying("overloaded") == retrying("network") == retrying("rate_limit") == {}
-    assert retrying("overloaded", acted=True) == retrying("auth") == retrying("internal") == FINAL
+    assert (
+        retry_headers("overloaded") == retry_headers("network") == retry_headers("rate_limit") == {}
+    )
+    assert (
+        retry_headers("overloaded", acted=True)
+        == retry_headers("auth")
+        == retry_headers("internal")
+        == NO_RETRY_HEADERS
+    )
 
 
 async def test_what_was_given_may_be_sent_back(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         client = one.client()
         first = await client.responses.create(model=MODEL, input="a tool")
         given: Any = [item.model_dump() for item in first.output]
@@ -83,7 +90,7 @@ async def test_what_was_given_may_be_sent_back(tmp_path: Path) -> None:
 
 
 async def test_items_may_be_named(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         first = (await post(one, "/v1/responses", {"input": "a tool"})).json
         named = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
         asked = [{"role": "user", "content": "a tool"}, *named, {"role": "user", "content": "so?"}]
@@ -99,7 +106,7 @@ async def test_items_may_be_named(tmp_path: Path) -> None:
 
 
 async def test_what_was_asked_can_be_looked_up(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         client = one.client()
         past: Any = [
             {"role": "user", "content": "one"},
@@ -127,7 +134,7 @@ async def test_what_was_asked_can_be_looked_up(tmp_path: Path) -> None:
 
 
 async def test_one_model_can_be_asked_for(tmp_path: Path) -> None:
-    async with house(tmp_path, given=settings(model_name="ada")) as one:
+    async with api_harness(tmp_path, given=api_settings(model_name="ada")) as one:
         client = one.client()
         assert (await client.models.retrieve("ada")).id == "ada"
         assert (await client.models.retrieve(MODEL)).id == MODEL
@@ -136,7 +143,7 @@ async def test_one_model_can_be_asked_for(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_done_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         told = await post(one, "/v1/responses", {"input": "x", "background": True})
         assert (told.status, told.json["error"]["param"]) == (400, "background")
         for name in ("callback_uri", "tools", "stream"):
@@ -147,7 +154,7 @@ async def test_what_is_not_done_is_refused(tmp_path: Path) -> None:
 
 
 async def test_thoughts_are_told_where_there_is_a_place(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         said = {"messages": [{"role": "user", "content": "ponder"}]}
         whole = (await one.chat(said)).json["choices"][0]["message"]
         assert (whole["content"], whole["reasoning_content"]) == ("So it is.", "Is it so?")
@@ -169,7 +176,7 @@ async def test_thoughts_are_told_where_there_is_a_place(tmp_path: Path) -> None:
 
 async def test_there_is_no_room_for_a_response(tmp_path: Path) -> None:
     async with (
-        house(tmp_path, SCRIPT, given=settings(most=1)) as one,
+        api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as one,
         anyio.create_task_group() as group,
     ):
 
@@ -177,8 +184,8 @@ async def test_there_is_no_room_for_a_response(tmp_path: Path) -> None:
             await post(one, "/v1/responses", {"input": "hang"})
 
         group.start_soon(hang)
-        with anyio.fail_after(PATIENCE):
-            await until(lambda: bool(one.mock.requests))
+        with anyio.fail_after(TEST_TIMEOUT):
+            await wait_until(lambda: bool(one.mock.requests))
             for more in ({}, {"stream": True}):
                 told = await post(one, "/v1/responses", {"input": "x", **more})
                 assert (told.status, told.code) == (429, "rate_limit_exceeded")
@@ -190,8 +197,8 @@ async def test_there_is_no_room_for_a_response(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 async def test_work_that_is_handed_on_is_waited_for(tmp_path: Path, path: str) -> None:
     body = {"input": "how many", "messages": [{"role": "user", "content": "how many"}]}
-    async with house(tmp_path, SCRIPT) as one:
-        with anyio.fail_after(PATIENCE):
+    async with api_harness(tmp_path, SCRIPT) as one:
+        with anyio.fail_after(TEST_TIMEOUT):
             told = await post(one, path, body)
         assert told.status == 200
         assert "Seven." in told.body.decode()

@@ -9,11 +9,11 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, House, house, served
-from api_runs import SCRIPT
-from gateways import until
-from hermes.testing.mock_openai.server import serve
-from processes import PATIENCE
+from hermes.testing.fake_openai.server import serve
+from support.api_runs import SCRIPT
+from support.api_server import KEY, ApiHarness, api_harness, api_process
+from support.cli_process import TEST_TIMEOUT
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -47,14 +47,14 @@ async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
     tmp_path: Path, path: str, body: object
 ) -> None:
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
-        with anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as group, served(tmp_path, mock.url) as url:
+        with anyio.fail_after(TEST_TIMEOUT):
+            async with anyio.create_task_group() as group, api_process(tmp_path, mock.url) as url:
                 group.start_soon(ask, http, url + path, body)
-                await until(lambda: bool(mock.requests))
+                await wait_until(lambda: bool(mock.requests))
         assert unsettled(tmp_path) == [("s", 1)]
         before = len(mock.requests)
-        with anyio.fail_after(PATIENCE):
-            async with served(tmp_path, mock.url) as url:
+        with anyio.fail_after(TEST_TIMEOUT):
+            async with api_process(tmp_path, mock.url) as url:
                 # By the time that somebody is served, it is settled.
                 assert unsettled(tmp_path) == []
                 words = f"{url}/api/sessions/s/messages"
@@ -66,14 +66,14 @@ async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
 
 @pytest.mark.parametrize(("path", "body"), ASKED[:3], ids=IDS[:3])
 async def test_who_hangs_up_leaves_nothing_claimed(tmp_path: Path, path: str, body: object) -> None:
-    async def hang_up(one: House) -> None:
+    async def hang_up(one: ApiHarness) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, one.http, one.url + path, body)
-            await until(lambda: bool(one.mock.requests))
+            await wait_until(lambda: bool(one.mock.requests))
             group.cancel_scope.cancel()
 
-    async with house(tmp_path, SCRIPT) as one:
-        with anyio.fail_after(PATIENCE):
+    async with api_harness(tmp_path, SCRIPT) as one:
+        with anyio.fail_after(TEST_TIMEOUT):
             await hang_up(one)
             await one.server.entry.idle()
         told = await one.ask("GET", "/api/sessions/s/messages")

@@ -7,34 +7,34 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, House, house, settings
-from gateways import until
-from hermes.api.desk import Limits
-from hermes.api.entry import Ask
+from hermes.api.context import ApiLimits
 from hermes.api.server import ApiServer
 from hermes.api.settings import ModelRoute
+from hermes.api.turn_gate import ApiTurnRequest
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.schema.errors import ConfigError
 from hermes.schema.events import Event, Outcome, RunStarted
 from hermes.schema.messages import Text, User
 from hermes.schema.sessions import Session
-from hermes.session.context import async_delivery_supported, get_session_env
-from hermes.testing.mock_openai.script import Fault, Reply, Script
-from hermes.testing.mock_openai.server import serve
+from hermes.session.session_context import async_delivery_supported, get_session_env
+from hermes.testing.fake_openai.script import Fault, Reply, Script
+from hermes.testing.fake_openai.server import serve
+from support.api_server import KEY, ApiHarness, api_harness, api_settings
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60
 
 
-def ask(session: Session, *, new: bool = False, followed: bool = False) -> Ask:
+def ask(session: Session, *, new: bool = False, followed: bool = False) -> ApiTurnRequest:
     asked = User(new_id("msg"), (Text("hi"),))
-    return Ask(session=session, asked=asked, new=new, followed=followed)
+    return ApiTurnRequest(session=session, asked=asked, new=new, followed=followed)
 
 
 async def test_nothing_is_delivered_later_and_only_for_this_turn(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         seen: list[tuple[bool, str]] = []
 
         async def listen(event: Event) -> None:
@@ -48,7 +48,7 @@ async def test_nothing_is_delivered_later_and_only_for_this_turn(tmp_path: Path)
         assert async_delivery_supported()
         await one.server.entry.enter(one.app, ask(session, followed=True), listen)
         assert seen[-1] == (True, "api_server")
-        kept = await one.app.store.seen_by("owner").get(session.id)
+        kept = await one.app.store.archive_for("owner").get(session.id)
         assert kept.source == "telegram"
         assert one.server.entry.active == 0
 
@@ -56,23 +56,23 @@ async def test_nothing_is_delivered_later_and_only_for_this_turn(tmp_path: Path)
 async def test_the_end_waits_for_turns_and_then_ends_them(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="never", fault=Fault("hang"))])
     async with anyio.create_task_group() as group:
-        async with house(tmp_path, script, limits=Limits(drain=0.05)) as one:
+        async with api_harness(tmp_path, script, limits=ApiLimits(drain=0.05)) as one:
             asked = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 
-            async def hear_no_end(one: House) -> None:
+            async def hear_no_end(one: ApiHarness) -> None:
                 with pytest.raises(aiohttp.ClientError):
                     await one.chat(asked)
 
             group.start_soon(hear_no_end, one)
             with anyio.fail_after(PATIENCE):
-                await until(lambda: bool(one.mock.requests))
+                await wait_until(lambda: bool(one.mock.requests))
         assert one.server.tally.turns[Outcome.CANCELLED] == 1
 
 
 async def test_who_stops_reading_is_let_go(tmp_path: Path) -> None:
     script = Script(default=Reply(text="word " * 2_000_000, chunk=1_000_000))
-    limits = Limits(write_seconds=0.2)
-    async with house(tmp_path, script, limits=limits) as one:
+    limits = ApiLimits(write_seconds=0.2)
+    async with api_harness(tmp_path, script, limits=limits) as one:
         body = msgspec.json.encode(
             {"stream": True, "messages": [{"role": "user", "content": "go on"}]}
         )
@@ -84,14 +84,14 @@ async def test_who_stops_reading_is_let_go(tmp_path: Path) -> None:
         async with stream:
             await stream.send(head.encode() + body)
             with anyio.fail_after(PATIENCE):
-                await until(lambda: bool(one.mock.requests))
+                await wait_until(lambda: bool(one.mock.requests))
                 await one.server.entry.idle()
         assert one.server.entry.active == 0
 
 
 async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
-        twin = ApiServer(settings(port=one.server.port), SystemClock())
+    async with api_harness(tmp_path) as one:
+        twin = ApiServer(api_settings(port=one.server.port), SystemClock())
         with pytest.raises(ConfigError, match="cannot listen"):
             async with twin:
                 pass
@@ -104,7 +104,7 @@ async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
 
 async def test_a_server_without_a_good_key_does_not_open() -> None:
     with pytest.raises(ConfigError):
-        ApiServer(settings(key="short"), SystemClock())
+        ApiServer(api_settings(key="short"), SystemClock())
 
 
 async def test_a_route_may_have_an_address_of_its_own(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_a_route_may_have_an_address_of_its_own(tmp_path: Path) -> None:
         route = ModelRoute(
             model="m2", provider="custom:api-far", base_url=other.url, api_key="other-key"
         )
-        async with house(tmp_path, given=settings(model_routes={"far": route})) as one:
+        async with api_harness(tmp_path, given=api_settings(model_routes={"far": route})) as one:
             asked = {"messages": [{"role": "user", "content": "hi"}], "model": "far"}
             told = await one.chat(asked)
             assert told.json["choices"][0]["message"]["content"] == "from there"

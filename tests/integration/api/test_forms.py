@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from api_house import house, settings
 from hermes.api.settings import ModelRoute
-from hermes.testing.mock_openai import Reply, Script
+from hermes.testing.fake_openai import Reply, Script
+from support.api_server import api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ class City(BaseModel):
 
 
 async def test_the_official_client_parses(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         client = one.client()
         done = await client.chat.completions.parse(
             model="hermes-agent",
@@ -43,7 +43,7 @@ async def test_the_official_client_parses(tmp_path: Path) -> None:
 
 
 async def test_any_json_and_plain_words(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         for given, sent in (
             ({"type": "json_object"}, {"type": "json_object"}),
             ({"type": "text"}, None),
@@ -59,7 +59,7 @@ async def test_any_json_and_plain_words(tmp_path: Path) -> None:
     [{}, {"type": "yaml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {}}, 7],
 )
 async def test_what_makes_no_sense_is_refused(tmp_path: Path, given: object) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         told = await one.chat({"messages": SAID, "response_format": given})
         assert (told.status, told.code) == (400, "invalid_request")
         body = msgspec.json.encode({"input": "x", "text": {"format": given}})
@@ -70,10 +70,10 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path, given: object) -> 
 
 async def test_a_model_that_cannot_is_not_asked(tmp_path: Path) -> None:
     route = ModelRoute(model="claude-sonnet-4-5", provider="anthropic")
-    given = settings(model_routes={"other": route})
+    given = api_settings(model_routes={"other": route})
     (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=sk-ant-none-0123456789\n")
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
-    async with house(tmp_path, SCRIPT, given=given) as one:
+    async with api_harness(tmp_path, SCRIPT, given=given) as one:
         told = await one.chat({"model": "other", "messages": SAID, "response_format": form})
         assert (told.status, told.code) == (400, "unsupported_response_format")
         flat = {"type": "json_schema", "name": "city", "schema": SCHEMA}

@@ -25,14 +25,13 @@ from msgspec import Struct
 from schemathesis import GenerationMode
 from yarl import URL
 
-from api_house import KEY, House, Told, house
-from api_house import settings as api_settings
-from hermes.api.desk import Route
+from hermes.api.context import Route
 from hermes.api.openapi import openapi
 from hermes.api.server import ApiServer
 from hermes.kit.clock import SystemClock
 from hermes.store.connection import READ_ONLY, connect
-from hermes.store.rows import number_or_none
+from hermes.store.rows import fetch_number_or_none
+from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_settings
 
 TOTAL = 20_000
 EACH = {"nothing": 8, "path": 130, "more": 170, "body": 90, "large": 40}
@@ -299,7 +298,7 @@ class Disk:
         return {name: self._number(f"SELECT count(*) FROM {name}") for name in COUNTED}  # noqa: S608
 
     def _number(self, question: str) -> int:
-        return number_or_none(self._db.execute(question)) or 0
+        return fetch_number_or_none(self._db.execute(question)) or 0
 
     def close(self) -> None:
         self._db.close()
@@ -308,7 +307,7 @@ class Disk:
 class Trial:
     """Sends one request after the other, and looks at what each of them did."""
 
-    def __init__(self, one: House, api: dict[str, Any], disk: Disk) -> None:
+    def __init__(self, one: ApiHarness, api: dict[str, Any], disk: Disk) -> None:
         self._one = one
         self._paths = api["paths"]
         self._disk = disk
@@ -317,7 +316,7 @@ class Trial:
         self.places: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
 
-    async def send(self, sent: Sent) -> Told:
+    async def send(self, sent: Sent) -> ApiResponse:
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
         url = URL(f"{self._one.url}{sent.path}", encoded=True)
         url = url.with_query(sent.query) if sent.query else url
@@ -327,7 +326,9 @@ class Trial:
             ) as response:
                 given = {name.lower(): value for name, value in response.headers.items()}
                 endless = sent.template == ENDLESS and response.status == 200
-                told = Told(response.status, given, b"" if endless else await response.read())
+                told = ApiResponse(
+                    response.status, given, b"" if endless else await response.read()
+                )
                 if endless:
                     response.close()
         self._check(sent, told)
@@ -339,7 +340,7 @@ class Trial:
             assert self._disk.counts() == self._counts, ("written and refused", sent, told)
         return told
 
-    def _check(self, sent: Sent, told: Told) -> None:
+    def _check(self, sent: Sent, told: ApiResponse) -> None:
         assert told.status < 500, (sent, told)
         self.statuses[told.status] += 1
         self.places[sent.place] += 1
@@ -354,7 +355,7 @@ class Trial:
             assert told.headers["content-type"].startswith("application/json")
 
 
-def ids_in(told: Told) -> list[str]:
+def ids_in(told: ApiResponse) -> list[str]:
     if told.status >= 400 or not told.headers.get("content-type", "").startswith(
         "application/json"
     ):
@@ -430,7 +431,7 @@ async def try_all(
     folder: Path, api: dict[str, Any], corpus: list[Sent], read: dict[str, set[str]]
 ) -> Trial:
     changing = Changing(corpus)
-    async with house(folder, also=lambda server: watch(server, read)) as one:
+    async with api_harness(folder, also=lambda server: watch(server, read)) as one:
         disk = Disk(folder)
         try:
             trial = Trial(one, api, disk)

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api_house import House, house, settings
+from support.api_server import ApiHarness, api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,9 @@ NOT_OURS = [
 ]
 
 
-async def status(one: House, *lines: str, target: str = "/health", version: str = "1.1") -> int:
+async def status(
+    one: ApiHarness, *lines: str, target: str = "/health", version: str = "1.1"
+) -> int:
     async with await anyio.connect_tcp("127.0.0.1", one.server.port) as stream:
         request = "\r\n".join([f"GET {target} HTTP/{version}", *lines, "", ""])
         await stream.send(request.encode("latin-1"))
@@ -58,8 +60,8 @@ async def status(one: House, *lines: str, target: str = "/health", version: str 
 
 
 async def test_only_a_host_of_ours_is_answered(tmp_path: Path) -> None:
-    given = settings(allowed_hosts=("xn--bcher-kva.example",))
-    async with house(tmp_path, given=given) as one:
+    given = api_settings(allowed_hosts=("xn--bcher-kva.example",))
+    async with api_harness(tmp_path, given=given) as one:
         for host in OURS:
             assert await status(one, f"Host: {host}") == 200, host
         for host in NOT_OURS:
@@ -68,7 +70,7 @@ async def test_only_a_host_of_ours_is_answered(tmp_path: Path) -> None:
 
 
 async def test_no_second_host_is_taken_for_the_first(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         twice = ["Host: localhost", "Host: evil.com"]
         for lines in (twice, twice[::-1], [twice[0]] * 2):
             assert await status(one, *lines) == 400
@@ -84,6 +86,6 @@ async def test_no_second_host_is_taken_for_the_first(tmp_path: Path) -> None:
 
 
 async def test_no_two_hosts_also_where_any_is_served(tmp_path: Path) -> None:
-    async with house(tmp_path, given=settings(allowed_hosts=("*",))) as one:
+    async with api_harness(tmp_path, given=api_settings(allowed_hosts=("*",))) as one:
         assert await status(one, "Host: any.example") == 200
         assert await status(one, "Host: any.example", "Host: other.example") == 400

@@ -8,12 +8,12 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, Told, house, served
-from gateways import until
-from hermes.api.replies import KEPT, KIND
+from hermes.api.idempotency import REPLY_KIND, RETENTION
 from hermes.testing.clock import FakeClock
-from hermes.testing.mock_openai.script import Fault, Reply, Script
-from hermes.testing.mock_openai.server import serve
+from hermes.testing.fake_openai.script import Fault, Reply, Script
+from hermes.testing.fake_openai.server import serve
+from support.api_server import KEY, ApiResponse, api_harness, api_process
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -21,13 +21,13 @@ HI: dict[str, object] = {"messages": [{"role": "user", "content": "hi"}]}
 SCRIPT = Script(replies=[Reply(text=f"answer {n}") for n in range(9)])
 
 
-def text(told: Told) -> str:
+def text(told: ApiResponse) -> str:
     assert told.status == 200
     return told.json["choices"][0]["message"]["content"]
 
 
 async def test_asked_again_it_is_told_again(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         first = await one.chat(HI, Idempotency_Key="a")
         again = await one.chat(HI, Idempotency_Key="a")
         assert (text(first), again.body) == ("answer 0", first.body)
@@ -35,17 +35,17 @@ async def test_asked_again_it_is_told_again(tmp_path: Path) -> None:
         assert text(await one.chat(HI, Idempotency_Key="b")) == "answer 1"
         other = await one.chat({**HI, "n": 1}, Idempotency_Key="a")
         assert (other.status, other.code) == (422, "idempotency_key_reused")
-    async with house(tmp_path, Script(default=Reply(text="not me"))) as one:
+    async with api_harness(tmp_path, Script(default=Reply(text="not me"))) as one:
         assert (await one.chat(HI, Idempotency_Key="a")).body == first.body
         assert one.mock.requests == []
 
 
 async def test_streams_too(tmp_path: Path) -> None:
     asked = {**HI, "stream": True}
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         first = await one.chat(asked, Idempotency_Key="a")
         assert b"answer" in first.body
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         again = await one.chat(asked, Idempotency_Key="a")
         assert b'"content":"answer 0"' in again.body
         assert again.body.endswith(b"data: [DONE]\n\n")
@@ -55,7 +55,7 @@ async def test_streams_too(tmp_path: Path) -> None:
 async def test_a_twin_waits_for_the_first(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="once", first_byte=0.1), Reply(text="twice")])
     heard: list[str] = []
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
 
         async def ask() -> None:
             heard.append(text(await one.chat(HI, Idempotency_Key="a")))
@@ -70,19 +70,19 @@ async def test_a_twin_waits_for_the_first(tmp_path: Path) -> None:
 
 async def test_what_failed_may_be_tried_again(tmp_path: Path) -> None:
     script = Script(replies=[Reply(fault=Fault("status", named="unauthorized")), Reply(text="ok")])
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         assert (await one.chat(HI, Idempotency_Key="a")).status == 502
         assert text(await one.chat(HI, Idempotency_Key="a")) == "ok"
 
 
 async def test_a_day_later_it_is_forgotten(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, SCRIPT, clock=clock) as one:
+    async with api_harness(tmp_path, SCRIPT, clock=clock) as one:
         assert text(await one.chat(HI, Idempotency_Key="a")) == "answer 0"
-    later = FakeClock(clock.now() + KEPT + timedelta(minutes=1))
-    async with house(tmp_path, SCRIPT, clock=later) as one:
+    later = FakeClock(clock.now() + RETENTION + timedelta(minutes=1))
+    async with api_harness(tmp_path, SCRIPT, clock=later) as one:
         assert text(await one.chat(HI, Idempotency_Key="b")) == "answer 0"
-        assert len(await one.app.store.matters.find(KIND)) == 1
+        assert len(await one.app.store.records.find(REPLY_KIND)) == 1
         assert text(await one.chat(HI, Idempotency_Key="a")) == "answer 1"
 
 
@@ -110,11 +110,11 @@ async def test_after_a_kill_it_is_not_done_again(
                     await response.read()
 
         with anyio.fail_after(60):
-            async with anyio.create_task_group() as group, served(tmp_path, mock.url) as url:
+            async with anyio.create_task_group() as group, api_process(tmp_path, mock.url) as url:
                 group.start_soon(hear_nothing, url + path)
-                await until(lambda: bool(mock.requests))
+                await wait_until(lambda: bool(mock.requests))
     for _ in range(2):
-        async with house(tmp_path, Script()) as one:
+        async with api_harness(tmp_path, Script()) as one:
             for _ in range(2):
                 told = await one.ask("POST", path, body, Idempotency_Key="a")
                 assert (told.status, told.code) == (410, "turn_interrupted")
@@ -124,7 +124,7 @@ async def test_after_a_kill_it_is_not_done_again(
             assert (other.status, other.code) == (422, "idempotency_key_reused")
             assert [one.session.id for one in await one.sessions()] == [session]
             assert (await one.ask("POST", path, body, Idempotency_Key="b")).status == 200
-            await one.app.store.seen_by("owner").delete(
+            await one.app.store.archive_for("owner").delete(
                 [found.session.id for found in await one.sessions() if found.session.id != session]
             )
 
@@ -140,10 +140,10 @@ async def test_what_another_process_is_answering_is_not_done_here(tmp_path: Path
                 pass
 
         with anyio.fail_after(60):
-            async with served(tmp_path, mock.url) as url, anyio.create_task_group() as group:
+            async with api_process(tmp_path, mock.url) as url, anyio.create_task_group() as group:
                 group.start_soon(ask, url)
-                await until(lambda: bool(mock.requests))
-                async with house(tmp_path, Script()) as one:
+                await wait_until(lambda: bool(mock.requests))
+                async with api_harness(tmp_path, Script()) as one:
                     told = await one.ask("POST", path, body, Idempotency_Key="a")
                     assert (told.status, told.code) == (409, "request_in_progress")
                     assert one.mock.requests == []
@@ -155,7 +155,7 @@ async def test_the_same_words_to_another_session_are_another_request(
     tmp_path: Path, path: str
 ) -> None:
     body = msgspec.json.encode({"input": "hi"})
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         for name in ("alice", "bob"):
             await one.chat(HI, X_Hermes_Session_Id=name)
         first = await one.ask("POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="alice")

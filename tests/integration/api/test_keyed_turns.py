@@ -11,15 +11,15 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, House, Told, house
-from gateways import until
-from hermes.api.desk import Limits
+from hermes.api.context import ApiLimits
 from hermes.schema.messages import Result
 from hermes.schema.scope import OWNER
 from hermes.store.connection import READ_WRITE, connect
-from hermes.store.connection import begin as begin_to_write
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import PATIENCE
+from hermes.store.connection import begin_write as begin_to_write
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.api_server import KEY, ApiHarness, ApiResponse, api_harness
+from support.cli_process import TEST_TIMEOUT
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -42,11 +42,11 @@ def script(*last: Reply) -> Script:
     return Script(rules=[Rule("touch", [Reply("", [Call("terminal", TOUCH)]), *last])])
 
 
-async def begin(one: House) -> None:
+async def begin(one: ApiHarness) -> None:
     assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
 
 
-async def ask_and_leave(one: House, path: str, body: bytes, requests: int) -> None:
+async def ask_and_leave(one: ApiHarness, path: str, body: bytes, requests: int) -> None:
     """Hang up as soon as the model was asked so often."""
     sent = {"Idempotency-Key": "a", "Authorization": f"Bearer {KEY}"}
 
@@ -56,11 +56,11 @@ async def ask_and_leave(one: House, path: str, body: bytes, requests: int) -> No
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
-        await until(lambda: len(one.mock.requests) >= requests)
+        await wait_until(lambda: len(one.mock.requests) >= requests)
         group.cancel_scope.cancel()
 
 
-async def times_done(one: House) -> int:
+async def times_done(one: ApiHarness) -> int:
     said = [await one.said(found.session.id) for found in await one.sessions()]
     return sum(isinstance(message, Result) for messages in said for message in messages)
 
@@ -70,8 +70,8 @@ async def test_who_was_cut_off_is_told_the_rest(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, script(Reply("Done it.", first_byte=0.3))) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, script(Reply("Done it.", first_byte=0.3))) as one:
             await begin(one)
             await ask_and_leave(one, path, body, 2)
             told = await one.ask("POST", path, body, Idempotency_Key="a")
@@ -87,8 +87,8 @@ async def test_what_failed_after_it_did_something_is_not_done_again(
 ) -> None:
     body = msgspec.json.encode(asked)
     wrong = Reply(fault=Fault("status", named="unauthorized"))
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, script(wrong, Reply("never"))) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, script(wrong, Reply("never"))) as one:
             await begin(one)
             first = await one.ask("POST", path, body, Idempotency_Key="a")
             assert first.status == (200 if "stream" in f"{path}{asked}" else 502)
@@ -103,8 +103,8 @@ async def test_what_did_nothing_may_be_asked_again(
 ) -> None:
     body = msgspec.json.encode(asked)
     wrong = Reply(fault=Fault("status", named="unauthorized"))
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(replies=[wrong], default=Reply("ok"))) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(replies=[wrong], default=Reply("ok"))) as one:
             await begin(one)
             await one.ask("POST", path, body, Idempotency_Key="a")
             again = await one.ask("POST", path, body, Idempotency_Key="a")
@@ -119,8 +119,8 @@ async def test_without_a_key_who_leaves_ends_the_turn(
 ) -> None:
     body = msgspec.json.encode(asked)
     slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=slow)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=slow)) as one:
             await begin(one)
 
             async def ask() -> None:
@@ -128,7 +128,7 @@ async def test_without_a_key_who_leaves_ends_the_turn(
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await until(lambda: bool(one.mock.requests))
+                await wait_until(lambda: bool(one.mock.requests))
                 group.cancel_scope.cancel()
             await one.mock.requests[0].ended.wait()
             await one.server.entry.idle()
@@ -138,11 +138,11 @@ async def test_the_end_of_the_server_ends_it_and_it_is_not_done_again(tmp_path: 
     path, asked = ASKED[1]
     body = msgspec.json.encode(asked)
     slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, script(slow), limits=Limits(drain=0.1)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, script(slow), limits=ApiLimits(drain=0.1)) as one:
             await ask_and_leave(one, path, body, 2)
             assert one.server.entry.active == 1
-        async with house(tmp_path, Script(default=Reply("never"))) as one:
+        async with api_harness(tmp_path, Script(default=Reply("never"))) as one:
             told = await one.ask("POST", path, body, Idempotency_Key="a")
             assert (told.status, told.code) == (410, "turn_interrupted")
             assert one.mock.requests == []
@@ -159,15 +159,15 @@ async def test_who_leaves_before_it_has_begun_is_told_all_of_it(tmp_path: Path) 
     file = {"filename": "a.docx", "file_data": base64.b64encode(written.getvalue()).decode()}
     content = [{"type": "text", "text": "read"}, {"type": "file", "file": file}]
     body = msgspec.json.encode({"messages": [{"role": "user", "content": content}], "stream": True})
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=Reply("I see."))) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=Reply("I see."))) as one:
 
             async def ask() -> None:
                 await one.ask("POST", CHAT, body, Idempotency_Key="a")
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await until(lambda: one.server.entry.active == 1)
+                await wait_until(lambda: one.server.entry.active == 1)
                 group.cancel_scope.cancel()
             told = await one.ask("POST", CHAT, body, Idempotency_Key="a")
             assert told.headers["x-hermes-replayed"] == "true"
@@ -178,7 +178,7 @@ async def test_who_leaves_before_it_has_begun_is_told_all_of_it(tmp_path: Path) 
 HANGS = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
 
 
-async def going_on(one: House) -> list[dict[str, Any]]:
+async def going_on(one: ApiHarness) -> list[dict[str, Any]]:
     return list((await one.ask("GET", "/v1/runs")).json["data"])
 
 
@@ -188,15 +188,15 @@ async def test_who_has_gone_can_still_be_stopped(
 ) -> None:
     """Nothing was done yet, but whoever waits for its answer must not begin it again."""
     body = msgspec.json.encode(asked)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=HANGS)) as one:
             await begin(one)
             await ask_and_leave(one, path, body, 1)
             (turn,) = await going_on(one)
             assert (turn["object"], turn["status"]) == ("hermes.turn", "running")
             state = await one.ask("GET", f"/v1/runs/{turn['run_id']}")
             assert state.json == turn
-            told: list[Told] = []
+            told: list[ApiResponse] = []
 
             async def ask_again() -> None:
                 told.append(await one.ask("POST", path, body, Idempotency_Key="a"))
@@ -217,17 +217,17 @@ async def test_who_is_there_when_it_is_stopped_gets_what_was_said(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=HANGS)) as one:
             await begin(one)
-            told: list[Told] = []
+            told: list[ApiResponse] = []
 
             async def ask() -> None:
                 told.append(await one.ask("POST", path, body, Idempotency_Key="a"))
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await until(lambda: bool(one.mock.requests))
+                await wait_until(lambda: bool(one.mock.requests))
                 (turn,) = await going_on(one)
                 await one.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
             assert told[0].status in {200, 502}
@@ -235,8 +235,8 @@ async def test_who_is_there_when_it_is_stopped_gets_what_was_said(
 
 
 async def test_a_response_under_a_key_is_cancelled_by_its_name(tmp_path: Path) -> None:
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=HANGS)) as one:
             client = one.client(**{"Idempotency-Key": "a"})
             stream = await client.responses.create(model="hermes-agent", input="go", stream=True)
             begun = await anext(aiter(stream))
@@ -250,8 +250,8 @@ async def test_a_response_under_a_key_is_cancelled_by_its_name(tmp_path: Path) -
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_is_not_kept_is_told_to_who_cancels_it(tmp_path: Path, stream: bool) -> None:
     body = msgspec.json.encode({"input": "go", "store": False, "stream": stream})
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=HANGS)) as one:
             await ask_and_leave(one, RESPONSES, body, 1)
             (turn,) = await going_on(one)
             name = turn["run_id"]
@@ -268,8 +268,10 @@ async def test_what_is_not_kept_is_told_to_who_cancels_it(tmp_path: Path, stream
 async def test_who_cancels_does_not_wait_for_ever(tmp_path: Path) -> None:
     """Somebody holds the disk, so that the end of the turn cannot be written."""
     body = msgspec.json.encode({"input": "go"})
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS), limits=Limits(stop_seconds=0.1)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(
+            tmp_path, Script(default=HANGS), limits=ApiLimits(stop_seconds=0.1)
+        ) as one:
             await ask_and_leave(one, RESPONSES, body, 1)
             (turn,) = await going_on(one)
             path = f"{RESPONSES}/{turn['run_id']}"
@@ -278,24 +280,24 @@ async def test_who_cancels_does_not_wait_for_ever(tmp_path: Path) -> None:
                 ended = await one.ask("POST", f"{path}/cancel")
                 assert (ended.status, ended.json["status"]) == (200, "in_progress")
                 other.execute("ROLLBACK")
-            await until(lambda: not one.server.entry.going)
+            await wait_until(lambda: not one.server.entry.going)
             assert (await one.ask("GET", path)).json["status"] == "incomplete"
             again = await one.ask("POST", f"{path}/cancel")
             assert (again.status, again.code) == (400, "response_not_active")
 
 
 async def test_a_run_that_is_gone_meanwhile_is_left_out_of_the_list(tmp_path: Path) -> None:
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS), limits=Limits(drain=0.1)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=HANGS), limits=ApiLimits(drain=0.1)) as one:
             runs = [(await one.ask("POST", "/v1/runs", b'{"input": "go"}')).json for _ in range(2)]
-            await until(lambda: len(one.mock.requests) == 2)
-            await one.app.store.seen_by(OWNER).delete([runs[0]["session_id"]])
+            await wait_until(lambda: len(one.mock.requests) == 2)
+            await one.app.store.archive_for(OWNER).delete([runs[0]["session_id"]])
             assert [each["run_id"] for each in await going_on(one)] == [runs[1]["run_id"]]
 
 
 async def test_runs_are_listed_with_the_turns_of_their_profile(tmp_path: Path) -> None:
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=HANGS)) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=HANGS)) as one:
             run = (await one.ask("POST", "/v1/runs", b'{"input": "go"}')).json["run_id"]
             await ask_and_leave(one, *_first(), 2)
             listed = await going_on(one)

@@ -8,23 +8,23 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import House, house
-from overtaken import Overtaken
-from processes import PATIENCE
+from support.api_server import ApiHarness, api_harness
+from support.cli_process import TEST_TIMEOUT
+from support.lost_lease import LeaseLosingRunner
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def overtaken(folder: Path) -> AsyncGenerator[House]:
-    with anyio.fail_after(PATIENCE):
-        async with house(folder) as one:
+async def overtaken(folder: Path) -> AsyncGenerator[ApiHarness]:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(folder) as one:
             assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
             assert (
                 await one.ask("POST", "/api/sessions/s/chat", b'{"message": "hi"}')
             ).status == 200
             own = one.app.runner
-            one.app.runner = Overtaken(one.app)  # type: ignore[assignment]
+            one.app.runner = LeaseLosingRunner(one.app)  # type: ignore[assignment]
             try:
                 yield one
             finally:

@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct, UnsetType
 
-from api_house import KEY, house
-from hermes.testing.mock_openai.script import Call, Fault, Reply, Rule, Script
+from hermes.testing.fake_openai.script import Call, Fault, Reply, Rule, Script
+from support.api_server import KEY, api_harness
 
 SDK = Path(__file__).parents[2] / "sdk"
 INSTALLING = 180
@@ -136,7 +136,7 @@ async def run(client: str, folder: Path) -> Told:
     for script in SDK.glob("*.mjs"):
         shutil.copy(script, folder)
     (folder / "node_modules").symlink_to(installed())
-    async with house(folder / "home", SCRIPT) as one:
+    async with api_harness(folder / "home", SCRIPT) as one:
         command = [program("node"), str(folder / f"{client}.mjs"), one.url, KEY, PICTURE]
         with anyio.fail_after(RUNNING):
             done = await anyio.run_process(

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from api_house import House, house
-from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
+from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
+from support.api_server import ApiHarness, api_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,9 @@ SCRIPT = Script(
 )
 
 
-async def streamed(one: House, messages: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+async def streamed(
+    one: ApiHarness, messages: list[dict[str, Any]]
+) -> tuple[str, list[dict[str, Any]]]:
     """The words and the calls of one completion, put together as the page does it."""
     body = {
         "stream": True,
@@ -56,7 +58,7 @@ async def streamed(one: House, messages: list[dict[str, Any]]) -> tuple[str, lis
     return "".join(delta.get("content") or "" for delta in deltas), calls
 
 
-async def ask_for(one: House, task: str, said: list[dict[str, Any]]) -> str:
+async def ask_for(one: ApiHarness, task: str, said: list[dict[str, Any]]) -> str:
     history = "\n".join(f"{one['role'].upper()}: {one['content']}" for one in said)
     prompt = f"### Task:\nGenerate {task}.\n<chat_history>\n{history}\n</chat_history>"
     body = {
@@ -72,7 +74,7 @@ async def ask_for(one: House, task: str, said: list[dict[str, Any]]) -> str:
 
 
 async def test_a_chat_with_tools_and_its_three_extra_questions(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         assert (await one.ask("GET", "/v1/models")).json["data"][0]["id"] == "hermes-agent"
         said: list[dict[str, Any]] = [{"role": "user", "content": "What time is it?"}]
         _, calls = await streamed(one, said)
@@ -97,7 +99,7 @@ async def test_a_chat_with_tools_and_its_three_extra_questions(tmp_path: Path) -
 async def test_a_chat_with_documents_is_no_side_call(tmp_path: Path) -> None:
     """Its first message begins like one: the page puts what it found before the question."""
     found = "### Task:\nRespond to the user query using the provided context.\n<context>"
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         text, _ = await streamed(one, [{"role": "user", "content": f"{found}</context>\nWhy?"}])
         assert text == "You asked for the time."
         assert len(await one.sessions()) == 1

@@ -9,13 +9,13 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, House, Told, env_of, house, settings
-from gateways import until
-from hermes.api.desk import Limits
-from hermes.app.build import Choices, open_app
+from hermes.api.context import ApiLimits
+from hermes.app.build import AppOptions, open_app
 from hermes.config.home import resolve_home
-from hermes.testing.mock_openai.script import Fault, Reply, Script
-from processes import PATIENCE, Hermes
+from hermes.testing.fake_openai.script import Fault, Reply, Script
+from support.api_server import KEY, ApiHarness, ApiResponse, api_env, api_harness, api_settings
+from support.cli_process import TEST_TIMEOUT, HermesCli
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -23,9 +23,9 @@ OWN = "work-0123456789abcdef"
 
 
 @asynccontextmanager
-async def two_profiles(folder: Path, *keys: str) -> AsyncGenerator[House]:
+async def two_profiles(folder: Path, *keys: str) -> AsyncGenerator[ApiHarness]:
     """`work` and `more` are served beside the default, with these keys of their own."""
-    async with house(folder / "home") as one, opened(folder / "work", one, keys[0]) as work:
+    async with api_harness(folder / "home") as one, opened(folder / "work", one, keys[0]) as work:
         one.server.attach("work", work)
         async with opened(folder / "more", one, keys[1]) as more:
             one.server.attach("more", more)
@@ -33,16 +33,16 @@ async def two_profiles(folder: Path, *keys: str) -> AsyncGenerator[House]:
 
 
 @asynccontextmanager
-async def opened(folder: Path, one: House, key: str) -> AsyncGenerator:
+async def opened(folder: Path, one: ApiHarness, key: str) -> AsyncGenerator:
     folder.mkdir()
     (folder / ".env").write_text(f"API_SERVER_KEY={key}\n" if key else "")
-    env = env_of(folder, one.mock.url)
-    choices = Choices(workspace=str(folder), source="gateway")
+    env = api_env(folder, one.mock.url)
+    choices = AppOptions(workspace=str(folder), source="gateway")
     async with open_app(resolve_home(env), env, choices) as app:
         yield app
 
 
-async def models(one: House, prefix: str, key: str) -> int:
+async def models(one: ApiHarness, prefix: str, key: str) -> int:
     return (await one.ask("GET", f"{prefix}/v1/models", key=key)).status
 
 
@@ -57,14 +57,14 @@ async def test_a_profiles_own_key_opens_it_alone(tmp_path: Path) -> None:
         assert (await one.ask("POST", "/v1/chat/completions", body, key=OWN)).status == 200
         assert await one.sessions() == []
         work = one.server.desk.apps["work"]
-        assert await work.store.seen_by("owner").latest() is not None
+        assert await work.store.archive_for("owner").latest() is not None
         one.server.detach("work")
         assert await models(one, "", OWN) == 401
 
 
 @pytest.mark.parametrize("how", [["--clone", "first"], ["--clone", "first", "--clone-all"]])
 async def test_the_key_of_a_profile_does_not_open_its_clone(tmp_path: Path, how: list[str]) -> None:
-    hermes = Hermes(tmp_path, "http://127.0.0.1:9/v1")
+    hermes = HermesCli(tmp_path, "http://127.0.0.1:9/v1")
     assert hermes("profile", "create", "first").code == 0
     set_key = hermes("-p", "first", "config", "set", "API_SERVER_KEY", OWN)
     assert set_key.code == 0, set_key
@@ -73,9 +73,9 @@ async def test_the_key_of_a_profile_does_not_open_its_clone(tmp_path: Path, how:
     assert "new API_SERVER_KEY" in cloned.out
     fresh = hermes("-p", "second", "config", "get", "API_SERVER_KEY").out.strip()
     assert fresh not in cloned.out
-    async with house(tmp_path / "served") as one:
-        env = env_of(hermes.home / "profiles" / "second", one.mock.url)
-        choices = Choices(workspace=str(tmp_path), source="gateway")
+    async with api_harness(tmp_path / "served") as one:
+        env = api_env(hermes.home / "profiles" / "second", one.mock.url)
+        choices = AppOptions(workspace=str(tmp_path), source="gateway")
         async with open_app(resolve_home(env), env, choices) as app:
             one.server.attach("second", app)
             assert await models(one, "/p/second", OWN) == 401
@@ -112,7 +112,7 @@ def a_snapshot() -> bytes:
 
 async def test_a_profiles_own_key_sees_that_profile_alone(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "profiles"
-    async with house(tmp_path / "home", status=a_snapshot) as one:
+    async with api_harness(tmp_path / "home", status=a_snapshot) as one:
         folder.mkdir(exist_ok=True)
         async with opened(folder / "work", one, OWN) as work:
             one.server.attach("work", work)
@@ -144,21 +144,21 @@ TURN = msgspec.json.encode({"stream": True, "messages": [{"role": "user", "conte
 
 async def test_a_profiles_own_key_has_its_share_of_the_turns(tmp_path: Path) -> None:
     hanging = [Reply(text="never", fault=Fault("hang"))] * 2
-    given, limits = settings(most=4), Limits(drain=0.05)
+    given, limits = api_settings(most=4), ApiLimits(drain=0.05)
     async with (
-        house(tmp_path / "home", Script(replies=hanging), given=given, limits=limits) as one,
+        api_harness(tmp_path / "home", Script(replies=hanging), given=given, limits=limits) as one,
         opened(tmp_path / "work", one, OWN) as work,
         anyio.create_task_group() as group,
     ):
         one.server.attach("work", work)
 
-        async def ask(key: str) -> Told:
+        async def ask(key: str) -> ApiResponse:
             return await one.ask("POST", "/v1/chat/completions", TURN, key=key)
 
         for _ in hanging:
             group.start_soon(ask, OWN)
-        with anyio.fail_after(PATIENCE):
-            await until(lambda: len(one.mock.requests) == len(hanging))
+        with anyio.fail_after(TEST_TIMEOUT):
+            await wait_until(lambda: len(one.mock.requests) == len(hanging))
             told = await ask(OWN)
             assert (told.status, told.code) == (429, "rate_limit_exceeded")
             assert told.headers["retry-after"] == "1"
@@ -170,13 +170,13 @@ async def test_a_profiles_own_key_has_its_share_of_the_turns(tmp_path: Path) -> 
 
 async def test_a_profiles_own_key_has_its_share_of_the_connections(tmp_path: Path) -> None:
     async with (
-        house(tmp_path / "home", limits=Limits(connections=6)) as one,
+        api_harness(tmp_path / "home", limits=ApiLimits(connections=6)) as one,
         opened(tmp_path / "work", one, OWN) as work,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {OWN}"}) as readers,
     ):
         one.server.attach("work", work)
         assert (await one.ask("POST", "/api/sessions", b'{"id": "rd"}', key=OWN)).status == 201
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             following = [await readers.get(f"{one.url}/api/sessions/rd/events") for _ in range(4)]
             assert [one.status for one in following] == [200, 200, 200, 429]
             refused = msgspec.json.decode(await following[-1].read())
@@ -191,7 +191,7 @@ async def test_a_profiles_own_key_has_its_share_of_the_connections(tmp_path: Pat
 
 
 async def test_what_nobody_serves_makes_no_numbers(tmp_path: Path) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         await one.ask("GET", "/p/nobody/v1/models")
         await one.ask("GET", "/p/nobody/v1/models", key=None)
         numbers = (await one.ask("GET", "/metrics")).body.decode()
@@ -200,7 +200,7 @@ async def test_what_nobody_serves_makes_no_numbers(tmp_path: Path) -> None:
 
 
 async def test_the_gateway_around_it_is_told_of(tmp_path: Path) -> None:
-    async with house(tmp_path / "one", status=a_snapshot) as one:
+    async with api_harness(tmp_path / "one", status=a_snapshot) as one:
         told = (await one.ask("GET", "/health/detailed")).json
         assert (told["gateway_state"], told["active_agents"]) == ("degraded", 3)
         assert told["exit_reason"] is None
@@ -211,6 +211,6 @@ async def test_the_gateway_around_it_is_told_of(tmp_path: Path) -> None:
         assert checks["gateway"] == {"status": "failed", "detail": "work/slack: No token."}
         assert checks["background_queues"]["status"] == "ok"
         assert told["status"] == "degraded"
-    async with house(tmp_path / "two") as one:
+    async with api_harness(tmp_path / "two") as one:
         told = (await one.ask("GET", "/health/detailed")).json
         assert (told["status"], told["gateway_state"], told["platforms"]) == ("ok", "running", {})

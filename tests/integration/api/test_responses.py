@@ -8,9 +8,9 @@ import msgspec
 import openai
 import pytest
 
-from api_house import House, Told, house, settings
 from hermes.schema.messages import text_of
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -33,13 +33,15 @@ WEATHER = {
 }
 
 
-async def create(home: House, body: dict[str, object], status: int = 200, **headers: str) -> Told:
+async def create(
+    home: ApiHarness, body: dict[str, object], status: int = 200, **headers: str
+) -> ApiResponse:
     told = await home.ask("POST", "/v1/responses", msgspec.json.encode(body), **headers)
     assert told.status == status, told.body
     return told
 
 
-def events(told: Told) -> list[dict[str, object]]:
+def events(told: ApiResponse) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for block in told.body.decode().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
@@ -50,14 +52,14 @@ def events(told: Told) -> list[dict[str, object]]:
     return found
 
 
-def asked_of_model(home: House, number: int = -1) -> list[dict[str, object]]:
+def asked_of_model(home: ApiHarness, number: int = -1) -> list[dict[str, object]]:
     messages = home.mock.requests[number].json["messages"]
     assert isinstance(messages, list)
     return messages
 
 
 async def test_the_official_client_asks_and_goes_on(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         client = home.client()
         first = await client.responses.create(
             model="hermes-agent", input="My name is Ann.", instructions="Be brief."
@@ -82,7 +84,7 @@ async def test_the_official_client_asks_and_goes_on(tmp_path: Path):
 
 
 async def test_the_official_client_streams(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         async with home.client().responses.stream(model="hermes-agent", input="a tool") as stream:
             text = ""
             async for event in stream:
@@ -95,7 +97,7 @@ async def test_the_official_client_streams(tmp_path: Path):
 
 
 async def test_the_events_come_in_their_order(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         told = await create(home, {"input": "hello", "stream": True})
         found = events(told)
         assert [event["sequence_number"] for event in found] == list(range(len(found)))
@@ -120,7 +122,7 @@ async def test_the_events_come_in_their_order(tmp_path: Path):
 
 
 async def test_an_own_tool_is_told_as_what_the_server_did(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         output = (await create(home, {"input": "a tool"})).json["output"]
         first, call, last = output
         assert (call["type"], call["server_label"], call["status"]) == (
@@ -141,7 +143,7 @@ async def test_an_own_tool_is_told_as_what_the_server_did(tmp_path: Path):
 
 
 async def test_the_askers_own_tools_are_handed_to_it(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         client = home.client()
         first = await client.responses.create(
             model="hermes-agent", input="the weather", tools=[WEATHER]
@@ -160,7 +162,7 @@ async def test_the_askers_own_tools_are_handed_to_it(tmp_path: Path):
 
 
 async def test_an_older_response_is_branched_from(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         first = (await create(home, {"input": "first"})).json
         then = {"previous_response_id": first["id"]}
         second = (await create(home, {"input": "second", **then})).json
@@ -173,7 +175,7 @@ async def test_an_older_response_is_branched_from(tmp_path: Path):
 
 
 async def test_a_conversation_goes_on_by_its_name(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         first = (await create(home, {"input": "one", "conversation": "trip"})).json
         assert first["conversation"] == {"id": "trip"}
         body = {"input": "two", "conversation": {"id": "trip"}}
@@ -181,7 +183,7 @@ async def test_a_conversation_goes_on_by_its_name(tmp_path: Path):
         assert second["session_id"] == first["session_id"]
         other = (await create(home, {"input": "three", "conversation": "home"})).json
         assert other["session_id"] != first["session_id"]
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         later = (await create(home, {"input": "four", "conversation": "trip"})).json
         assert later["session_id"] == first["session_id"]
 
@@ -190,7 +192,7 @@ async def test_a_history_begins_a_session_and_is_cut_when_asked(tmp_path: Path):
     past = [
         {"role": "user" if n % 2 == 0 else "assistant", "content": f"word {n}"} for n in range(120)
     ]
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         body = {"input": "now", "conversation_history": past}
         whole = (await create(home, body)).json
         assert len(await home.said(str(whole["session_id"]))) == 122
@@ -201,7 +203,7 @@ async def test_a_history_begins_a_session_and_is_cut_when_asked(tmp_path: Path):
 
 
 async def test_what_is_not_to_be_kept_is_not(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         made = (await create(home, {"input": "x", "store": False})).json
         assert (await home.ask("GET", f"/v1/responses/{made['id']}")).status == 404
         body = {"input": "y", "previous_response_id": made["id"]}
@@ -209,7 +211,7 @@ async def test_what_is_not_to_be_kept_is_not(tmp_path: Path):
 
 
 async def test_a_failure_says_so(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         assert (await create(home, {"input": "wrong key"}, 502)).code == "agent_incomplete"
         last = events(await create(home, {"input": "wrong key", "stream": True}))[-1]
         assert last["type"] == "response.failed"
@@ -219,7 +221,7 @@ async def test_a_failure_says_so(tmp_path: Path):
 
 
 async def test_who_leaves_ends_the_turn_and_it_is_kept_as_incomplete(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = ""
         with anyio.fail_after(60):
             stream = await home.client().responses.create(
@@ -242,14 +244,14 @@ async def test_who_leaves_ends_the_turn_and_it_is_kept_as_incomplete(tmp_path: P
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_key_asks_once(tmp_path: Path, streams: bool):
     body = {"input": "a tool", "stream": streams}
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         once = await create(home, body, Idempotency_Key="k")
         again = await create(home, body, Idempotency_Key="k")
         other = await create(home, {"input": "x"}, 422, Idempotency_Key="k")
         assert other.code == "idempotency_key_reused"
         assert again.headers["x-hermes-replayed"] == "true"
         calls = len(home.mock.requests)
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         later = await create(home, body, Idempotency_Key="k")
         assert len(home.mock.requests) == 0
     assert calls == 2
@@ -284,7 +286,7 @@ BAD: list[tuple[dict[str, object], int]] = [
 
 
 async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
-    async with house(tmp_path, SCRIPT, given=settings(most=1)) as home:
+    async with api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as home:
         for body, status in BAD:
             assert (await create(home, body, status)).code, body
         for method in ("GET", "DELETE"):
@@ -301,7 +303,7 @@ async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
 async def test_a_result_that_no_call_of_the_session_waits_for_is_refused(
     tmp_path: Path, path: str
 ) -> None:
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         result = {"type": "function_call_output", "call_id": "never", "output": "x"}
         body = msgspec.json.encode({"input": [result]})
         told = await one.ask("POST", path, body, X_Hermes_Session_Id="s1")

@@ -9,10 +9,10 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import House, Told, house
-from hermes.runtimes.proxy.runs_wire import RunHearing
-from hermes.testing.mock_openai import Call, Fault, Reply, Script
-from processes import PATIENCE
+from hermes.runtimes.proxy.run_protocol import RunEventMapper
+from hermes.testing.fake_openai import Call, Fault, Reply, Script
+from support.api_server import ApiHarness, ApiResponse, api_harness
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def script() -> Script:
     return Script(replies=[Reply(FIRST, [Call("todo", {})]), cut, Reply(OTHER, chunk=4)])
 
 
-def events(told: Told) -> list[tuple[str, dict[str, Any]]]:
+def events(told: ApiResponse) -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
     for block in told.body.decode().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
@@ -43,15 +43,15 @@ def read(told: Sequence[tuple[str, str]]) -> str:
     return text
 
 
-async def asked(one: House, path: str, body: object) -> Told:
-    with anyio.fail_after(PATIENCE):
+async def asked(one: ApiHarness, path: str, body: object) -> ApiResponse:
+    with anyio.fail_after(TEST_TIMEOUT):
         told = await one.ask("POST", path, msgspec.json.encode(body))
     assert told.status in {200, 201, 202}, told.body
     return told
 
 
 async def test_a_response_ends_the_item_and_begins_another(tmp_path: Path) -> None:
-    async with house(tmp_path, script()) as one:
+    async with api_harness(tmp_path, script()) as one:
         found = events(await asked(one, "/v1/responses", {"input": "hi", "stream": True}))
         response = found[-1][1]["response"]
         said = [item for item in response["output"] if item["type"] == "message"]
@@ -75,14 +75,14 @@ async def test_a_response_ends_the_item_and_begins_another(tmp_path: Path) -> No
 
 
 async def test_whole_it_has_only_what_counts(tmp_path: Path) -> None:
-    async with house(tmp_path, script()) as one:
+    async with api_harness(tmp_path, script()) as one:
         told = (await asked(one, "/v1/responses", {"input": "hi"})).json
         texts = [one["content"][0]["text"] for one in told["output"] if one["type"] == "message"]
         assert texts == [FIRST, OTHER]
 
 
 async def test_a_session_says_that_the_words_start_over(tmp_path: Path) -> None:
-    async with house(tmp_path, script()) as one:
+    async with api_harness(tmp_path, script()) as one:
         await asked(one, "/api/sessions", {"id": "s"})
         found = events(await asked(one, "/api/sessions/s/chat/stream", {"message": "hi"}))
         told = [
@@ -96,9 +96,9 @@ async def test_a_session_says_that_the_words_start_over(tmp_path: Path) -> None:
 
 
 async def test_a_run_says_it_and_who_follows_understands(tmp_path: Path) -> None:
-    async with house(tmp_path, script()) as one:
+    async with api_harness(tmp_path, script()) as one:
         run = (await asked(one, "/v1/runs", {"input": "hi"})).json["run_id"]
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             followed = await one.ask("GET", f"/v1/runs/{run}/events")
         found = events(followed)
         told = [
@@ -108,7 +108,7 @@ async def test_a_run_says_it_and_who_follows_understands(tmp_path: Path) -> None
         ]
         assert [words for name, words in told if name == "message.restarted"] == [FIRST]
         assert read(told) == found[-1][1]["output"] == f"{FIRST}\n\n{OTHER}"
-        hearing = RunHearing()
+        mapper = RunEventMapper()
         for number, (name, event) in enumerate(found[:-1], 1):
-            hearing.feed(number, msgspec.json.encode({**event, "event": name}))
-        assert hearing.text == f"{FIRST}\n\n{OTHER}"
+            mapper.feed(number, msgspec.json.encode({**event, "event": name}))
+        assert mapper.text == f"{FIRST}\n\n{OTHER}"

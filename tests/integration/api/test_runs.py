@@ -7,29 +7,40 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from api_house import house, settings
-from api_runs import SCRIPT, SLOW, WORDS, Frame, begin, deltas, followed, following, post, state
-from hermes.api.desk import Limits
-from hermes.kit.holder import this_process
+from hermes.api.context import ApiLimits
+from hermes.kit.process_identity import process_id
 from hermes.ports.journal import RunRecord, RunStatus
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
+from support.api_runs import (
+    SCRIPT,
+    SLOW_ANSWER,
+    WORDS,
+    RunFrame,
+    delta_text,
+    open_events,
+    post_json,
+    read_events,
+    run_state,
+    start_run,
+)
+from support.api_server import api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_run_is_followed_to_its_end(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home)
-        async with following(home, run) as reader:
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home)
+        async with open_events(home, run) as reader:
             frames = await reader.rest()
             assert reader.comments == [": stream closed"]
         assert [frame.id for frame in frames] == list(range(1, len(frames) + 1))
-        assert deltas(frames) == WORDS
+        assert delta_text(frames) == WORDS
         last = frames[-1].data
         assert (last["event"], last["run_id"], last["output"]) == ("run.completed", run, WORDS)
         assert "partial" not in last
-        now = await state(home, run)
+        now = await run_state(home, run)
         assert now["object"] == "hermes.run"
         assert (now["status"], now["output"], now["usage"]) == ("completed", WORDS, last["usage"])
         assert (now["last_event"], now["last_event_id"]) == ("run.completed", len(frames))
@@ -37,9 +48,9 @@ async def test_a_run_is_followed_to_its_end(tmp_path: Path):
 
 
 async def test_readers_come_from_any_point_and_get_the_same(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "use a tool")
-        whole = await followed(home, run)
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "use a tool")
+        whole = await read_events(home, run)
         names = [
             frame.name for frame in whole if frame.name not in {"message.delta", "tool.progress"}
         ]
@@ -50,137 +61,141 @@ async def test_readers_come_from_any_point_and_get_the_same(tmp_path: Path):
             "message.completed",
             "run.completed",
         ]
-        assert deltas(whole) == whole[-1].data["output"] == "Look.\n\nHi."
+        assert delta_text(whole) == whole[-1].data["output"] == "Look.\n\nHi."
         for after in range(len(whole) + 2):
-            assert await followed(home, run, after) == whole[after:]
-        async with following(home, run, after="3") as reader:
+            assert await read_events(home, run, after) == whole[after:]
+        async with open_events(home, run, after="3") as reader:
             assert await reader.rest() == whole[3:]
 
 
 async def test_two_live_readers_and_one_that_comes_back(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "hang")
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "hang")
         with anyio.fail_after(60):
-            async with following(home, run) as one, following(home, run) as other:
+            async with open_events(home, run) as one, open_events(home, run) as other:
                 first = await one.next()
                 assert await other.next() == first
             assert first is not None
             # Both are gone, and the run goes on as if nothing had happened.
-            assert (await state(home, run))["status"] == "running"
-            async with following(home, run, first.id) as again:
-                await post(home, f"/v1/runs/{run}/stop", {}, 200)
+            assert (await run_state(home, run))["status"] == "running"
+            async with open_events(home, run, first.id) as again:
+                await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
                 rest = await again.rest()
         assert rest[0].id == first.id + 1
         assert rest[-1].name == "run.cancelled"
 
 
 async def test_a_reader_that_is_cut_off_again_and_again_misses_nothing(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "slowly")
-        got: list[Frame] = []
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "slowly")
+        got: list[RunFrame] = []
         sizes = cycle((1, 7, 2, 12, 3))
         with anyio.fail_after(60):
             while not got or got[-1].name != "run.completed":
-                async with following(home, run, got[-1].id if got else 0) as reader:
+                async with open_events(home, run, got[-1].id if got else 0) as reader:
                     some = [await reader.next() for _ in range(next(sizes))]
                     got += [frame for frame in some if frame is not None]
         assert [frame.id for frame in got] == list(range(1, len(got) + 1))
-        assert deltas(got) == got[-1].data["output"] == SLOW
-        assert await followed(home, run) == got
+        assert delta_text(got) == got[-1].data["output"] == SLOW_ANSWER
+        assert await read_events(home, run) == got
 
 
 async def test_a_silent_stream_is_kept_alive(tmp_path: Path):
-    async with house(tmp_path, SCRIPT, limits=Limits(keepalive=0.01, drain=0.0)) as home:
-        run = await begin(home, "hang")
+    async with api_harness(tmp_path, SCRIPT, limits=ApiLimits(keepalive=0.01, drain=0.0)) as home:
+        run = await start_run(home, "hang")
         with anyio.fail_after(60):
-            async with following(home, run) as reader:
+            async with open_events(home, run) as reader:
                 await reader.until("message.delta")
                 lines = [await reader.response.content.readline() for _ in range(3)]
         assert b": keepalive\n" in lines
 
 
 async def test_a_run_belongs_to_its_profile(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home)
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home)
         assert (await home.ask("GET", f"/p/default/v1/runs/{run}")).status == 200
         other = await home.ask("GET", f"/p/other/v1/runs/{run}")
         assert (other.status, other.code) == (404, "profile_not_found")
 
 
 async def test_a_failure_is_told_with_its_reason(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "wrong key")
-        last = (await followed(home, run))[-1].data
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "wrong key")
+        last = (await read_events(home, run))[-1].data
         assert (last["event"], last["error_code"]) == ("run.failed", "auth")
         assert last["error"]
-        now = await state(home, run)
+        now = await run_state(home, run)
         assert (now["status"], now["error"]) == ("failed", last["error"])
 
 
 async def test_thoughts_are_told(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        frames = await followed(home, await begin(home, "a thought"))
+    async with api_harness(tmp_path, SCRIPT) as home:
+        frames = await read_events(home, await start_run(home, "a thought"))
         (told,) = [frame for frame in frames if frame.name == "reasoning.available"]
         assert told.data["text"] == "Hm."
 
 
 async def test_a_key_begins_one_run_also_after_a_restart(tmp_path: Path):
     body = {"input": "hello"}
-    async with house(tmp_path, SCRIPT) as home:
-        once = await post(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
-        again = await post(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
+    async with api_harness(tmp_path, SCRIPT) as home:
+        once = await post_json(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
+        again = await post_json(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
         assert again.json == once.json
-        other = await post(home, "/v1/runs", {"input": "x"}, 422, Idempotency_Key="k 1")
+        other = await post_json(home, "/v1/runs", {"input": "x"}, 422, Idempotency_Key="k 1")
         assert other.code == "idempotency_key_reused"
         run = str(once.json["run_id"])
-        whole = await followed(home, run)
-    async with house(tmp_path, SCRIPT) as home:
-        later = await post(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
+        whole = await read_events(home, run)
+    async with api_harness(tmp_path, SCRIPT) as home:
+        later = await post_json(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
         assert later.json == once.json
-        assert await followed(home, run, 2) == whole[2:]
+        assert await read_events(home, run, 2) == whole[2:]
         assert len(home.mock.requests) == 0
         assert len(await home.sessions()) == 1
 
 
 async def test_an_end_of_the_server_is_told_as_an_interruption(tmp_path: Path):
-    async with house(tmp_path, SCRIPT, limits=Limits(drain=0.0)) as home:
-        run = await begin(home, "hang")
-        async with following(home, run) as reader:
+    async with api_harness(tmp_path, SCRIPT, limits=ApiLimits(drain=0.0)) as home:
+        run = await start_run(home, "hang")
+        async with open_events(home, run) as reader:
             seen = await reader.until("message.delta")
-    async with house(tmp_path, SCRIPT) as home:
-        last = (await followed(home, run, seen.id))[-1].data
+    async with api_harness(tmp_path, SCRIPT) as home:
+        last = (await read_events(home, run, seen.id))[-1].data
         assert (last["event"], last["error_code"]) == ("run.failed", "interrupted")
 
 
 async def test_a_run_whose_process_died_has_an_end(tmp_path: Path):
-    gone = f"{this_process().rsplit('/', 1)[0]}/0/0"
-    async with house(tmp_path, SCRIPT) as home:
+    gone = f"{process_id().rsplit('/', 1)[0]}/0/0"
+    async with api_harness(tmp_path, SCRIPT) as home:
         now = home.app.clock.now()
         run = "run_" + "0" * 32
         lost = RunRecord(
             run=run, session="s", principal=OWNER, created=now, updated=now, holder=gone
         )
         await home.app.store.journal.open(lost)
-        frames = await followed(home, run, 7)
+        frames = await read_events(home, run, 7)
         assert [frame.name for frame in frames] == ["run.failed"]
         assert frames[0].data["error_code"] == "interrupted"
-        assert (await state(home, run))["status"] == RunStatus.FAILED
+        assert (await run_state(home, run))["status"] == RunStatus.FAILED
 
 
 async def test_it_goes_on_in_a_session_and_from_a_history(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         past = [
             {"role": "user", "content": "My name is Ann."},
             {"role": "assistant", "content": "Hi."},
         ]
-        run = await begin(home, "Who am I?", conversation_history=past, instructions="Be brief.")
-        await followed(home, run)
-        session = str((await state(home, run))["session_id"])
+        run = await start_run(
+            home, "Who am I?", conversation_history=past, instructions="Be brief."
+        )
+        await read_events(home, run)
+        session = str((await run_state(home, run))["session_id"])
         assert [text_of(one) for one in await home.said(session)][:3] == [
             "My name is Ann.", "Hi.", "Who am I?",
         ]  # fmt: skip
-        second = await begin(home, [{"role": "user", "content": "And now?"}], session_id=session)
-        await followed(home, second)
+        second = await start_run(
+            home, [{"role": "user", "content": "And now?"}], session_id=session
+        )
+        await read_events(home, second)
         sent = home.mock.requests[-1].json["messages"]
         assert isinstance(sent, list)
         assert "Be brief." in str(home.mock.requests[0].json["messages"])
@@ -189,27 +204,27 @@ async def test_it_goes_on_in_a_session_and_from_a_history(tmp_path: Path):
 
 
 async def test_a_busy_session_refuses_and_leaves_nothing(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "hang")
-        session = (await state(home, run))["session_id"]
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "hang")
+        session = (await run_state(home, run))["session_id"]
         body = {"input": "me too", "session_id": session}
-        told = await post(home, "/v1/runs", body, 409, Idempotency_Key="k")
+        told = await post_json(home, "/v1/runs", body, 409, Idempotency_Key="k")
         assert told.code == "session_busy"
-        await post(home, f"/v1/runs/{run}/stop", {}, 200)
-        await followed(home, run)
-        again = await post(home, "/v1/runs", body, 202, Idempotency_Key="k")
-        assert (await followed(home, str(again.json["run_id"])))[-1].name == "run.completed"
+        await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
+        await read_events(home, run)
+        again = await post_json(home, "/v1/runs", body, 202, Idempotency_Key="k")
+        assert (await read_events(home, str(again.json["run_id"])))[-1].name == "run.completed"
 
 
 async def test_there_is_room_for_so_many(tmp_path: Path):
-    async with house(tmp_path, SCRIPT, given=settings(most=1)) as home:
-        run = await begin(home, "hang")
-        told = await post(home, "/v1/runs", {"input": "x"}, 429)
+    async with api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as home:
+        run = await start_run(home, "hang")
+        told = await post_json(home, "/v1/runs", {"input": "x"}, 429)
         assert told.headers["retry-after"] == "1"
         assert len(await home.sessions()) == 1
-        await post(home, f"/v1/runs/{run}/stop", {}, 200)
-        await followed(home, run)
-        await followed(home, await begin(home))
+        await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
+        await read_events(home, run)
+        await read_events(home, await start_run(home))
 
 
 BAD: list[tuple[object, int]] = [
@@ -234,16 +249,16 @@ BAD: list[tuple[object, int]] = [
 
 
 async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         for body, status in BAD:
-            assert (await post(home, "/v1/runs", body, status)).code, body
+            assert (await post_json(home, "/v1/runs", body, status)).code, body
         for key in ("", "x" * 300, "a\tb"):
-            told = await post(home, "/v1/runs", {"input": "x"}, 400, Idempotency_Key=key)
+            told = await post_json(home, "/v1/runs", {"input": "x"}, 400, Idempotency_Key=key)
             assert told.code == "invalid_idempotency_key"
-        run = await begin(home, "hang")
+        run = await start_run(home, "hang")
         for action, bad in (("steer", {}), ("steer", {"input": []}), ("approval", {"choice": "x"})):
-            assert (await post(home, f"/v1/runs/{run}/{action}", bad, 400)).code
-        allowed = await post(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
+            assert (await post_json(home, f"/v1/runs/{run}/{action}", bad, 400)).code
+        allowed = await post_json(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
         assert allowed.code == "approval_not_pending"
         for path in ("", "/events"):
             told = await home.ask("GET", f"/v1/runs/nobody{path}")
@@ -253,11 +268,13 @@ async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
             ("steer", {"input": "x"}),
             ("approval", {"choice": "deny"}),
         ):
-            assert (await post(home, f"/v1/runs/nobody/{path}", body, 404)).code == "run_not_found"
+            assert (
+                await post_json(home, f"/v1/runs/nobody/{path}", body, 404)
+            ).code == "run_not_found"
         for after in ("-1", "x", "9" * 30, "²"):
             told = await home.ask("GET", f"/v1/runs/{run}/events?after={after}")
             assert told.status == 400
         told = await home.ask("GET", f"/v1/runs/{run}", key="wrong-key-of-some-length")
         assert told.status == 401
         assert len(await home.sessions()) == 1
-        await post(home, f"/v1/runs/{run}/stop", {}, 200)
+        await post_json(home, f"/v1/runs/{run}/stop", {}, 200)

@@ -9,22 +9,29 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from api_house import KEY, House, house, served
-from hermes.api.runs_desk import end_abandoned
-from hermes.app.upkeep import Upkeep
-from hermes.kit.holder import this_process
-from hermes.ports.journal import KeepResponse, KeptResponse, NoteRun, RunEvent, RunRecord, RunStatus
+from hermes.api.run_service import end_abandoned_runs
+from hermes.app.maintenance import ProfileMaintenance
+from hermes.kit.process_identity import process_id
+from hermes.ports.journal import (
+    AppendRunEvents,
+    RunEvent,
+    RunRecord,
+    RunStatus,
+    SaveResponse,
+    StoredResponse,
+)
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
-from hermes.testing.mock_openai import Fault, Reply, Rule, Script, serve
+from hermes.testing.fake_openai import Fault, Reply, Rule, Script, serve
+from support.api_server import KEY, ApiHarness, api_harness, api_process
 
 pytestmark = pytest.mark.anyio
 
 SCRIPT = Script(
     rules=[Rule("hang", [Reply("one two three", fault=Fault("hang", after=3), chunk=4)])]
 )
-GONE = f"{this_process().rsplit('/', 1)[0]}/0/0"
+GONE = f"{process_id().rsplit('/', 1)[0]}/0/0"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
@@ -53,13 +60,13 @@ async def first_id(http: aiohttp.ClientSession, url: str) -> int:
 async def test_after_a_kill_a_reader_learns_the_end_and_the_session_goes_on(tmp_path: Path):
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
         with anyio.fail_after(60):
-            async with served(tmp_path, mock.url) as url:
+            async with api_process(tmp_path, mock.url) as url:
                 body = {"input": "hang"}
                 async with http.post(f"{url}/v1/runs", json=body, headers=HEADERS) as response:
                     begun = await response.json()
                 run = begun["run_id"]
                 seen = await first_id(http, f"{url}/v1/runs/{run}/events")
-    async with house(tmp_path, Script(default=Reply("Back again."))) as home:
+    async with api_harness(tmp_path, Script(default=Reply("Back again."))) as home:
         url = f"{home.url}/v1/runs/{run}/events"
         rest = await ids_and_events(home.http, url, seen)
         assert [name for _, name in rest][-1] == "run.failed"
@@ -71,7 +78,7 @@ async def test_after_a_kill_a_reader_learns_the_end_and_the_session_goes_on(tmp_
         assert (await home.ask("POST", path, body)).status == 200
 
 
-async def opened(home: House, run: str, age: timedelta, **more: str) -> RunRecord:
+async def opened(home: ApiHarness, run: str, age: timedelta, **more: str) -> RunRecord:
     at = home.app.clock.now() - age
     plain = RunRecord(run=run, session="s", principal=OWNER, created=at, updated=at)
     record = msgspec.structs.replace(plain, **more)
@@ -79,33 +86,33 @@ async def opened(home: House, run: str, age: timedelta, **more: str) -> RunRecor
 
 
 async def test_at_a_start_all_that_was_left_gets_an_end(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         store, clock = home.app.store, home.app.clock
         await opened(home, "run_lost", timedelta(0), holder=GONE)
-        await opened(home, "run_here", timedelta(0), holder=this_process())
-        assert await end_abandoned(store, clock) == 1
+        await opened(home, "run_here", timedelta(0), holder=process_id())
+        assert await end_abandoned_runs(store, clock) == 1
         assert (await store.journal.get("run_lost", OWNER)).status is RunStatus.FAILED
         assert (await store.journal.get("run_here", OWNER)).status is RunStatus.QUEUED
-        assert await end_abandoned(store, clock) == 0
+        assert await end_abandoned_runs(store, clock) == 0
 
 
 async def test_what_is_old_is_let_go(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         store, now = home.app.store, home.app.clock.now()
         for run, hours in (("run_old", 25), ("run_young", 23)):
             await opened(home, run, timedelta(hours=hours))
             at = now - timedelta(hours=hours)
             events = (RunEvent(1, Raw(b"{}")),)
-            end = NoteRun(run=run, at=at, events=events, status=RunStatus.COMPLETED)
-            kept = KeptResponse(
+            end = AppendRunEvents(run=run, at=at, events=events, status=RunStatus.COMPLETED)
+            kept = StoredResponse(
                 id=f"resp_{hours}",
                 principal=OWNER,
                 session="s",
                 created=now - timedelta(days=6 + hours),
                 body=Raw(b"{}"),
             )
-            await store.commit(end, KeepResponse(kept))
-        await Upkeep(home.app).once()
+            await store.commit(end, SaveResponse(kept))
+        await ProfileMaintenance(home.app).once()
         assert (await store.journal.get("run_young", OWNER)).last_seq == 1
         assert (await store.responses.get("resp_23", OWNER)).id == "resp_23"
         with pytest.raises(NotFound):
@@ -117,7 +124,7 @@ async def test_what_is_old_is_let_go(tmp_path: Path):
 async def test_what_steered_a_run_that_was_killed_is_heard_next(tmp_path: Path):
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
         with anyio.fail_after(60):
-            async with served(tmp_path, mock.url) as url:
+            async with api_process(tmp_path, mock.url) as url:
                 body = {"input": "hang"}
                 async with http.post(f"{url}/v1/runs", json=body, headers=HEADERS) as response:
                     begun = await response.json()
@@ -127,11 +134,11 @@ async def test_what_steered_a_run_that_was_killed_is_heard_next(tmp_path: Path):
                     sent = HEADERS | {"Idempotency-Key": "s"}
                     async with http.post(steer, json=word, headers=sent) as response:
                         assert response.status == 202
-    async with house(tmp_path, Script(default=Reply("Back again."))) as home:
+    async with api_harness(tmp_path, Script(default=Reply("Back again."))) as home:
         body = msgspec.json.encode({"message": "Are you there?"})
         path = f"/api/sessions/{begun['session_id']}/chat"
         assert (await home.ask("POST", path, body)).status == 200
         heard = [text_of(message) for message in await home.said(begun["session_id"])]
         assert heard.count("Be quick.") == 1
         assert heard.index("Be quick.") < heard.index("Are you there?")
-        assert await home.app.store.lanes.topics("inbox") == []
+        assert await home.app.store.queues.topics("inbox") == []

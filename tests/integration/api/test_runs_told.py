@@ -8,44 +8,44 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from api_house import house
-from api_runs import SCRIPT, begin, followed, following, post, state
-from hermes.ports.store import Parcel, Post
+from hermes.ports.store import EnqueueItem, QueueItem
 from hermes.schema.messages import Assistant, Result, Text, Trust, User, text_of
 from hermes.schema.scope import Role, Scope
-from hermes.testing.mock_openai import Call, Reply, Script
+from hermes.testing.fake_openai import Call, Reply, Script
+from support.api_runs import SCRIPT, open_events, post_json, read_events, run_state, start_run
+from support.api_server import api_harness
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_stop_acts_at_once_and_may_be_said_twice(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "hang")
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "hang")
         with anyio.fail_after(60):
-            async with following(home, run) as reader:
+            async with open_events(home, run) as reader:
                 await reader.until("message.delta")
-                told = await post(home, f"/v1/runs/{run}/stop", {}, 200)
+                told = await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
                 assert told.json == {"run_id": run, "status": "stopping"}
                 await reader.until("run.cancelled")
-        assert (await state(home, run))["status"] == "cancelled"
-        again = await post(home, f"/v1/runs/{run}/stop", {}, 200)
+        assert (await run_state(home, run))["status"] == "cancelled"
+        again = await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
         assert again.json["status"] == "cancelled"
-        late = await post(home, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
+        late = await post_json(home, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
         assert late.code == "run_not_active"
 
 
 async def test_a_run_is_steered(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "in steps")
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "in steps")
         with anyio.fail_after(60):
-            async with following(home, run) as reader:
+            async with open_events(home, run) as reader:
                 await reader.until("tool.started")
-                await post(home, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
+                await post_json(home, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
                 await anyio.Path(tmp_path / "workspace" / "go").touch()
                 heard = await reader.until("steer.applied")
                 assert heard.data["text"] == "Be quick."
                 await reader.until("run.completed")
-        said = await home.said(str((await state(home, run))["session_id"]))
+        said = await home.said(str((await run_state(home, run))["session_id"]))
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, User, Assistant]
 
@@ -54,40 +54,40 @@ async def test_a_run_is_steered(tmp_path: Path):
 async def test_a_run_asks_leave_and_gets_it(tmp_path: Path, choice: str, done: bool):
     wish = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
     script = Script(replies=[Reply("", [Call("terminal", wish)]), Reply("So be it.")])
-    async with house(tmp_path, script) as home:
-        run = await begin(home, "go")
+    async with api_harness(tmp_path, script) as home:
+        run = await start_run(home, "go")
         with anyio.fail_after(60):
-            async with following(home, run) as reader:
+            async with open_events(home, run) as reader:
                 asked = (await reader.until("approval.request")).data
                 assert asked["command"] == wish["command"]
-                assert (await state(home, run))["status"] == "waiting_for_approval"
+                assert (await run_state(home, run))["status"] == "waiting_for_approval"
                 none = {"choice": choice, "question_id": "another"}
-                await post(home, f"/v1/runs/{run}/approval", none, 409)
+                await post_json(home, f"/v1/runs/{run}/approval", none, 409)
                 body = {"choice": choice, "question_id": asked["question_id"]}
-                told = await post(home, f"/v1/runs/{run}/approval", body, 200)
+                told = await post_json(home, f"/v1/runs/{run}/approval", body, 200)
                 assert told.json["resolved"] == 1
-                await post(home, f"/v1/runs/{run}/approval", body, 409)
+                await post_json(home, f"/v1/runs/{run}/approval", body, 409)
                 assert (await reader.until("approval.responded")).data["resolved"] is True
                 await reader.until("run.completed")
         assert (tmp_path / "here.txt").exists() is done
-        told = await post(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
+        told = await post_json(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
         assert told.code == "approval_not_active"
 
 
 async def test_a_run_asks_a_question(tmp_path: Path):
     asked = {"question": "Red or blue?", "choices": ["red", "blue"]}
     script = Script(replies=[Reply("", [Call("clarify", asked)]), Reply("Blue, then.")])
-    async with house(tmp_path, script) as home:
-        run = await begin(home, "paint")
+    async with api_harness(tmp_path, script) as home:
+        run = await start_run(home, "paint")
         with anyio.fail_after(60):
-            async with following(home, run) as reader:
+            async with open_events(home, run) as reader:
                 told = (await reader.until("clarify.request")).data
                 assert told["description"] == "Red or blue?"
-                await post(home, f"/v1/runs/{run}/clarify", {"answer": ""}, 400)
-                await post(home, f"/v1/runs/{run}/clarify", {"answer": "blue"}, 200)
+                await post_json(home, f"/v1/runs/{run}/clarify", {"answer": ""}, 400)
+                await post_json(home, f"/v1/runs/{run}/clarify", {"answer": "blue"}, 200)
                 assert (await reader.until("clarify.responded")).data["choice"] == "blue"
                 await reader.until("run.completed")
-        told = await post(home, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
+        told = await post_json(home, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
         assert told.code == "clarify_not_active"
 
 
@@ -104,25 +104,25 @@ async def test_a_run_asks_a_question(tmp_path: Path):
 async def test_a_run_that_is_lent_has_the_rights_of_who_asks(
     tmp_path: Path, who: dict[str, object], trust: Trust, acts: bool
 ):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, **who)
-        await followed(home, run)
-        asked, _ = await home.said(str((await state(home, run))["session_id"]))
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, **who)
+        await read_events(home, run)
+        asked, _ = await home.said(str((await run_state(home, run))["session_id"]))
         assert isinstance(asked, User)
         assert asked.trust is trust
         request = msgspec.json.decode(home.mock.requests[0].body, type=dict[str, Any])
         offered = {tool["function"]["name"] for tool in request.get("tools", ())}
         assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
-        told = await post(home, "/v1/runs", {"input": "x", "role": "king"}, 400)
+        told = await post_json(home, "/v1/runs", {"input": "x", "role": "king"}, 400)
         assert "role" in told.body.decode()
 
 
 async def test_what_is_lent_has_an_own_name_and_no_past_of_the_owners(tmp_path: Path):
     past = [{"role": "user", "content": "so the boss said"}, {"role": "assistant", "content": "ok"}]
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "use the tool", role="member", conversation_history=past)
-        await followed(home, run)
-        session = str((await state(home, run))["session_id"])
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "use the tool", role="member", conversation_history=past)
+        await read_events(home, run)
+        session = str((await run_state(home, run))["session_id"])
         said = await home.said(session)
         assert [one.trust for one in said if isinstance(one, User)] == [Trust.GUEST] * 2
         told = "".join(text_of(one) for one in said if isinstance(one, Result))
@@ -131,15 +131,17 @@ async def test_what_is_lent_has_an_own_name_and_no_past_of_the_owners(tmp_path: 
 
 
 async def test_news_of_what_is_lent_wakes_nobody_with_more_rights(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, role="guest", brought=True)
-        await followed(home, run)
-        session = str((await state(home, run))["session_id"])
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, role="guest", brought=True)
+        await read_events(home, run)
+        session = str((await run_state(home, run))["session_id"])
         scope = Scope("default", session, run, str(tmp_path), role=Role.GUEST, source="api_server")
         steered = User("msg_steered", (Text("run it"),), Trust.DATA)
         body = msgspec.Raw(msgspec.json.encode(steered))
         store, seen = home.app.store, len(home.mock.requests)
-        await store.commit(Post(Parcel(key=steered.id, lane="inbox", topic=session, body=body)))
+        await store.commit(
+            EnqueueItem(QueueItem(key=steered.id, lane="inbox", topic=session, body=body))
+        )
         home.app.later.ring(scope)
         await store.commit(*home.app.later.brought(scope, "news_1", "It has ended."))
         home.app.later.ring(scope)
@@ -153,12 +155,12 @@ async def test_news_of_what_is_lent_wakes_nobody_with_more_rights(tmp_path: Path
 
 
 async def test_what_came_too_late_is_given_back(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "hang")
+    async with api_harness(tmp_path, SCRIPT) as home:
+        run = await start_run(home, "hang")
         with anyio.fail_after(60):
-            async with following(home, run) as reader:
+            async with open_events(home, run) as reader:
                 await reader.until("message.delta")
-                await post(home, f"/v1/runs/{run}/steer", {"input": "Too late."}, 202)
-                await post(home, f"/v1/runs/{run}/stop", {}, 200)
+                await post_json(home, f"/v1/runs/{run}/steer", {"input": "Too late."}, 202)
+                await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
                 last = await reader.until("run.cancelled")
         assert last.data["unheard"] == ["Too late."]

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api_house import House, Told, house
-from api_runs import begin, followed, state
-from hermes.testing.mock_openai import Reply, Script
+from hermes.testing.fake_openai import Reply, Script
+from support.api_runs import read_events, run_state, start_run
+from support.api_server import ApiHarness, ApiResponse, api_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -17,32 +17,34 @@ SECRET = "the code is heron"
 MEMORY = "The owner was born in Oslo"
 
 
-def told_model(one: House) -> str:
+def told_model(one: ApiHarness) -> str:
     """Everything that the model was sent so far."""
     return "\n".join(request.body.decode() for request in one.mock.requests)
 
 
-async def ask(one: House, path: str, body: Mapping[str, object], **headers: str) -> Told:
+async def ask(
+    one: ApiHarness, path: str, body: Mapping[str, object], **headers: str
+) -> ApiResponse:
     return await one.ask("POST", path, msgspec.json.encode(body), **headers)
 
 
-async def owners(one: House) -> tuple[str, str]:
+async def owners(one: ApiHarness) -> tuple[str, str]:
     """A session of the owner's, and a response in it."""
     told = await ask(one, "/v1/responses", {"input": SECRET}, X_Hermes_Session_Id="mine")
     assert told.status == 200, told.body
     return "mine", str(told.json["id"])
 
 
-async def finished(one: House, run: str) -> dict[str, Any]:
-    await followed(one, run)
-    return await state(one, run)
+async def finished(one: ApiHarness, run: str) -> dict[str, Any]:
+    await read_events(one, run)
+    return await run_state(one, run)
 
 
 @pytest.mark.parametrize("role", ["guest", "member"])
 async def test_a_lesser_role_gets_nothing_of_the_owners_session(tmp_path: Path, role: str) -> None:
     (tmp_path / "memories").mkdir()
     (tmp_path / "memories" / "USER.md").write_text(MEMORY)
-    async with house(tmp_path, Script(default=Reply("Well."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         session, response = await owners(one)
         assert SECRET in told_model(one)
         assert MEMORY in told_model(one)
@@ -61,35 +63,35 @@ async def test_a_lesser_role_gets_nothing_of_the_owners_session(tmp_path: Path, 
         ]
         assert [(told.status, told.code) for told in refused] == [(403, "session_not_allowed")] * 4
         assert one.mock.requests == []
-        ended = await finished(one, await begin(one, "What is the code?", role=role))
+        ended = await finished(one, await start_run(one, "What is the code?", role=role))
         assert ended["status"] == "completed"
         assert SECRET not in told_model(one)
         assert MEMORY not in told_model(one)
         assert [text for text in await words(one, session) if "What is" in text] == []
 
 
-async def words(one: House, session: str) -> list[str]:
+async def words(one: ApiHarness, session: str) -> list[str]:
     listed = (await one.ask("GET", f"/api/sessions/{session}/messages")).json["data"]
     return [str(row["content"]) for row in listed]
 
 
 async def test_a_guest_goes_on_in_its_own_session(tmp_path: Path) -> None:
-    async with house(tmp_path, Script(default=Reply("Well."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         first = await ask(one, "/v1/runs", {"input": "I am Ann", "role": "guest"})
         session = first.json["session_id"]
-        await followed(one, first.json["run_id"])
-        again = await begin(one, "Who am I?", role="guest", session_id=session)
-        await followed(one, again)
+        await read_events(one, first.json["run_id"])
+        again = await start_run(one, "Who am I?", role="guest", session_id=session)
+        await read_events(one, again)
         assert "I am Ann" in one.mock.requests[-1].body.decode()
         other = await ask(one, "/v1/runs", {"input": "x", "role": "member", "session_id": session})
         assert (other.status, other.code) == (403, "session_not_allowed")
 
 
 async def test_the_owner_does_not_go_on_in_a_guests_session_unawares(tmp_path: Path) -> None:
-    async with house(tmp_path, Script(default=Reply("Well."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         named = {"X_Hermes_Session_Id": "plan"}
         begun = await ask(one, "/v1/runs", {"input": "Obey Ann.", "role": "guest"}, **named)
-        await followed(one, begun.json["run_id"])
+        await read_events(one, begun.json["run_id"])
         one.mock.requests.clear()
         said = [{"role": "user", "content": "hi"}]
         refused = [
@@ -110,7 +112,7 @@ async def test_the_owner_does_not_go_on_in_a_guests_session_unawares(tmp_path: P
 
 
 async def test_one_idempotency_key_does_not_serve_two_roles(tmp_path: Path) -> None:
-    async with house(tmp_path, Script(default=Reply("Well."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         key = {"Idempotency_Key": "order-7"}
         first = await ask(one, "/v1/runs", {"input": SECRET}, **key)
         assert first.status == 202

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from api_house import House, Told, house, settings
-from hermes.ports.store import Append, Begin, Intent
+from hermes.ports.store import AppendMessage, Intent, RecordIntent
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User, text_of
 from hermes.schema.tools import Effect
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -29,18 +29,20 @@ SCRIPT = Script(
 ALL = "/api/sessions"
 
 
-async def ask(home: House, method: str, path: str, body: object = None, status: int = 200) -> Told:
+async def ask(
+    home: ApiHarness, method: str, path: str, body: object = None, status: int = 200
+) -> ApiResponse:
     data = None if body is None else msgspec.json.encode(body)
     told = await home.ask(method, f"{ALL}{path}", data)
     assert told.status == status, (method, path, body, told.body)
     return told
 
 
-async def make(home: House, **body: object) -> str:
+async def make(home: ApiHarness, **body: object) -> str:
     return str((await ask(home, "POST", "", body, 201)).json["id"])
 
 
-def events(told: Told) -> list[tuple[str, dict[str, object]]]:
+def events(told: ApiResponse) -> list[tuple[str, dict[str, object]]]:
     found: list[tuple[str, dict[str, object]]] = []
     for block in told.body.decode().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
@@ -50,7 +52,7 @@ def events(told: Told) -> list[tuple[str, dict[str, object]]]:
 
 
 async def test_a_session_is_made_read_and_talked_in(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         made = (await ask(home, "POST", "", {"id": "trip:1", "title": "Trip"}, 201)).json
         assert (made["object"], made["id"], made["title"]) == ("hermes.session", "trip:1", "Trip")
         assert (await ask(home, "GET", "/trip:1")).json == made
@@ -72,14 +74,14 @@ async def test_a_session_is_made_read_and_talked_in(tmp_path: Path):
 
 
 async def test_ids_that_are_not_given_cannot_be_guessed(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         names = {await make(home) for _ in range(3)}
         assert len(names) == 3
         assert all(len(name) >= 32 for name in names)
 
 
 async def test_a_prompt_of_its_own_and_instructions_for_a_turn(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = await make(home, system_prompt="Speak like a pirate.")
         await ask(home, "POST", f"/{name}/chat", {"input": "a", "instructions": "Be brief."})
         await ask(home, "POST", f"/{name}/chat", {"input": [{"type": "text", "text": "b"}]})
@@ -91,7 +93,7 @@ async def test_a_prompt_of_its_own_and_instructions_for_a_turn(tmp_path: Path):
 
 
 async def test_the_list_is_paged_and_filtered(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         names = [await make(home, title=f"t{n}") for n in range(5)]
         await ask(home, "POST", f"/{names[0]}/chat", {"message": "x"})
         copy = str((await ask(home, "POST", f"/{names[0]}/fork", {}, 201)).json["id"])
@@ -115,7 +117,7 @@ async def test_the_list_is_paged_and_filtered(tmp_path: Path):
 
 
 async def test_a_session_is_renamed_and_ended(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name, other = await make(home), await make(home, title="taken")
         told = (await ask(home, "PATCH", f"/{name}", {"title": " New  name "})).json
         assert told["title"] == "New  name"
@@ -129,7 +131,7 @@ async def test_a_session_is_renamed_and_ended(tmp_path: Path):
 
 
 async def test_a_fork_goes_its_own_way(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = await make(home)
         await ask(home, "POST", f"/{name}/chat", {"message": "first"})
         told = (await ask(home, "POST", f"/{name}/fork", {"title": "copy"}, 201)).json
@@ -143,7 +145,7 @@ async def test_a_fork_goes_its_own_way(tmp_path: Path):
 
 async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tmp_path: Path):
     """What began with an effect and has no end may have happened: no copy may say it did not."""
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = await make(home)
         store, now = home.app.store, home.app.clock.now()
         begun = Intent(
@@ -152,9 +154,9 @@ async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tm
         call = ToolCall("call_1", "terminal", Raw(b'{"command": "send the letter"}'))
         asked = User("msg_1", (Text("send it"),))
         await store.commit(
-            Append(name, "run_1", asked, now),
-            Append(name, "run_1", Assistant("msg_2", (call,), Stop.TOOLS), now),
-            Begin(begun),
+            AppendMessage(name, "run_1", asked, now),
+            AppendMessage(name, "run_1", Assistant("msg_2", (call,), Stop.TOOLS), now),
+            RecordIntent(begun),
         )
         copy = str((await ask(home, "POST", f"/{name}/fork", {}, 201)).json["id"])
         for session in (name, copy):
@@ -167,7 +169,7 @@ async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tm
 async def test_a_fork_ends_no_call_that_its_asker_still_works_on(tmp_path: Path, where: str):
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
     replies = [Reply("", [Call("weather", {})]), Reply("Sunny.")]
-    async with house(tmp_path, Script(rules=[Rule("weather", replies)])) as home:
+    async with api_harness(tmp_path, Script(rules=[Rule("weather", replies)])) as home:
         name = await make(home)
         asked = [{"role": "user", "content": "the weather"}]
         first = await home.chat({"messages": asked, "tools": [tool]}, X_Hermes_Session_Id=name)
@@ -183,7 +185,7 @@ async def test_a_fork_ends_no_call_that_its_asker_still_works_on(tmp_path: Path,
 
 
 async def test_a_deleted_session_is_gone(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = await make(home)
         told = (await ask(home, "DELETE", f"/{name}")).json
         assert told == {"id": name, "object": "hermes.session.deleted", "deleted": True}
@@ -191,7 +193,7 @@ async def test_a_deleted_session_is_gone(tmp_path: Path):
 
 
 async def test_a_stream_tells_all_of_it(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = await make(home)
         found = events(await ask(home, "POST", f"/{name}/chat/stream", {"message": "a tool"}))
         assert [data["seq"] for _, data in found] == list(range(1, len(found) + 1))
@@ -214,7 +216,7 @@ async def test_a_stream_tells_all_of_it(tmp_path: Path):
 
 
 async def test_failures_are_told(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         name = await make(home)
         found = events(await ask(home, "POST", f"/{name}/chat/stream", {"message": "broken"}))
         assert "tool.failed" in [event for event, _ in found]
@@ -232,7 +234,7 @@ async def test_failures_are_told(tmp_path: Path):
 
 
 async def test_one_turn_at_a_time_and_so_many_in_all(tmp_path: Path):
-    async with house(tmp_path, SCRIPT, given=settings(most=2)) as home:
+    async with api_harness(tmp_path, SCRIPT, given=api_settings(most=2)) as home:
         name = await make(home)
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
@@ -297,7 +299,7 @@ BAD: list[tuple[str, str, object, int]] = [
 
 
 async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
+    async with api_harness(tmp_path, SCRIPT) as home:
         await make(home, id="known", title="known title")
         before = (await ask(home, "GET", "")).json
         for method, path, body, status in BAD:

@@ -7,13 +7,13 @@ import msgspec
 import openai
 import pytest
 
-from api_house import House, house
-from gateways import until
-from hermes.api.desk import Limits
+from hermes.api.context import ApiLimits
 from hermes.kit.sse import SseEvent, SseReader
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Assistant, Stop, text_of
-from hermes.testing.mock_openai.script import Call, Fault, Reply, Script
+from hermes.testing.fake_openai.script import Call, Fault, Reply, Script
+from support.api_server import ApiHarness, api_harness
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def text_in(events: list[SseEvent]) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
-async def kept_text(one: House) -> str:
+async def kept_text(one: ApiHarness) -> str:
     (session,) = await one.sessions()
     said = await one.said(session.session.id)
     return "".join(text_of(message) for message in said if isinstance(message, Assistant))
@@ -40,7 +40,7 @@ async def kept_text(one: House) -> str:
 
 async def test_the_shape_of_a_stream(tmp_path: Path) -> None:
     script = Script(replies=[Reply(calls=[Call("todo", {}, id="c1")]), Reply(text="Done it.")])
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         told = await one.chat(HI)
         assert told.headers["content-type"] == "text/event-stream"
         events = events_of(told.body)
@@ -63,7 +63,7 @@ async def test_an_answer_that_starts_over_the_same_way_is_gone_on_with(tmp_path:
             Reply(text="One two three four five.", chunk=4),
         ]
     )
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         events = events_of((await one.chat(HI)).body)
         assert len(one.mock.requests) == 2
         assert text_in(events) == "One two three four five." == await kept_text(one)
@@ -76,7 +76,7 @@ async def test_an_answer_that_starts_over_another_way_does_not_stand(tmp_path: P
             Reply(text="Something else.", chunk=4),
         ]
     )
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         client = one.client(**{"Idempotency-Key": "k1"})
         stream = await client.chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}], stream=True
@@ -104,7 +104,7 @@ async def test_an_answer_that_starts_over_another_way_does_not_stand(tmp_path: P
 async def test_half_an_answer_says_that_it_is_one(tmp_path: Path) -> None:
     fails = Reply(fault=Fault("status", named="unauthorized"))
     script = Script(replies=[Reply(text="First I look.", calls=[Call("todo", {})]), fails] * 2)
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         told = await one.chat({**HI, "stream": False})
         assert told.status == 200
         assert told.headers["x-hermes-completed"] == "false"
@@ -121,22 +121,22 @@ async def test_half_an_answer_says_that_it_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_leaves_ends_the_turn(tmp_path: Path, stream: bool) -> None:
     script = Script(replies=[Reply(text="Once upon a time", chunk=4, fault=Fault("hang", after=2))])
-    async with house(tmp_path, script) as one, anyio.create_task_group() as group:
+    async with api_harness(tmp_path, script) as one, anyio.create_task_group() as group:
         group.start_soon(one.chat, {**HI, "stream": stream})
         with anyio.fail_after(PATIENCE):
-            await until(lambda: bool(one.mock.requests))
+            await wait_until(lambda: bool(one.mock.requests))
             await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await one.mock.requests[0].ended.wait()
                 await one.server.entry.idle()
-                await until(lambda: one.server.tally.turns[Outcome.CANCELLED] == 1)
+                await wait_until(lambda: one.server.tally.turns[Outcome.CANCELLED] == 1)
     assert not one.mock.requests[0].completed
 
 
 async def test_silence_is_filled(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="At last.", first_byte=1.5)])
-    async with house(tmp_path, script, limits=Limits(keepalive=0.02)) as one:
+    async with api_harness(tmp_path, script, limits=ApiLimits(keepalive=0.02)) as one:
         told = await one.chat(HI)
         assert told.body.count(b": keepalive\n\n") >= 2
         assert text_in(events_of(told.body)) == "At last."
@@ -144,7 +144,7 @@ async def test_silence_is_filled(tmp_path: Path) -> None:
 
 async def test_a_cut_answer_is_one_text(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="The long sto", finish="length"), Reply(text="ry ends.")])
-    async with house(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as one:
         assert text_in(events_of((await one.chat(HI)).body)) == "The long story ends."
         (session,) = await one.sessions()
         said = await one.said(session.session.id)

@@ -6,9 +6,9 @@ import anyio
 import msgspec
 import pytest
 
-from api_house import House, Told, house, settings
 from hermes.schema.messages import Assistant, Result, Text, User, text_of
-from hermes.testing.mock_openai.script import Reply, Rule, Script
+from hermes.testing.fake_openai.script import Reply, Rule, Script
+from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -27,19 +27,19 @@ def messages(*words: str, system: str = "") -> dict[str, object]:
     return {"messages": [*([{"role": "system", "content": system}] if system else []), *said]}
 
 
-def session_of(told: Told) -> str:
+def session_of(told: ApiResponse) -> str:
     assert told.status == 200, told
     hermes = told.json["hermes"]
     assert told.headers["x-hermes-session-id"] == hermes["session_id"]
     return str(hermes["session_id"])
 
 
-async def words(one: House, session: str) -> list[str]:
+async def words(one: ApiHarness, session: str) -> list[str]:
     return [text_of(message) for message in await one.said(session)]
 
 
 async def test_a_past_that_agrees_is_gone_on_with(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         first = session_of(await one.chat(messages("q1")))
         second = session_of(await one.chat(messages("q1", "answer 1", "q2")))
         assert first == second
@@ -52,7 +52,7 @@ async def test_a_past_that_agrees_is_gone_on_with(tmp_path: Path) -> None:
 
 
 async def test_the_same_first_words_are_different_talks(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         found = {session_of(await one.chat(messages("q1"))) for _ in range(6)}
         assert len(found) == 6
         with anyio.fail_after(60):
@@ -67,9 +67,9 @@ async def test_a_talk_that_begins_like_one_before_a_restart_is_another(
     tmp_path: Path, stream: bool
 ) -> None:
     """Nobody remembers that the place is taken: that shows when the session is written."""
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         first = session_of(await one.chat(messages("q1")))
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         told = await one.chat({**messages("q1"), "stream": stream})
         assert told.status == 200
         assert told.headers["x-hermes-session-id"] != first
@@ -80,9 +80,9 @@ async def test_a_talk_that_begins_like_one_before_a_restart_is_another(
 
 
 async def test_a_talk_is_found_again_after_a_restart(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         first = session_of(await one.chat(messages("q1", system="be nice")))
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         body = messages("q1", " answer  1\n", "q2", system="be nice")
         assert session_of(await one.chat(body)) == first
         elsewhere = session_of(await one.chat(messages("q1", "answer 1", "q2", system="be bad")))
@@ -93,10 +93,10 @@ async def test_ids_cannot_be_worked_out_from_what_was_said(tmp_path: Path) -> No
     one_home, other_home = tmp_path / "a", tmp_path / "b"
     one_home.mkdir()
     other_home.mkdir()
-    async with house(one_home, SCRIPT) as one:
+    async with api_harness(one_home, SCRIPT) as one:
         first = session_of(await one.chat(messages("q1")))
     key = "another-key-0123456789"
-    async with house(other_home, SCRIPT, given=settings(key=key)) as two:
+    async with api_harness(other_home, SCRIPT, given=api_settings(key=key)) as two:
         told = await two.ask(
             "POST",
             "/v1/chat/completions",
@@ -107,7 +107,7 @@ async def test_ids_cannot_be_worked_out_from_what_was_said(tmp_path: Path) -> No
 
 
 async def test_a_named_session_wins_over_the_body(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         named = {"X-Hermes-Session-Id": "mine", "X-Hermes-Session-Key": "user:7"}
         told = await one.chat(messages("q1"), **named)
         assert session_of(told) == "mine"
@@ -122,7 +122,7 @@ async def test_a_named_session_wins_over_the_body(tmp_path: Path) -> None:
 
 
 async def test_a_system_message_is_for_its_turn_only(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         await one.chat(messages("q1", system="Speak like a pirate."), X_Hermes_Session_Id="s")
         await one.chat(messages("q2"), X_Hermes_Session_Id="s")
         prompts = [one.asked(number)["messages"][0]["content"] for number in (0, 1)]
@@ -132,7 +132,7 @@ async def test_a_system_message_is_for_its_turn_only(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_is_busy_says_so(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         async with one.app.runner.holding("s"):
             for stream in (False, True):
                 told = await one.chat(messages("q1") | {"stream": stream}, X_Hermes_Session_Id="s")
@@ -141,7 +141,7 @@ async def test_a_session_that_is_busy_says_so(tmp_path: Path) -> None:
 
 
 async def test_results_of_calls_come_with_the_past_of_a_new_session(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         body = {
             "messages": [
@@ -167,7 +167,7 @@ async def test_results_of_calls_come_with_the_past_of_a_new_session(tmp_path: Pa
 async def test_a_session_key_is_written_down_and_told_back(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
-    async with house(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as one:
         body = msgspec.json.encode(asked)
         told = await one.ask("POST", path, body, X_Hermes_Session_Key="ada")
         assert told.status in {200, 202}

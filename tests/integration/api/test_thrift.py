@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from api_house import house
-from hermes.kit.failpoints import watching
+from hermes.kit.failpoints import watch_failpoints
+from support.api_server import api_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -16,9 +16,9 @@ COMMITS = 2
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_completion_is_two_commits(tmp_path: Path, *, stream: bool) -> None:
     reached: list[str] = []
-    async with house(tmp_path) as one:
+    async with api_harness(tmp_path) as one:
         for number in range(3):
-            with watching(reached.append):
+            with watch_failpoints(reached.append):
                 text = f"hi {number}"
                 body = {"messages": [{"role": "user", "content": text}], "stream": stream}
                 told = await one.chat(body)

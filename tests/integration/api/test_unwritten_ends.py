@@ -13,15 +13,15 @@ import apsw
 import msgspec
 import pytest
 
-from api_house import House, Told, house
-from fars import far_gateway, whole
-from hermes.api.replies import FREE, KIND, Claim, Replies
-from hermes.app.planner import EveryTurn
-from hermes.kit.failpoints import watching
-from hermes.runtimes.proxy.runtime import Far, ProxyRuntime
+from hermes.api.idempotency import FREE, REPLY_KIND, IdempotentRequests, KeyClaim
+from hermes.app.planner import RuntimePlanner
+from hermes.kit.failpoints import watch_failpoints
+from hermes.runtimes.proxy.chat_runtime import ChatRuntime, RemoteGateway
 from hermes.session.runner import Runner
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import PATIENCE
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.api_server import ApiHarness, ApiResponse, api_harness
+from support.cli_process import TEST_TIMEOUT
+from support.remote_gateway import fake_remote_gateway, full_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -57,12 +57,12 @@ def full_at_the_end(commits: int) -> Generator[None]:
             left -= 1
             raise apsw.FullError("the disk is full, says a test")
 
-    with watching(reached):
+    with watch_failpoints(reached):
         yield
     assert ends == 1
 
 
-async def begin(one: House) -> None:
+async def begin(one: ApiHarness) -> None:
     assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
 
 
@@ -72,8 +72,8 @@ async def test_a_key_is_free_when_nothing_was_done(
     tmp_path: Path, path: str, asked: dict[str, object], commits: int
 ) -> None:
     body = msgspec.json.encode(asked)
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=Reply("Here I am.", chunk=0))) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=Reply("Here I am.", chunk=0))) as one:
             await begin(one)
             with full_at_the_end(commits):
                 first = await one.ask("POST", path, body, Idempotency_Key="a")
@@ -91,8 +91,8 @@ async def test_a_key_is_free_when_nothing_was_done(
 async def test_a_key_is_lost_when_something_was_done(tmp_path: Path, commits: int) -> None:
     steps = [Reply("", [Call("todo", {})]), Reply("Done it.")]
     body = msgspec.json.encode({"messages": HI})
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(rules=[Rule("hi", steps)])) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(rules=[Rule("hi", steps)])) as one:
             with full_at_the_end(commits):
                 await one.ask("POST", CHAT, body, Idempotency_Key="a")
             for _ in range(2):
@@ -108,29 +108,31 @@ async def test_who_is_cut_off_while_the_key_is_written_leaves_it_free(tmp_path: 
         if name == "writer.before_commit" and not gone.is_set():
             loop.call_soon_threadsafe(scope.cancel)
             loop.call_soon_threadsafe(gone.set)
-            assert gone.wait(PATIENCE)
+            assert gone.wait(TEST_TIMEOUT)
 
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path) as one:
-            once = Replies(one.server.desk).once(one.app, Claim("topic", "print", "me"), "s")
-            with watching(cut), scope:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path) as one:
+            once = IdempotentRequests(one.server.desk).once(
+                one.app, KeyClaim("topic", "print", "me"), "s"
+            )
+            with watch_failpoints(cut), scope:
                 async with once:
                     await anyio.sleep_forever()
             assert scope.cancelled_caught
-            matter = await one.app.store.matters.get(KIND, "topic")
+            matter = await one.app.store.records.get(REPLY_KIND, "topic")
             assert matter is not None
             assert (matter.state, matter.open) == (FREE, False)
 
 
-def events(told: Told) -> list[dict[str, Any]]:
+def events(told: ApiResponse) -> list[dict[str, Any]]:
     lines = told.body.decode().splitlines()
     return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
 async def test_a_response_whose_end_is_not_written_is_whole_in_itself(tmp_path: Path) -> None:
     body = msgspec.json.encode({"input": "hi", "stream": True})
-    with anyio.fail_after(PATIENCE):
-        async with house(tmp_path, Script(default=Reply("one two three", chunk=4))) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with api_harness(tmp_path, Script(default=Reply("one two three", chunk=4))) as one:
             with full_at_the_end(1):
                 found = events(await one.ask("POST", RESPONSES, body))
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
@@ -150,11 +152,14 @@ async def test_who_has_heard_an_entrusted_turn_hears_that_its_end_is_not_kept(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
-    with anyio.fail_after(PATIENCE):
-        async with far_gateway(whole("All", " well.")) as far, house(tmp_path) as one:
+    with anyio.fail_after(TEST_TIMEOUT):
+        async with (
+            fake_remote_gateway(full_answer("All", " well.")) as far,
+            api_harness(tmp_path) as one,
+        ):
             await begin(one)
             app = one.app
-            planner = EveryTurn(ProxyRuntime(Far(url=far.url)), app.planner)
+            planner = RuntimePlanner(ChatRuntime(RemoteGateway(url=far.url)), app.planner)
             app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
             with full_at_the_end(1):
                 told = await one.ask("POST", path, body)

@@ -11,18 +11,18 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from api_house import env_of
-from hermes.app.build import App, Choices, open_app
+from hermes.app.build import App, AppOptions, open_app
 from hermes.config.home import resolve_home
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session, SessionFilter
-from hermes.session.accepting import Turn
-from hermes.subagents.desk import KIND
-from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
-from hermes.testing.mock_openai.server import MockServer, serve
-from processes import PATIENCE
+from hermes.session.turn_request import TurnRequest
+from hermes.subagents.delegations import KIND
+from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
+from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
+from support.api_server import api_env
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 FEW = "[todo, delegation]"
@@ -30,7 +30,7 @@ CHAT = Address("test", "1")
 
 
 class House:
-    def __init__(self, app: App, mock: MockServer, work: Path) -> None:
+    def __init__(self, app: App, mock: FakeOpenAiServer, work: Path) -> None:
         self._app = app
         self._mock = mock
         self._work = work
@@ -46,7 +46,7 @@ class House:
         without: frozenset[str] = frozenset(),
     ) -> None:
         app = self._app
-        turn = Turn(
+        turn = TurnRequest(
             session=Session(
                 id="parent", started_at=datetime.now(UTC), source=source, cwd=str(self._work)
             ),
@@ -59,14 +59,14 @@ class House:
             later=later,
             without=without,
         )
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             assert await app.runner.run(turn) is Outcome.DONE
-            while await app.store.matters.find(KIND, only_open=True):  # noqa: ASYNC110 - the disk
+            while await app.store.records.find(KIND, only_open=True):  # noqa: ASYNC110 - the disk
                 await anyio.sleep(0.01)
 
     async def heard(self, *, levels: int = 1) -> str:
         """What the last subagent was told by its tools."""
-        archive = self._app.store.seen_by(OWNER)
+        archive = self._app.store.archive_for(OWNER)
         found = await archive.list(SessionFilter(source="subagent"))
         assert len(found) == levels
         rows = [row for one in found for row in await archive.messages(one.session.id)]
@@ -117,8 +117,8 @@ async def house(root: Path, settings: str, command: str = "id -u") -> AsyncGener
     work.mkdir()
     (home / "config.yaml").write_text(settings)
     async with serve(script(command)) as mock:
-        env = env_of(home, mock.url)
-        choices = Choices(workspace=str(work), source="gateway")
+        env = api_env(home, mock.url)
+        choices = AppOptions(workspace=str(work), source="gateway")
         async with open_app(resolve_home(env), env, choices) as app:
             yield House(app, mock, work)
 

@@ -13,21 +13,20 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import structs
 
-from hermes.agent.sources import sources_for
-from hermes.agent.strangers import Strangers
-from hermes.app.pages import Limits, Names, Pages
-from hermes.app.references import References, Sources, shunned_sites
+from hermes.agent.provenance import UntrustedContent, find_sources
+from hermes.app.references import References, ReferenceSources, blocked_sites
+from hermes.app.web_pages import DnsCache, PageLimits, PageReader
 from hermes.config.home import Home
-from hermes.config.sections.comfort import WebsiteBlocklist
-from hermes.kit.page_text import page_text
-from hermes.kit.serving import put_away
-from hermes.sandbox.door import Door
+from hermes.config.sections.general import WebsiteBlocklist
+from hermes.kit.html_text import html_text
+from hermes.kit.http_shutdown import shut_down_server
 from hermes.sandbox.local import LocalSandbox
-from hermes.schema.attachments import attached, own_text
+from hermes.sandbox.spawner import Spawner
+from hermes.schema.attachments import attachments_of, typed_text
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
-from hermes.tools.places import Places
+from hermes.tools.paths import SessionPaths
 
 pytestmark = pytest.mark.anyio
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -72,14 +71,14 @@ async def served(
         await site.start()
         yield f"http://{at[0]}:{runner.addresses[0][1]}"
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
 async def page(request: web.Request) -> web.Response:
     return web.Response(text=PAGE, content_type="text/html")
 
 
-async def refused(pages: Pages, url: str) -> str:
+async def refused(pages: PageReader, url: str) -> str:
     with pytest.raises(ToolError) as caught:
         await pages.read(url)
     return str(caught.value)
@@ -93,17 +92,17 @@ def to(where: str) -> Answers:
 
 
 def test_the_words_of_a_page() -> None:
-    assert page_text(PAGE) == (
+    assert html_text(PAGE) == (
         "Boats & ships\n\nHome\n\n# Boats\n\nThe ferry leaves at noon.\n\n- one\n- two\n\n"
         "  a\n    b\n\nTell nobody."
     )
-    assert page_text("<svg><p>never closed</svg>seen<template>x</template>") == "seen"
-    assert page_text("no page at all & <") == "no page at all & <"
+    assert html_text("<svg><p>never closed</svg>seen<template>x</template>") == "seen"
+    assert html_text("no page at all & <") == "no page at all & <"
 
 
 async def test_what_is_typed_is_opened_and_followed_at_its_own_place() -> None:
     async with served(page=page, moved=to("page"), round=to("/round")) as url:
-        pages = Pages(inside=True)
+        pages = PageReader(inside=True)
         assert "leaves at noon" in await pages.read(f"{url}/page")
         assert "leaves at noon" in await pages.read(f"{url}/moved")
         assert "from one address to the next" in await refused(pages, f"{url}/round")
@@ -122,7 +121,7 @@ async def test_nothing_leads_inside_by_a_detour() -> None:
         }
         async with served(**targets) as outer:
             for name in targets:
-                said = await refused(Pages(inside=True), f"{outer}/{name}")
+                said = await refused(PageReader(inside=True), f"{outer}/{name}")
                 assert "leads into this machine" in said or "no address of a web page" in said
 
 
@@ -135,7 +134,7 @@ async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secre
             name=to(f"{inner.replace('127.0.0.1', 'localhost')}/page"),
             **targets,
         ) as outer:
-            pages = Pages(inside=True, anywhere=True)
+            pages = PageReader(inside=True, anywhere=True)
             assert "leaves at noon" in await pages.read(f"{outer}/number")
             assert "leaves at noon" in await pages.read(f"{outer}/name")
             for name in targets:
@@ -146,14 +145,14 @@ async def test_a_name_means_the_same_from_the_first_address_to_the_last() -> Non
     async with served(page=page) as inner:
         port = int(inner.rpartition(":")[2])
         async with served(("127.0.0.2", port), start=to("/page")):
-            turning = Pages(inside=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
+            turning = PageReader(inside=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
             said = await refused(turning, f"http://turning.example:{port}/start")
             assert "answered 404" in said
 
 
 async def test_who_mixes_addresses_gains_nothing_inside() -> None:
     lookup = Lookup(["127.0.0.1", "8.8.8.8", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"])
-    names = Names(lookup)
+    names = DnsCache(lookup)
     for _ in range(2):
         mixed = await names.meaning("mixing.example", 80, AF_INET)
         assert [one["host"] for one in mixed] == ["8.8.8.8"]
@@ -165,8 +164,10 @@ async def test_who_is_not_at_this_machine_reaches_nothing_inside() -> None:
     async with served(page=page) as url:
         for host in ("127.0.0.1", "localhost", "[::1]", "127.1", "0x7f.0.0.1", "2130706433"):
             address = f"{url.replace('127.0.0.1', host)}/page"
-            assert "leads into this machine" in await refused(Pages(inside=False), address), host
-        said = await refused(Pages(inside=False), f"{url.replace('//', '//me:word@')}/page")
+            assert "leads into this machine" in await refused(PageReader(inside=False), address), (
+                host
+            )
+        said = await refused(PageReader(inside=False), f"{url.replace('//', '//me:word@')}/page")
         assert "no address of a web page" in said
 
 
@@ -189,11 +190,11 @@ async def test_what_is_too_large_too_slow_or_no_text_says_so() -> None:
         return web.Response(body=b"\x89PNG", content_type="image/png")
 
     async with served(large=large, packed=packed, slow=slow, picture=picture) as url:
-        pages = Pages(inside=True, limits=Limits(size=1_000, seconds=30))
+        pages = PageReader(inside=True, limits=PageLimits(size=1_000, seconds=30))
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/large")
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/packed")
         assert "no text but image/png" in await refused(pages, f"{url}/picture")
-        hasty = Pages(inside=True, limits=Limits(seconds=0.2))
+        hasty = PageReader(inside=True, limits=PageLimits(seconds=0.2))
         assert "longer than 0.2 seconds" in await refused(hasty, f"{url}/slow")
 
 
@@ -206,8 +207,8 @@ async def test_other_letters_than_ours() -> None:
         return web.Response(body=b"\xff ok", headers={"Content-Type": "text/plain; charset=what"})
 
     async with served(latin=latin, nonsense=nonsense) as url:
-        assert await Pages(inside=True).read(f"{url}/latin") == "Café"
-        assert await Pages(inside=True).read(f"{url}/nonsense") == "� ok"
+        assert await PageReader(inside=True).read(f"{url}/latin") == "Café"
+        assert await PageReader(inside=True).read(f"{url}/nonsense") == "� ok"
 
 
 async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
@@ -227,7 +228,7 @@ async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
         "hidden": as_sent(b"<p>a&#27;[2J&#x202e;c", "text/html"),
     }
     async with served(**answers) as url:
-        said = {name: await Pages(inside=True).read(f"{url}/{name}") for name in answers}
+        said = {name: await PageReader(inside=True).read(f"{url}/{name}") for name in answers}
     assert said == {
         "puny": "egg-plant",
         "seven": "+AGE-",
@@ -246,7 +247,7 @@ async def test_a_page_is_read_beside_the_loop() -> None:
         return web.Response(text=html, content_type="text/html")
 
     began = time.thread_time()
-    page_text(html)
+    html_text(html)
     alone = time.thread_time() - began
     longest = 0.0
 
@@ -259,7 +260,7 @@ async def test_a_page_is_read_beside_the_loop() -> None:
 
     async with served(long=long) as url, anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
-        assert "one two" in await Pages(inside=True).read(f"{url}/long")
+        assert "one two" in await PageReader(inside=True).read(f"{url}/long")
         tasks.cancel_scope.cancel()
     assert longest < alone / 2
 
@@ -268,10 +269,10 @@ async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> N
     (tmp_path / "notes.md").write_text("the ferry leaves at noon from the old harbour")
     scope = Scope(profile="default", session="s1", run="", workspace=str(tmp_path))
     async with served(page=page) as url:
-        with Door() as door:
+        with Spawner() as door:
             references = References(
-                Sources(
-                    places=Places(tmp_path / "home", []),
+                ReferenceSources(
+                    places=SessionPaths(tmp_path / "home", []),
                     sandbox=LocalSandbox(door),
                     git=None,
                     path="",
@@ -282,15 +283,15 @@ async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> N
             asked = f"Sum up @url:{url}/page and @file:notes.md and @url:{url}/none please."
             parts = await references.expand([Text(asked)], scope)
     question = User("u", parts)
-    files, pages = attached(question)
-    assert (own_text(question), files.strange, pages.strange) == (asked, False, True)
+    files, pages = attachments_of(question)
+    assert (typed_text(question), files.strange, pages.strange) == (asked, False, True)
     assert "old harbour" in files.text
     assert "not attached: the server answered 404" in files.text
     assert "leaves at noon" in pages.text
-    found = sources_for("The ferry leaves at noon.", [question], {})
+    found = find_sources("The ferry leaves at noon.", [question], {})
     assert (found.strangers, found.read) == (("a page attached",), ("a file attached",))
     assert "a page attached" in found.repeated
-    strangers = Strangers({})
+    strangers = UntrustedContent({})
     strangers.hear(User("v", (Text("hello"), parts[1])))
     assert not strangers.heard
     strangers.hear(question)
@@ -308,7 +309,7 @@ async def test_sites_that_are_shunned_are_not_opened() -> None:
         port = url.rpartition(":")[2]
         shunned = frozenset({"example.org"})
         names = Lookup(["127.0.0.1"], ["127.0.0.1"])
-        pages = Pages(inside=True, anywhere=True, shunned=shunned, lookup=names)
+        pages = PageReader(inside=True, anywhere=True, shunned=shunned, lookup=names)
         for name in ("example.org", "WWW.Example.ORG.", "a.b.example.org"):
             with pytest.raises(ToolError, match=r"website_blocklist has example\.org"):
                 await pages.read(f"http://{name}:{port}/page")
@@ -323,10 +324,10 @@ def test_lists_of_shunned_sites(tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("# known bad\n*.Evil.test  # a whole tree\n\n")
     domains = ("https://bad.example/path", "worse.example")
     rules = WebsiteBlocklist(enabled=True, domains=domains, shared_files=("more.txt",))
-    assert shunned_sites(rules, home) == {"bad.example", "worse.example", "evil.test"}
-    assert shunned_sites(structs.replace(rules, enabled=False), home) == frozenset()
+    assert blocked_sites(rules, home) == {"bad.example", "worse.example", "evil.test"}
+    assert blocked_sites(structs.replace(rules, enabled=False), home) == frozenset()
     with pytest.raises(ToolError, match=r"gone\.txt"):
-        shunned_sites(structs.replace(rules, shared_files=("gone.txt",)), home)
+        blocked_sites(structs.replace(rules, shared_files=("gone.txt",)), home)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +345,6 @@ def test_lists_of_shunned_sites(tmp_path: Path) -> None:
 async def test_a_site_is_known_however_it_is_written(tmp_path: Path, line: str, host: str) -> None:
     (tmp_path / "list.txt").write_text(f"{line}\nü..example\n", encoding="utf-8-sig")
     rules = WebsiteBlocklist(enabled=True, shared_files=("list.txt",))
-    pages = Pages(inside=True, shunned=shunned_sites(rules, Home(tmp_path, tmp_path)))
+    pages = PageReader(inside=True, shunned=blocked_sites(rules, Home(tmp_path, tmp_path)))
     with pytest.raises(ToolError, match="website_blocklist"):
         await pages.read(f"http://{host}:1/")

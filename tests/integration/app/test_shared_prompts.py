@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from api_house import House, house
+from hermes.compaction.service import CompactionOptions
 from hermes.kit.ids import new_id
 from hermes.schema.events import Event
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.sessions import Session
-from hermes.session.accepting import Turn
-from hermes.session.compressing import Wish
-from hermes.testing.mock_openai import Reply, Script
+from hermes.session.turn_request import TurnRequest
+from hermes.testing.fake_openai import Reply, Script
+from support.api_server import ApiHarness, api_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -25,11 +25,11 @@ async def nobody(event: Event) -> None:
     """What is said is looked for in the requests."""
 
 
-async def say(one: House, session: Session, role: Role, *, new: bool = False) -> str:
+async def say(one: ApiHarness, session: Session, role: Role, *, new: bool = False) -> str:
     """The system prompt that the model was sent."""
     own = role is Role.OWNER
     said = User(new_id("msg"), (Text("word " * 200),), Trust.OWNER if own else Trust.GUEST)
-    turn = Turn(
+    turn = TurnRequest(
         session=session,
         asked=said,
         listen=nobody,
@@ -41,13 +41,13 @@ async def say(one: House, session: Session, role: Role, *, new: bool = False) ->
     return str(one.asked(-1)["messages"][0]["content"])
 
 
-async def fresh(one: House, principal: str) -> Session:
+async def fresh(one: ApiHarness, principal: str) -> Session:
     started = one.app.clock.now()
     return Session(id=new_id("s"), started_at=started, principal=principal, key="agent:shared")
 
 
-async def again(one: House, session: Session) -> Session:
-    return await one.app.store.seen_by(OWNER).get(session.id)
+async def again(one: ApiHarness, session: Session) -> Session:
+    return await one.app.store.archive_for(OWNER).get(session.id)
 
 
 def remember(home: Path) -> None:
@@ -60,7 +60,7 @@ async def test_the_owners_memory_is_in_the_owners_turns_alone(
     tmp_path: Path, principal: str
 ) -> None:
     remember(tmp_path)
-    async with house(tmp_path, Script(default=Reply("Well."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         session = await fresh(one, principal)
         first = Role.OWNER if principal == OWNER else Role.GUEST
         await say(one, session, first, new=True)
@@ -71,11 +71,11 @@ async def test_the_owners_memory_is_in_the_owners_turns_alone(
 
 async def test_a_compression_gives_a_guest_no_memory(tmp_path: Path) -> None:
     remember(tmp_path)
-    async with house(tmp_path, Script(default=Reply("Well."))) as one:
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         session = structs.replace(await fresh(one, GUEST), key="")
         await say(one, session, Role.GUEST, new=True)
         for _ in range(11):
             await say(one, await again(one, session), Role.GUEST)
-        done = await one.app.runner.compress(await again(one, session), Wish(turns=1))
+        done = await one.app.runner.compress(await again(one, session), CompactionOptions(turns=1))
         assert done.messages
         assert MEMORY not in await say(one, await again(one, session), Role.GUEST)

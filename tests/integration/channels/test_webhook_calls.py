@@ -9,12 +9,19 @@ import pytest
 from hermes.channels.webhook.routes import INSECURE
 from hermes.channels.webhook.signatures import Scheme, sign
 from hermes.channels.webhook.subscriptions import Subscriptions
-from hermes.ports.channel import About, NotTaken, Outgoing, TargetGone
+from hermes.ports.channel import InboundDetails, InboundRefused, Outbound, TargetGone
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
-from webhooks import JSON, SECRET, Hall, hall, signed, text_in
+from support.webhooks import (
+    JSON_HEADERS,
+    SECRET,
+    WebhookHarness,
+    inbound_text,
+    signed_headers,
+    webhook_harness,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +46,7 @@ class Anywhere:
 
 async def test_a_genuine_call_becomes_a_message(tmp_path: Path) -> None:
     routes = {"github": {"prompt": "Look at {pull.title}", "deliver": "telegram:5"}}
-    async with hall(tmp_path, routes) as one:
+    async with webhook_harness(tmp_path, routes) as one:
         told = await one.call("github", b'{"pull": {"title": "Fix"}}', "guid-1", Scheme.GITHUB)
         assert told.status == 202
         assert told.body == {"status": "accepted", "route": "github", "delivery_id": "guid-1"}
@@ -48,17 +55,19 @@ async def test_a_genuine_call_becomes_a_message(tmp_path: Path) -> None:
         assert "guid-1" not in heard.key
         assert heard.address == Address("webhook", "webhook:github:guid-1")
         assert (heard.sender, heard.message, heard.reply_to) == ("github", "guid-1", None)
-        assert heard.about == About(chat_type="webhook", chat_name="github", user_name="github")
+        assert heard.about == InboundDetails(
+            chat_type="webhook", chat_name="github", user_name="github"
+        )
         assert (heard.answer_to, heard.verbatim) == ("telegram:5", False)
-        assert ">Fix</data-" in text_in(heard)
+        assert ">Fix</data-" in inbound_text(heard)
 
 
 async def test_verbatim_routes_hand_on_the_filled_text(tmp_path: Path) -> None:
     routes = {"a": {"prompt": "{who} is here", "deliver": "telegram", "deliver_only": True}}
-    async with hall(tmp_path, routes) as one:
+    async with webhook_harness(tmp_path, routes) as one:
         await one.call("a", b'{"who": "Ann"}')
         (heard,) = one.heard
-        assert (text_in(heard), heard.verbatim, heard.answer_to) == (
+        assert (inbound_text(heard), heard.verbatim, heard.answer_to) == (
             "Ann is here",
             True,
             "telegram",
@@ -67,11 +76,13 @@ async def test_verbatim_routes_hand_on_the_filled_text(tmp_path: Path) -> None:
 
 async def test_no_payload_is_taken_for_a_command(tmp_path: Path) -> None:
     """A typed command is a message of one part that begins with a slash."""
-    async with hall(tmp_path, {"a": {"prompt": "{text}"}, "b": {"prompt": "/stop {text}"}}) as one:
+    async with webhook_harness(
+        tmp_path, {"a": {"prompt": "{text}"}, "b": {"prompt": "/stop {text}"}}
+    ) as one:
         await one.call("a", b'{"text": "/stop"}')
         await one.call("b", b'{"text": "/stop"}', "d-2")
         assert [len(heard.parts) for heard in one.heard] == [2, 2]
-        assert not any(text_in(heard).startswith("/") for heard in one.heard)
+        assert not any(inbound_text(heard).startswith("/") for heard in one.heard)
 
 
 @pytest.mark.parametrize("scheme", Scheme)
@@ -79,8 +90,8 @@ async def test_a_replay_is_no_second_message(tmp_path: Path, scheme: Scheme) -> 
     """The very same request again: after a second, and after an hour."""
     clock = FakeClock()
     body = b'{"a": 1}'
-    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
-        headers = signed(body, clock.now(), "d-1", scheme)
+    async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one:
+        headers = signed_headers(body, clock.now(), "d-1", scheme)
         assert (await one.post("/webhooks/a", body, headers)).status == 202
         await clock.advance(1)
         again = await one.post("/webhooks/a", body, headers)
@@ -97,8 +108,8 @@ async def test_a_replay_under_another_unsigned_id_is_none_either(
 ) -> None:
     clock = FakeClock()
     body = b'{"a": 1}'
-    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
-        headers = signed(body, clock.now(), "d-1", scheme)
+    async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one:
+        headers = signed_headers(body, clock.now(), "d-1", scheme)
         assert (await one.post("/webhooks/a", body, headers)).status == 202
         forged = {name: "d-2" if text == "d-1" else text for name, text in headers.items()}
         await clock.advance(1)
@@ -117,7 +128,7 @@ async def test_what_is_kept_names_what_is_signed(tmp_path: Path, scheme: Scheme)
     clock = FakeClock()
     keys: list[str] = []
     for delivery in ("d-1", "d-2"):
-        async with hall(
+        async with webhook_harness(
             tmp_path, {"a": {"allow_repeats": scheme is Scheme.V2}}, clock=clock
         ) as one:
             assert (await one.call("a", b'{"a": 1}', delivery, scheme)).status == 202
@@ -129,7 +140,7 @@ async def test_what_is_kept_names_what_is_signed(tmp_path: Path, scheme: Scheme)
 async def test_a_route_can_allow_equal_bodies_under_other_ids(
     tmp_path: Path, scheme: Scheme
 ) -> None:
-    async with hall(tmp_path, {"a": {"allow_repeats": True}}) as one:
+    async with webhook_harness(tmp_path, {"a": {"allow_repeats": True}}) as one:
         for delivery in ("d-1", "d-2"):
             assert (await one.call("a", b"{}", delivery, scheme)).status == 202
             assert (await one.call("a", b"{}", delivery, scheme)).code == "duplicate"
@@ -137,10 +148,13 @@ async def test_a_route_can_allow_equal_bodies_under_other_ids(
 
 
 async def test_one_signature_is_not_good_for_two_schemes(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
-        headers = signed(b"{}", one.clock.now(), "d-1", Scheme.GITHUB)
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
+        headers = signed_headers(b"{}", one.clock.now(), "d-1", Scheme.GITHUB)
         assert (await one.post("/webhooks/a", b"{}", headers)).status == 202
-        other = JSON | {"X-Webhook-Signature": headers["x-hub-signature-256"], "X-Request-ID": "2"}
+        other = JSON_HEADERS | {
+            "X-Webhook-Signature": headers["x-hub-signature-256"],
+            "X-Request-ID": "2",
+        }
         assert (await one.post("/webhooks/a", b"{}", other)).code == "duplicate"
 
 
@@ -154,7 +168,7 @@ async def test_an_old_call_is_not_taken_in_another_guise(
     stamp = str(int(clock.now().timestamp()))
     signature = sign(SECRET, "d-1", clock.now(), body, Scheme.V2)["x-webhook-signature-v2"]
     await clock.advance(86_400)
-    async with hall(tmp_path, {"a": route}, clock=clock) as one:
+    async with webhook_harness(tmp_path, {"a": route}, clock=clock) as one:
         headers = {"Content-Type": FORM, "X-Webhook-Signature": signature}
         told = await one.post("/webhooks/a", f"{stamp}.".encode() + body, headers)
         assert (told.status, told.code) == (401, "signature")
@@ -167,7 +181,7 @@ async def test_forms_are_for_signatures_that_cannot_be_mistaken(
 ) -> None:
     more = {"Content_Type": FORM}
     clock = FakeClock()
-    async with hall(tmp_path, {"a": {}, "forms": {"form": True}}, clock=clock) as one:
+    async with webhook_harness(tmp_path, {"a": {}, "forms": {"form": True}}, clock=clock) as one:
         told = await one.call("a", b"who=ann", "d-1", scheme, **more)
         if scheme in {Scheme.GITHUB, Scheme.LEGACY}:
             assert (told.status, told.code) == (415, "content_type")
@@ -184,10 +198,10 @@ async def test_without_an_id_what_is_signed_is_the_name(tmp_path: Path, scheme: 
     body = b'{"a": 1}'
 
     def headers() -> dict[str, str]:
-        given = signed(body, clock.now(), "d-1", scheme)
+        given = signed_headers(body, clock.now(), "d-1", scheme)
         return {name: text for name, text in given.items() if text != "d-1"}
 
-    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
+    async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one:
         assert (await one.post("/webhooks/a", body, headers())).status == 202
         assert (await one.post("/webhooks/a", body, headers())).code == "duplicate"
         await clock.advance(1)
@@ -198,7 +212,7 @@ async def test_without_an_id_what_is_signed_is_the_name(tmp_path: Path, scheme: 
 
 async def test_a_new_signature_for_the_same_delivery_is_a_retry(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
+    async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one:
         for scheme in (Scheme.STANDARD, Scheme.V2):
             assert (await one.call("a", delivery=scheme, scheme=scheme)).status == 202
             await clock.advance(200)
@@ -207,15 +221,15 @@ async def test_a_new_signature_for_the_same_delivery_is_a_retry(tmp_path: Path) 
 
 async def test_routes_do_not_share_their_deliveries(tmp_path: Path) -> None:
     secret = "another-secret-of-some-length"
-    async with hall(tmp_path, {"a": {}, "b": {"secret": secret}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}, "b": {"secret": secret}}) as one:
         assert (await one.call("a")).status == 202
-        headers = JSON | sign(secret, "d-1", one.clock.now(), b"{}")
+        headers = JSON_HEADERS | sign(secret, "d-1", one.clock.now(), b"{}")
         assert (await one.post("/webhooks/b", b"{}", headers)).status == 202
         assert [heard.key for heard in one.heard] == ["a:d-1", "b:d-1"]
 
 
 async def test_odd_ids_become_plain_ones(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         for odd in ("a:b", "x" * 300, "a b", "ü", "../../x"):
             told = await one.call("a", delivery=odd)
             assert told.status == 202
@@ -226,8 +240,8 @@ async def test_odd_ids_become_plain_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", Scheme)
 async def test_no_changed_byte_passes_the_socket(tmp_path: Path, scheme: Scheme) -> None:
     body = b'{"event_type":"x"}'
-    async with hall(tmp_path, {"a": {}}) as one:
-        headers = signed(body, one.clock.now(), "d-1", scheme)
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
+        headers = signed_headers(body, one.clock.now(), "d-1", scheme)
         name = SIGNATURE[scheme]
         for place in range(len(headers[name])):
             changed = headers[name]
@@ -243,9 +257,9 @@ async def test_no_changed_byte_passes_the_socket(tmp_path: Path, scheme: Scheme)
 
 
 async def test_a_header_that_decides_may_come_only_once(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         for scheme in Scheme:
-            genuine = list(signed(b"{}", one.clock.now(), "d-1", scheme).items())
+            genuine = list(signed_headers(b"{}", one.clock.now(), "d-1", scheme).items())
             for name, text in genuine[1:]:
                 told = await one.post("/webhooks/a", b"{}", [*genuine, (name, text)])
                 assert (told.status, told.code) == (400, "duplicate_header")
@@ -253,7 +267,7 @@ async def test_a_header_that_decides_may_come_only_once(tmp_path: Path) -> None:
 
 
 async def test_it_is_accepted_only_once_it_is_kept(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one, anyio.create_task_group() as group:
+    async with webhook_harness(tmp_path, {"a": {}}) as one, anyio.create_task_group() as group:
         one.gate = anyio.Event()
         answers: list[int] = []
 
@@ -274,7 +288,7 @@ async def test_it_is_accepted_only_once_it_is_kept(tmp_path: Path) -> None:
 
 
 async def test_what_could_not_be_kept_may_come_again(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         one.failure = StoreError("The disk is full.")
         told = await one.call("a")
         assert (told.status, told.code, told.headers["Retry-After"]) == (503, "not_kept", "5")
@@ -294,11 +308,11 @@ async def test_events_and_filters_choose(tmp_path: Path) -> None:
         }
     }
 
-    async def told(one: Hall, number: int, event: str, body: bytes) -> dict:
+    async def told(one: WebhookHarness, number: int, event: str, body: bytes) -> dict:
         extra = {"x_github_event": event}
         return (await one.call("a", body, f"d-{number}", Scheme.GITHUB, **extra)).body
 
-    async with hall(tmp_path, routes) as one:
+    async with webhook_harness(tmp_path, routes) as one:
         assert (await told(one, 1, "issues", b'{"repo": "x"}'))["status"] == "accepted"
         assert (await told(one, 2, "push", b'{"repo":"x"}')) == {
             "status": "ignored",
@@ -315,7 +329,7 @@ async def test_events_and_filters_choose(tmp_path: Path) -> None:
 
 async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with hall(tmp_path, {"a": {"events": ["x"]}, "b": {}}, clock=clock) as one:
+    async with webhook_harness(tmp_path, {"a": {"events": ["x"]}, "b": {}}, clock=clock) as one:
         body = b'{"type": "x"}'
         for number in range(30):
             assert (await one.call("a", body, f"d-{number}")).status == 202
@@ -332,8 +346,8 @@ async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
 async def test_what_the_house_does_not_take_is_refused_before_it_is_accepted(
     tmp_path: Path,
 ) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
-        one.failure = NotTaken("Too much.", wait=0.5)
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
+        one.failure = InboundRefused("Too much.", wait=0.5)
         told = await one.call("a", b"{}", "d-1")
         assert (told.status, told.code, told.headers["Retry-After"]) == (429, "rate_limit", "1")
         one.failure = None
@@ -341,7 +355,7 @@ async def test_what_the_house_does_not_take_is_refused_before_it_is_accepted(
 
 
 async def test_forged_calls_use_up_nobodys_room(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         for _ in range(40):
             assert (await one.call("a", x_webhook_signature="no", webhook_id="x")).status == 401
         assert (await one.call("a")).status == 202
@@ -351,26 +365,26 @@ async def test_without_a_secret_only_this_machine_may_call(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     routes = {"a": {"secret": INSECURE}}
-    async with hall(tmp_path, routes) as one:
-        assert (await one.post("/webhooks/a", b"{}", JSON)).status == 202
-        assert (await one.post("/webhooks/a", b"{}", JSON)).status == 202
-        retry = JSON | {"X-Request-ID": "one"}
+    async with webhook_harness(tmp_path, routes) as one:
+        assert (await one.post("/webhooks/a", b"{}", JSON_HEADERS)).status == 202
+        assert (await one.post("/webhooks/a", b"{}", JSON_HEADERS)).status == 202
+        retry = JSON_HEADERS | {"X-Request-ID": "one"}
         assert (await one.post("/webhooks/a", b"{}", retry)).status == 202
         assert (await one.post("/webhooks/a", b"{}", retry)).code == "duplicate"
         for header in ("Origin", "X-Forwarded-For", "Sec-Fetch-Site", "Forwarded"):
-            told = await one.post("/webhooks/a", b"{}", JSON | {header: "x"})
+            told = await one.post("/webhooks/a", b"{}", JSON_HEADERS | {header: "x"})
             assert (told.status, told.code) == (403, "insecure")
         channel = one.channels["default"]
         channel.stands_at(Anywhere())
         assert "route a is not served" in caplog.text
-        told = await one.post("/webhooks/a", b"{}", JSON)
+        told = await one.post("/webhooks/a", b"{}", JSON_HEADERS)
         assert (told.status, told.code) == (403, "insecure")
         assert len(one.heard) == 3
 
 
 async def test_a_subscription_is_served_from_the_next_call_on(tmp_path: Path) -> None:
     subscriptions = Subscriptions(tmp_path / "default.json")
-    async with hall(tmp_path, {}) as one:
+    async with webhook_harness(tmp_path, {}) as one:
         assert (await one.call("new")).status == 404
         subscriptions.add("new", {"secret": SECRET})
         assert (await one.call("new")).status == 202
@@ -382,7 +396,7 @@ async def test_routes_that_are_off_or_ask_for_too_much(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     routes = {"off": {"enabled": False}, "later": {"script": "x.py"}}
-    async with hall(tmp_path, routes) as one:
+    async with webhook_harness(tmp_path, routes) as one:
         off, later = await one.call("off"), await one.call("later")
         assert (off.status, off.code) == (403, "disabled")
         assert (later.status, later.code) == (501, "not_served")
@@ -392,30 +406,30 @@ async def test_routes_that_are_off_or_ask_for_too_much(
 
 async def test_profiles_are_apart(tmp_path: Path) -> None:
     own = {"a": {"secret": "the secret of work", "prompt": "work"}}
-    async with hall(tmp_path, {"a": {"prompt": "default"}}, work=own) as one:
+    async with webhook_harness(tmp_path, {"a": {"prompt": "default"}}, work=own) as one:
         body = b"{}"
-        headers = signed(body, one.clock.now())
+        headers = signed_headers(body, one.clock.now())
         assert (await one.post("/webhooks/a", body, headers)).status == 202
         assert (await one.post("/p/default/webhooks/a", body, headers)).code == "duplicate"
         assert (await one.post("/p/work/webhooks/a", body, headers)).status == 401
         assert (await one.post("/p/other/webhooks/a", body, headers)).status == 404
-        assert [text_in(heard).rpartition("\n")[2] for heard in one.heard] == ["default"]
+        assert [inbound_text(heard).rpartition("\n")[2] for heard in one.heard] == ["default"]
 
 
 async def test_an_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         channel = one.channels["default"]
         with caplog.at_level(logging.INFO):
             to = Address("webhook", "webhook:a:d-1")
-            receipt = await channel.send(to, Outgoing((Text("All\ngood."),)))
+            receipt = await channel.send(to, Outbound((Text("All\ngood."),)))
         assert receipt.address == to
         assert receipt.id
         assert "webhook a, call d-1: All good." in caplog.text
         for chat in ("5", "webhook:a", "webhook::d"):
             with pytest.raises(TargetGone):
-                await channel.send(Address("webhook", chat), Outgoing((Text("x"),)))
+                await channel.send(Address("webhook", chat), Outbound((Text("x"),)))
         with pytest.raises(TargetGone):
-            await channel.send(Address("telegram", "webhook:a:d"), Outgoing((Text("x"),)))
+            await channel.send(Address("telegram", "webhook:a:d"), Outbound((Text("x"),)))
 
 
 @pytest.mark.parametrize("scheme", [one for one in Scheme if one is not Scheme.GITLAB])
@@ -424,9 +438,9 @@ async def test_a_call_to_one_route_cannot_be_replayed_at_another(
 ) -> None:
     """No signature says which route it is for, so routes that share a secret take a call once."""
     own = {"secret": "another-secret-of-some-length"}
-    async with hall(tmp_path, {"a": {}, "b": {}, "c": own}) as one:
+    async with webhook_harness(tmp_path, {"a": {}, "b": {}, "c": own}) as one:
         body = b'{"n": 1}'
-        headers = signed(body, one.clock.now(), scheme=scheme)
+        headers = signed_headers(body, one.clock.now(), scheme=scheme)
         found: list[tuple[str, int]] = []
         for route in ("a", "b", "c"):
             url = f"http://127.0.0.1:{one.listener.port}/webhooks/{route}"
@@ -439,7 +453,9 @@ async def test_a_call_to_one_route_cannot_be_replayed_at_another(
 async def test_the_owner_is_warned_of_a_shared_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hall(tmp_path, {"a": {}, "b": {}, "c": {"secret": "another-secret-of-some-length"}}):
+    async with webhook_harness(
+        tmp_path, {"a": {}, "b": {}, "c": {"secret": "another-secret-of-some-length"}}
+    ):
         told = [record.getMessage() for record in caplog.records]
     about = [one for one in told if "Give each route a secret of its own" in one]
     assert len(about) == 2

@@ -11,23 +11,21 @@ import anyio
 import msgspec
 import pytest
 
-from gateways import lobby
 from hermes.channels.catalog import MANIFESTS
-from hermes.channels.webhook.book import RouteBook
-from hermes.channels.webhook.channel import NAME, WebhookChannel
+from hermes.channels.webhook.channel import NAME, WebhookChannel, open_channel
 from hermes.channels.webhook.listener import Listener
-from hermes.channels.webhook.opening import open_channel
 from hermes.channels.webhook.settings import read_settings
 from hermes.channels.webhook.signatures import Scheme
-from hermes.channels.webhook.subscriptions import Subscriptions
-from hermes.gateway.letters import Welcome
+from hermes.channels.webhook.subscriptions import RouteTable, Subscriptions
+from hermes.gateway.messages import Admitted
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Address
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.channel import Bench, ChannelContract
-from webhooks import SECRET, Hall, hall
+from hermes.testing.contracts.channel import ChannelBench, ChannelContract
+from support.gateway import gateway_harness
+from support.webhooks import SECRET, WebhookHarness, webhook_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -62,15 +60,15 @@ class TestWebhookChannel(ChannelContract):
     """People write through a route that hands on their very words."""
 
     @pytest.fixture
-    async def bench(self, tmp_path: Path) -> AsyncGenerator[Bench]:
+    async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
         routes = {"a": {"prompt": "{text}", "deliver": "telegram", "deliver_only": True}}
         settings = read_settings({"routes": routes, "secret": SECRET}, {})
         clock = FakeClock()
-        book = RouteBook(settings, Subscriptions(tmp_path / "x.json"))
+        book = RouteTable(settings, Subscriptions(tmp_path / "x.json"))
         channel = WebhookChannel(book, clock)
         async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
             listener.attach("default", channel)
-            one = Hall(listener, clock, session)
+            one = WebhookHarness(listener, clock, session)
 
             async def arrive(text: str) -> None:
                 told = await one.call("a", msgspec.json.encode({"text": text}))
@@ -81,7 +79,7 @@ class TestWebhookChannel(ChannelContract):
                 async def shown(home: Address) -> list[str]:
                     return list(answers)
 
-                yield Bench(channel, HOME, arrive, shown)
+                yield ChannelBench(channel, HOME, arrive, shown)
 
 
 def test_the_catalog_leads_to_it() -> None:
@@ -101,8 +99,8 @@ def session_key(inbound: Inbound) -> str:
     return build_session_key(source)
 
 
-async def guests(inbound: Inbound) -> Welcome:
-    return Welcome(key=session_key(inbound), trust=Trust.GUEST)
+async def guests(inbound: Inbound) -> Admitted:
+    return Admitted(key=session_key(inbound), trust=Trust.GUEST)
 
 
 @pytest.mark.parametrize("scheme", [Scheme.STANDARD, Scheme.V2, Scheme.GITHUB, Scheme.LEGACY])
@@ -111,16 +109,18 @@ async def test_a_call_wakes_the_agent_once_even_after_a_restart(
 ) -> None:
     """Also when it comes again under another id, where the id is not signed."""
     settings = read_settings({"routes": {"a": {"prompt": "Look at {what}"}}, "secret": SECRET}, {})
-    book = RouteBook(settings, Subscriptions(tmp_path / "x.json"))
+    book = RouteTable(settings, Subscriptions(tmp_path / "x.json"))
     clock = FakeClock()
     with answers_logged() as answers:
         for start in range(2):
             channel = Named(book, clock)
             async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
                 listener.attach("default", channel)
-                one = Hall(listener, clock, session)
+                one = WebhookHarness(listener, clock, session)
                 delivery = "guid" if scheme is Scheme.STANDARD else f"guid-{start}"
-                async with lobby(tmp_path, channel=channel, clock=clock, door=guests) as house:
+                async with gateway_harness(
+                    tmp_path, channel=channel, clock=clock, door=guests
+                ) as house:
                     codes: list[str] = []
                     with anyio.fail_after(60):
                         while codes[-2:] != ["accepted", "duplicate"]:
@@ -138,6 +138,6 @@ async def test_a_call_wakes_the_agent_once_even_after_a_restart(
 
 
 async def test_sessions_of_calls_have_their_own_keys(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"github": {}}) as one:
+    async with webhook_harness(tmp_path, {"github": {}}) as one:
         await one.call("github", delivery="guid-1")
         assert session_key(one.heard[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"

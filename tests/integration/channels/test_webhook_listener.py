@@ -13,16 +13,16 @@ import msgspec
 import pytest
 from anyio.abc import SocketStream
 
-from gateways import until
-from hermes.app.channels import Shared, sharing
-from hermes.channels.webhook.listener import Limits, Listener
-from hermes.channels.webhook.opening import open_channel, webhook_channel
+from hermes.app.channels import ProcessResources, open_process_resources
+from hermes.channels.webhook.channel import open_channel, webhook_channel
+from hermes.channels.webhook.listener import Listener, ListenerLimits
 from hermes.channels.webhook.settings import read_settings
-from hermes.config.sections.chats import Platform
-from hermes.ports.channel import ChannelParts, Inbound, Lives, Offline
+from hermes.config.sections.messaging import Platform
+from hermes.ports.channel import ChannelDeps, Inbound, Offline, SupportsLiveness
 from hermes.schema.errors import ConfigError
 from hermes.testing.clock import FakeClock
-from webhooks import SECRET, Hall, hall, signed, text_in
+from support.gateway import wait_until
+from support.webhooks import SECRET, WebhookHarness, inbound_text, signed_headers, webhook_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ def body_of(size: int) -> bytes:
     return b'{"a":"' + b"x" * (size - 8) + b'"}'
 
 
-async def raw(one: Hall) -> SocketStream:
+async def raw(one: WebhookHarness) -> SocketStream:
     return await anyio.connect_tcp("127.0.0.1", one.listener.port)
 
 
@@ -55,7 +55,7 @@ def head_of(headers: dict[str, str], path: str = "/webhooks/a") -> bytes:
 
 
 async def test_health_and_unknown_places(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         async with one.session.get(f"{one.url}/health") as response:
             assert response.status == 200
             assert await response.json() == {"status": "ok", "platform": "webhook"}
@@ -69,14 +69,14 @@ async def test_health_and_unknown_places(tmp_path: Path) -> None:
 
 
 async def test_a_body_may_have_a_megabyte(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         assert (await one.call("a", body_of(MEGABYTE), "d-1")).status == 202
         told = await one.call("a", body_of(MEGABYTE + 1), "d-2")
         assert (told.status, told.code) == (413, "too_large")
 
 
 async def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         for size, status in ((1000, 202), (MEGABYTE, 202), (MEGABYTE + 1, 413)):
             body = body_of(size)
 
@@ -84,7 +84,7 @@ async def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
                 for start in range(0, len(body), 40_000):
                     yield body[start : start + 40_000]
 
-            headers = signed(body, one.clock.now(), f"d-{size}")
+            headers = signed_headers(body, one.clock.now(), f"d-{size}")
             url = f"{one.url}/webhooks/a"
             try:
                 async with one.session.post(url, data=pieces(), headers=headers) as response:
@@ -96,7 +96,7 @@ async def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
 
 
 async def test_no_body_is_unpacked(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         packed = gzip.compress(b'{"a": 1}')
         told = await one.call("a", packed, Content_Encoding="gzip")
         assert (told.status, told.code) == (415, "content_encoding")
@@ -104,7 +104,7 @@ async def test_no_body_is_unpacked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x"])
 async def test_only_json_and_forms_are_read(tmp_path: Path, kind: str) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         told = await one.call("a", b"hello", Content_Type=kind)
         assert (told.status, told.code) == (415, "content_type")
         told = await one.call("a", b"{not json")
@@ -114,21 +114,21 @@ async def test_only_json_and_forms_are_read(tmp_path: Path, kind: str) -> None:
 
 
 async def test_a_forged_body_is_not_even_parsed(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         told = await one.call("a", b"{not json", webhook_id="other", Content_Type="text/plain")
         assert (told.status, told.code) == (401, "signature")
 
 
 async def test_a_slow_body_has_a_deadline(tmp_path: Path) -> None:
     clock = FakeClock()
-    limits = Limits(linger=0.0)
+    limits = ListenerLimits(linger=0.0)
     async with (
-        hall(tmp_path, {"a": {}}, clock=clock, limits=limits) as one,
+        webhook_harness(tmp_path, {"a": {}}, clock=clock, limits=limits) as one,
         await raw(one) as stream,
     ):
-        headers = signed(b"{}", clock.now()) | {"Content-Length": "2"}
+        headers = signed_headers(b"{}", clock.now()) | {"Content-Length": "2"}
         await stream.send(head_of(headers) + b"{")
-        await until(lambda: clock.sleepers == 1)
+        await wait_until(lambda: clock.sleepers == 1)
         await clock.advance(15)
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 408")
@@ -138,9 +138,9 @@ async def test_a_slow_body_has_a_deadline(tmp_path: Path) -> None:
 
 
 async def test_whoever_says_too_little_makes_room(tmp_path: Path) -> None:
-    limits = Limits(connections=2)
+    limits = ListenerLimits(connections=2)
     async with (
-        hall(tmp_path, {"a": {}}, limits=limits) as one,
+        webhook_harness(tmp_path, {"a": {}}, limits=limits) as one,
         await raw(one) as slow,
     ):
         await slow.send(b"POST /webhooks/a HTTP/1.1\r\nHost: x\r\n")
@@ -153,7 +153,7 @@ async def test_whoever_says_too_little_makes_room(tmp_path: Path) -> None:
 
 async def test_silence_ends_by_itself(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with hall(tmp_path, {"a": {}}, clock=clock) as one, await raw(one) as slow:
+    async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one, await raw(one) as slow:
         await slow.send(b"POST /webhooks/a HTTP/1.1\r\nHost: x\r\n")
         assert (await one.call("a")).status == 202
         await clock.advance(15)
@@ -163,7 +163,7 @@ async def test_silence_ends_by_itself(tmp_path: Path) -> None:
 
 async def test_connections_are_bounded(tmp_path: Path) -> None:
     async with (
-        hall(tmp_path, {"a": {}}, limits=Limits(connections=1)) as one,
+        webhook_harness(tmp_path, {"a": {}}, limits=ListenerLimits(connections=1)) as one,
         anyio.create_task_group() as group,
     ):
         one.gate = anyio.Event()
@@ -175,9 +175,9 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
 
 
 async def test_calls_at_once_are_bounded(tmp_path: Path) -> None:
-    limits = Limits(requests=1)
+    limits = ListenerLimits(requests=1)
     async with (
-        hall(tmp_path, {"a": {}}, limits=limits) as one,
+        webhook_harness(tmp_path, {"a": {}}, limits=limits) as one,
         anyio.create_task_group() as group,
     ):
         one.gate = anyio.Event()
@@ -186,7 +186,7 @@ async def test_calls_at_once_are_bounded(tmp_path: Path) -> None:
         told = await one.call("a", delivery="d-2")
         assert (told.status, told.code, told.headers["Retry-After"]) == (503, "busy", "1")
         one.gate.set()
-        await until(lambda: len(one.heard) == 1)
+        await wait_until(lambda: len(one.heard) == 1)
         with anyio.fail_after(PATIENCE):
             while (await one.call("a", delivery="d-3")).status == 503:
                 await anyio.lowlevel.checkpoint()
@@ -195,28 +195,33 @@ async def test_calls_at_once_are_bounded(tmp_path: Path) -> None:
 
 async def test_whoever_leaves_is_forgotten(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with hall(tmp_path, {"a": {}}, clock=clock, limits=Limits(requests=1)) as one:
+    async with webhook_harness(
+        tmp_path, {"a": {}}, clock=clock, limits=ListenerLimits(requests=1)
+    ) as one:
         async with await raw(one) as stream:
-            headers = signed(b"{}", clock.now()) | {"Content-Length": "2"}
+            headers = signed_headers(b"{}", clock.now()) | {"Content-Length": "2"}
             await stream.send(head_of(headers) + b"{")
-            await until(lambda: clock.sleepers == 1)
-        await until(lambda: clock.sleepers == 0)
+            await wait_until(lambda: clock.sleepers == 1)
+        await wait_until(lambda: clock.sleepers == 0)
         assert one.heard == []
         assert (await one.call("a")).status == 202
 
 
 @pytest.mark.parametrize("broken", [b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"])
 async def test_a_broken_body_is_refused(tmp_path: Path, broken: bytes) -> None:
-    async with hall(tmp_path, {"a": {}}) as one, await raw(one) as stream:
-        headers = signed(b"{}", one.clock.now()) | {"Transfer-Encoding": "chunked"}
+    async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
+        headers = signed_headers(b"{}", one.clock.now()) | {"Transfer-Encoding": "chunked"}
         await stream.send(head_of(headers) + broken)
         assert b" 400 " in (await rest_of(stream)).partition(b"\r\n")[0]
         assert one.heard == []
 
 
 async def test_headers_are_the_same_in_any_case(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one, await raw(one) as stream:
-        headers = signed(b"{}", one.clock.now()) | {"Content-Length": "2", "Connection": "close"}
+    async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
+        headers = signed_headers(b"{}", one.clock.now()) | {
+            "Content-Length": "2",
+            "Connection": "close",
+        }
         twice = headers | {"WEBHOOK-ID": "other"}
         await stream.send(head_of(twice) + b"{}")
         answer = await rest_of(stream)
@@ -226,8 +231,11 @@ async def test_headers_are_the_same_in_any_case(tmp_path: Path) -> None:
 
 
 async def test_odd_bytes_in_headers_are_refused_calmly(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one, await raw(one) as stream:
-        headers = signed(b"{}", one.clock.now()) | {"Content-Length": "2", "Connection": "close"}
+    async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
+        headers = signed_headers(b"{}", one.clock.now()) | {
+            "Content-Length": "2",
+            "Connection": "close",
+        }
         odd = head_of(headers | {"webhook-signature": "v1,MARK"}).replace(b"MARK", b"\xff\xfe")
         await stream.send(odd + b"{}")
         assert (await rest_of(stream)).startswith(b"HTTP/1.1 401")
@@ -237,7 +245,7 @@ async def test_nobody_listens_unless_the_channel_runs(tmp_path: Path) -> None:
     clock = FakeClock()
     settings = read_settings({"routes": {"a": {}}, "secret": SECRET}, {})
     channel = webhook_channel(settings, tmp_path / "x.json", clock)
-    assert isinstance(channel, Lives)
+    assert isinstance(channel, SupportsLiveness)
     assert channel.heard_at() is None
 
     async def deliver(update: Inbound) -> None:
@@ -247,7 +255,7 @@ async def test_nobody_listens_unless_the_channel_runs(tmp_path: Path) -> None:
         await channel.run(deliver)
     async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
         listener.attach("default", channel)
-        one = Hall(listener, clock, session)
+        one = WebhookHarness(listener, clock, session)
         told = await one.call("a")
         assert (told.status, told.code) == (503, "not_listening")
         await clock.advance(100)
@@ -260,7 +268,7 @@ async def test_nobody_listens_unless_the_channel_runs(tmp_path: Path) -> None:
 
 
 async def test_a_profile_is_attached_once(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as one:
         with pytest.raises(ValueError, match="default"):
             one.listener.attach("default", one.channels["default"])
         one.listener.detach("default")
@@ -269,9 +277,9 @@ async def test_a_profile_is_attached_once(tmp_path: Path) -> None:
         assert (await one.call("a")).status == 202
 
 
-def parts_of(home: Path, profile: str, shares: Shared, port: int = 0) -> ChannelParts:
+def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) -> ChannelDeps:
     extra = {"port": port, "secret": SECRET, "routes": {"a": {"prompt": profile}}}
-    return ChannelParts(
+    return ChannelDeps(
         name="webhook",
         profile=profile,
         home=home / profile,
@@ -286,15 +294,17 @@ async def test_all_profiles_share_one_listener(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The bare path is the only profile's, or the default one's."""
-    async with aiohttp.ClientSession() as session, sharing() as shares:
+    async with aiohttp.ClientSession() as session, open_process_resources() as shares:
         parts = parts_of(tmp_path, "work", shares)
         listener = await shares.once("webhook", lambda: Listener(parts.clock, port=0))
-        one = Hall(listener, parts.clock, session)
+        one = WebhookHarness(listener, parts.clock, session)
 
         async def prompts(path: str, delivery: str) -> str:
-            headers = signed(b"{}", parts.clock.now(), delivery)
+            headers = signed_headers(b"{}", parts.clock.now(), delivery)
             told = await one.post(path, b"{}", headers)
-            return text_in(one.heard[-1]).rpartition("\n")[2] if told.status == 202 else told.code
+            return (
+                inbound_text(one.heard[-1]).rpartition("\n")[2] if told.status == 202 else told.code
+            )
 
         async with open_channel(parts) as work, anyio.create_task_group() as group:
             group.start_soon(work.run, one.deliver)
@@ -313,12 +323,15 @@ async def test_all_profiles_share_one_listener(
 
 
 async def test_a_channel_opens_with_its_own_listener(tmp_path: Path) -> None:
-    async with sharing() as shares, open_channel(parts_of(tmp_path, "default", shares)) as channel:
+    async with (
+        open_process_resources() as shares,
+        open_channel(parts_of(tmp_path, "default", shares)) as channel,
+    ):
         assert channel.heard_at() is not None
 
 
 async def test_wrong_settings_are_told_before_anything_is_opened(tmp_path: Path) -> None:
-    async with sharing() as shares:
+    async with open_process_resources() as shares:
         parts = parts_of(tmp_path, "default", shares)
         wrong = msgspec.structs.replace(parts, settings=Platform(extra={"port": "many"}))
         with pytest.raises(ConfigError, match="port"):
@@ -363,12 +376,12 @@ async def test_a_call_in_flight_is_answered_at_the_end(tmp_path: Path) -> None:
 
         async def serve() -> None:
             with anyio.CancelScope() as scope:
-                async with hall(tmp_path, {"a": {}}) as one:
+                async with webhook_harness(tmp_path, {"a": {}}) as one:
                     one.gate = gate
 
                     async def call() -> None:
                         async with aiohttp.ClientSession() as session:
-                            here = Hall(one.listener, one.clock, session)
+                            here = WebhookHarness(one.listener, one.clock, session)
                             answers.append((await here.call("a")).status)
 
                     group.start_soon(call)
@@ -387,7 +400,9 @@ async def test_a_call_in_flight_is_answered_at_the_end(tmp_path: Path) -> None:
 async def test_many_senders_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each call comes three times; each is handed on once."""
     routes = {f"r{number}": {} for number in range(10)}
-    async with hall(tmp_path, routes, limits=Limits(requests=1000, connections=1000)) as one:
+    async with webhook_harness(
+        tmp_path, routes, limits=ListenerLimits(requests=1000, connections=1000)
+    ) as one:
         answers: list[str] = []
         caplog.clear()
 

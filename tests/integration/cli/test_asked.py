@@ -6,8 +6,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -24,8 +24,8 @@ SCRIPT = Script(
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    hermes = Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
+    hermes = HermesCli(tmp_path, model.url)
     hermes.configure("approvals:\n  mode: manual\n")
     (hermes.work / "build").mkdir(parents=True)
     return hermes
@@ -39,7 +39,7 @@ def asked(child: pexpect.spawn) -> str:
 @pytest.mark.parametrize(
     ("typed", "deleted"), [("o", True), ("always", True), ("", False), ("n", False)]
 )
-def test_a_letter_answers(hermes: Hermes, typed: str, *, deleted: bool) -> None:
+def test_a_letter_answers(hermes: HermesCli, typed: str, *, deleted: bool) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
@@ -53,7 +53,7 @@ def test_a_letter_answers(hermes: Hermes, typed: str, *, deleted: bool) -> None:
         assert (hermes.work / "build").exists() is not deleted
 
 
-def test_what_is_not_understood_is_asked_again(hermes: Hermes) -> None:
+def test_what_is_not_understood_is_asked_again(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
@@ -71,7 +71,7 @@ def test_what_is_not_understood_is_asked_again(hermes: Hermes) -> None:
         assert not (hermes.work / "build").exists()
 
 
-def test_ctrl_c_denies_and_interrupts(hermes: Hermes) -> None:
+def test_ctrl_c_denies_and_interrupts(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
@@ -84,7 +84,7 @@ def test_ctrl_c_denies_and_interrupts(hermes: Hermes) -> None:
         child.expect_exact("Plain answer.")
 
 
-def test_a_choice_by_its_number(hermes: Hermes) -> None:
+def test_a_choice_by_its_number(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("colour")
@@ -95,7 +95,7 @@ def test_a_choice_by_its_number(hermes: Hermes) -> None:
         child.expect_exact("That was it.")
 
 
-def test_yolo_asks_nothing(hermes: Hermes) -> None:
+def test_yolo_asks_nothing(hermes: HermesCli) -> None:
     with hermes.terminal("--yolo") as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from hermes.testing.mock_openai.script import Reply, Rule, Script
-from processes import Hermes, mock_model
+from hermes.testing.fake_openai.script import Reply, Rule, Script
+from support.cli_process import HermesCli, fake_model_process
 
 SCRIPT = Script(
     rules=[
@@ -19,8 +19,8 @@ def test_in_the_background_and_in_an_editor(tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text(EDITOR)
     editor.chmod(0o700)
-    with mock_model(tmp_path / "model", SCRIPT) as model:
-        hermes = Hermes(tmp_path, model.url)
+    with fake_model_process(tmp_path / "model", SCRIPT) as model:
+        hermes = HermesCli(tmp_path, model.url)
         with hermes.terminal(VISUAL=str(editor)) as child:
             child.expect_exact("Type a request")
             # Before anything was said: what comes of it begins the session.

@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, Spent
-from processes import (
-    HERMES,
-    PATIENCE,
-    Hermes,
-    MockModel,
-    ended,
-    mock_model,
-    untimed,
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, RunStarted
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, TokenCounts
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    FakeModelProcess,
+    HermesCli,
+    exit_status,
+    fake_model_process,
     wait_for_data,
+    without_durations,
 )
 
 UNICODE = "Grüße, 世界 🙂 \u202eabc"
@@ -32,7 +32,7 @@ SCRIPT = Script(
         Rule("at length", [Reply(LONG, chunk=0)]),
         Rule("tool please", [Reply("Looking.", [ECHO]), Reply("It says from-tool.")]),
         Rule("two lines", [Reply("\n\nfirst\nsecond\n\n")]),
-        Rule("priced", [Reply("Cheap.", usage=Spent(1000, 200, 400, 50))]),
+        Rule("priced", [Reply("Cheap.", usage=TokenCounts(1000, 200, 400, 50))]),
         Rule("for ever", [Reply("", [Call("terminal", {"command": "true"})])]),
         Rule("escape", [Reply("red \x1b[31malert\x07")]),
     ],
@@ -57,25 +57,25 @@ def png(width: int = 2, height: int = 2) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
-def test_z_prints_the_answer_and_nothing_else(hermes: Hermes) -> None:
+def test_z_prints_the_answer_and_nothing_else(hermes: HermesCli) -> None:
     assert hermes("-z", "hello") == (0, "Plain answer.\n", "")
 
 
-def test_the_answer_ends_in_one_newline_and_keeps_its_beginning(hermes: Hermes) -> None:
+def test_the_answer_ends_in_one_newline_and_keeps_its_beginning(hermes: HermesCli) -> None:
     assert hermes("-z", "two lines").out == "\n\nfirst\nsecond\n"
 
 
-def test_q_shows_the_work_and_names_the_session(hermes: Hermes) -> None:
+def test_q_shows_the_work_and_names_the_session(hermes: HermesCli) -> None:
     ran = hermes("-q", "tool please")
     assert ran.code == 0
-    assert untimed(ran.out) == (
+    assert without_durations(ran.out) == (
         "Looking.\n● terminal echo from-tool\n  ✓ from-tool\nIt says from-tool.\n"
     )  # fmt: skip
     (session,) = hermes("sessions", "list", "--json").events
     assert ran.err == f"session_id: {session['id']}\n"
 
 
-def test_quiet_is_pure_even_with_tools_and_odd_settings(hermes: Hermes) -> None:
+def test_quiet_is_pure_even_with_tools_and_odd_settings(hermes: HermesCli) -> None:
     hermes.configure("modle: gpt\ntoolsets: [hermes-cli, nonsense]\n")
     ran = hermes("chat", "-q", "tool please", "-Q")
     assert (ran.code, ran.out) == (0, "It says from-tool.\n")
@@ -87,134 +87,137 @@ def test_quiet_is_pure_even_with_tools_and_odd_settings(hermes: Hermes) -> None:
 
 def test_quiet_is_pure_after_a_retry(tmp_path: Path) -> None:
     replies = [Reply("half an", fault=Fault("cut", after=1)), Reply("Whole.")]
-    with mock_model(tmp_path / "model", Script(replies=replies)) as model:
-        ran = Hermes(tmp_path, model.url)("-q", "hello", "-Q")
+    with fake_model_process(tmp_path / "model", Script(replies=replies)) as model:
+        ran = HermesCli(tmp_path, model.url)("-q", "hello", "-Q")
         assert (ran.code, ran.out) == (0, "Whole.\n")
         assert len(model.requests()) == 2
 
 
 def test_q_says_that_it_waits_and_starts_again(tmp_path: Path) -> None:
     limited = Fault("status", named="rate_limited", headers={"retry-after-ms": "20"})
-    with mock_model(
+    with fake_model_process(
         tmp_path / "model", Script(replies=[Reply(fault=limited), Reply("Done.")])
     ) as model:
-        ran = Hermes(tmp_path, model.url)("-q", "hello")
+        ran = HermesCli(tmp_path, model.url)("-q", "hello")
     assert ran.code == 0
     first, *rest = ran.out.splitlines()
     assert "too many requests" in first.lower() or "rate limit" in first.lower()
     assert rest[-1] == "Done."
 
 
-def test_piped_text_joins_the_prompt(hermes: Hermes, model: MockModel) -> None:
+def test_piped_text_joins_the_prompt(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert hermes("-z", "sum up joined", stdin=b"the text\n").out == "Plain answer.\n"
     assert last_user(model.requests("sum up joined")[0]) == "sum up joined\n\nthe text\n"
     assert hermes(stdin="nur Röhre".encode()).out == "Plain answer.\n"
     assert last_user(model.requests("nur R")[0]) == "nur Röhre"
 
 
-def test_a_file_as_stdin_is_read_too(hermes: Hermes, model: MockModel) -> None:
+def test_a_file_as_stdin_is_read_too(hermes: HermesCli, model: FakeModelProcess) -> None:
     file = hermes.work / "in.txt"
     file.write_text("out of a file")
     with file.open() as stdin:
         done = subprocess.run(
-            [HERMES, "-z", "read it"], stdin=stdin, env=hermes.env, timeout=PATIENCE, check=True,
+            [HERMES_PROGRAM, "-z", "read it"], stdin=stdin, env=hermes.env, timeout=TEST_TIMEOUT,
+            check=True,
             capture_output=True,
         )  # fmt: skip
     assert done.stdout == b"Plain answer.\n"
     assert last_user(model.requests("out of a file")[0]) == "read it\n\nout of a file"
 
 
-def test_without_stdin_the_prompt_stands_alone(hermes: Hermes, model: MockModel) -> None:
-    closed = f'exec "{HERMES}" -z "with closed stdin" <&-'
+def test_without_stdin_the_prompt_stands_alone(hermes: HermesCli, model: FakeModelProcess) -> None:
+    closed = f'exec "{HERMES_PROGRAM}" -z "with closed stdin" <&-'
     done = subprocess.run(
         ["sh", "-c", closed], env=hermes.env, cwd=hermes.work, capture_output=True, check=False,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"Plain answer.\n", b"")
     assert last_user(model.requests("with closed stdin")[0]) == "with closed stdin"
 
 
-def test_whoever_waits_for_an_open_pipe_is_told(hermes: Hermes) -> None:
-    command = [HERMES, "-z", "hello"]
+def test_whoever_waits_for_an_open_pipe_is_told(hermes: HermesCli) -> None:
+    command = [HERMES_PROGRAM, "-z", "hello"]
     with subprocess.Popen(
         command, env=hermes.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stderr is not None
         assert b"waiting for the end of stdin" in wait_for_data(process.stderr.fileno())
-        out, err = process.communicate(b"late", timeout=PATIENCE)
+        out, err = process.communicate(b"late", timeout=TEST_TIMEOUT)
     assert (process.returncode, out, err) == (0, b"Plain answer.\n", b"")
 
 
-def test_too_much_piped_text_is_refused(hermes: Hermes) -> None:
+def test_too_much_piped_text_is_refused(hermes: HermesCli) -> None:
     ran = hermes("-z", "hello", stdin=b"x" * 10_000_001)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("hermes: More than 10 MB were piped in.\n  ")
 
 
 @pytest.mark.parametrize("prompt", ["-hello", "- a list", "--foo=bar"])
-def test_a_prompt_may_begin_with_a_dash(hermes: Hermes, model: MockModel, prompt: str) -> None:
+def test_a_prompt_may_begin_with_a_dash(
+    hermes: HermesCli, model: FakeModelProcess, prompt: str
+) -> None:
     assert hermes("-z", prompt).out == "Plain answer.\n"
     assert any(last_user(one) == prompt for one in model.requests(prompt))
 
 
-def test_words_of_every_kind_survive_the_way(hermes: Hermes, model: MockModel) -> None:
+def test_words_of_every_kind_survive_the_way(hermes: HermesCli, model: FakeModelProcess) -> None:
     prompt = "unicode ü 世界 🙂 'quoted' \"twice\" $HOME `x` \\n"
     ran = hermes("-z", prompt)
     assert (ran.code, ran.out, ran.err) == (0, UNICODE + "\n", "")
     assert last_user(model.requests("unicode")[-1]) == prompt
 
 
-def test_bytes_that_are_no_text_are_marked(hermes: Hermes, model: MockModel) -> None:
+def test_bytes_that_are_no_text_are_marked(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert hermes(b"-z", b"raw \xff byte", stdin=b"\xfe too").code == 0
     assert last_user(model.requests("raw ")[0]) == "raw \ufffd byte\n\n\ufffd too"
 
 
-def test_a_c_locale_does_no_harm(hermes: Hermes) -> None:
+def test_a_c_locale_does_no_harm(hermes: HermesCli) -> None:
     ran = hermes("-q", "unicode, please", LC_ALL="C", LANG="C")
     assert (ran.code, ran.out) == (0, "Grüße, 世界 🙂 �abc\n")
 
 
-def test_what_an_old_terminal_cannot_show_is_escaped(hermes: Hermes) -> None:
+def test_what_an_old_terminal_cannot_show_is_escaped(hermes: HermesCli) -> None:
     done = hermes.raw("-z", "unicode", PYTHONIOENCODING="cp1252")
     assert done.returncode == 0
     assert done.stdout == b"Gr\xfc\xdfe, \\u4e16\\u754c \\U0001f642 \\u202eabc\n"
     work = hermes.raw("-q", "tool please", PYTHONIOENCODING="cp1252")
     assert work.returncode == 0
-    shown = untimed(work.stdout.decode("cp1252"))
+    shown = without_durations(work.stdout.decode("cp1252"))
     assert "\\u25cf terminal echo from-tool\n  \\u2713 from-tool\n" in shown
 
 
-def test_a_long_answer_comes_whole(hermes: Hermes) -> None:
+def test_a_long_answer_comes_whole(hermes: HermesCli) -> None:
     ran = hermes("-z", "at length")
     assert ran.code == 0
     assert ran.out == LONG + "\n"
 
 
-def test_a_pipe_gets_control_characters_as_they_are_and_no_colours(hermes: Hermes) -> None:
+def test_a_pipe_gets_control_characters_as_they_are_and_no_colours(hermes: HermesCli) -> None:
     assert hermes("-z", "escape").out == "red \x1b[31malert\x07\n"
     assert "\x1b" not in hermes("-q", "tool please").out
 
 
-def test_a_terminal_is_not_steered_by_the_answer(hermes: Hermes) -> None:
+def test_a_terminal_is_not_steered_by_the_answer(hermes: HermesCli) -> None:
     for words in (("-z", "escape"), ("-q", "escape")):
         with hermes.terminal(*words) as child:
             child.expect_exact("red ␛[31malert␇")
-            assert ended(child) == 0
+            assert exit_status(child) == 0
 
 
-def test_colour_can_be_switched_off(hermes: Hermes) -> None:
+def test_colour_can_be_switched_off(hermes: HermesCli) -> None:
     with hermes.terminal("-q", "tool please") as child:
         child.expect_exact("\x1b[36m●\x1b[0m terminal echo from-tool")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
     with hermes.terminal("-q", "tool please", NO_COLOR="1") as child:
         child.expect_exact("● terminal echo from-tool")
         child.expect_exact("It says from-tool.")
         assert "\x1b[3" not in child.before
-        assert ended(child) == 0
+        assert exit_status(child) == 0
 
 
-def test_every_line_of_json_is_an_event_and_the_last_is_the_end(hermes: Hermes) -> None:
+def test_every_line_of_json_is_an_event_and_the_last_is_the_end(hermes: HermesCli) -> None:
     ran = hermes("-q", "tool please", "--json")
     assert (ran.code, ran.err) == (0, "")
     events = [msgspec.json.decode(line, type=Event) for line in ran.out.splitlines()]
@@ -222,11 +225,11 @@ def test_every_line_of_json_is_an_event_and_the_last_is_the_end(hermes: Hermes) 
     assert [event for event in events if isinstance(event, RunEnded)] == [events[-1]]
     assert events[-1].outcome is Outcome.DONE
     assert events[-1].steps == 2
-    said = [type(event.message).__name__ for event in events if isinstance(event, Said)]
+    said = [type(event.message).__name__ for event in events if isinstance(event, MessageAdded)]
     assert said == ["User", "Assistant", "Result", "Assistant"]
 
 
-def test_json_has_a_last_event_even_when_nothing_can_start(hermes: Hermes) -> None:
+def test_json_has_a_last_event_even_when_nothing_can_start(hermes: HermesCli) -> None:
     ran = hermes("-q", "hello", "--json", "--provider", "nobody")
     assert ran.code == 78
     (ended,) = ran.events
@@ -235,7 +238,7 @@ def test_json_has_a_last_event_even_when_nothing_can_start(hermes: Hermes) -> No
     assert "nobody" in ran.err
 
 
-def test_a_session_goes_on_with_c_and_r(hermes: Hermes, model: MockModel) -> None:
+def test_a_session_goes_on_with_c_and_r(hermes: HermesCli, model: FakeModelProcess) -> None:
     first = hermes("-q", "remember ALPHA-1").err.split()[1]
     hermes("-z", "something else")
     assert hermes("-z", "back to r", "-r", first).code == 0
@@ -250,7 +253,7 @@ def test_a_session_goes_on_with_c_and_r(hermes: Hermes, model: MockModel) -> Non
 
 
 def test_the_prompt_before_a_session_stays_the_same_to_the_byte(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes("-z", "stable BETA-1")
     hermes("-c", "-z", "stable again")
@@ -259,7 +262,7 @@ def test_the_prompt_before_a_session_stays_the_same_to_the_byte(
     assert second["tools"] == first["tools"]
 
 
-def test_a_session_goes_on_in_its_own_folder(hermes: Hermes, tmp_path: Path) -> None:
+def test_a_session_goes_on_in_its_own_folder(hermes: HermesCli, tmp_path: Path) -> None:
     hermes("-z", "hello")
     other = tmp_path / "other"
     other.mkdir()
@@ -275,7 +278,7 @@ def test_a_session_goes_on_in_its_own_folder(hermes: Hermes, tmp_path: Path) -> 
     assert session["cwd"] == str(tmp_path)
 
 
-def test_the_usage_file_has_tokens_and_names(hermes: Hermes, tmp_path: Path) -> None:
+def test_the_usage_file_has_tokens_and_names(hermes: HermesCli, tmp_path: Path) -> None:
     file = tmp_path / "usage.json"
     ran = hermes("-z", "priced", "--usage-file", str(file))
     assert (ran.code, ran.out, ran.err) == (0, "Cheap.\n", "")
@@ -301,7 +304,7 @@ def test_the_usage_file_has_tokens_and_names(hermes: Hermes, tmp_path: Path) -> 
     }
 
 
-def test_the_usage_file_knows_prices(hermes: Hermes, tmp_path: Path) -> None:
+def test_the_usage_file_knows_prices(hermes: HermesCli, tmp_path: Path) -> None:
     file = tmp_path / "usage.json"
     hermes("-z", "priced", "-m", "gpt-4o-mini", "--usage-file", str(file))
     report = json.loads(file.read_text())
@@ -309,13 +312,13 @@ def test_the_usage_file_knows_prices(hermes: Hermes, tmp_path: Path) -> None:
     assert 0 < report["estimated_cost_usd"] < 0.01
 
 
-def test_running_out_of_steps_has_a_code_of_its_own(hermes: Hermes) -> None:
+def test_running_out_of_steps_has_a_code_of_its_own(hermes: HermesCli) -> None:
     ran = hermes("-z", "for ever", "--max-turns", "2")
     assert ran.code == 3
     assert "limit of 2 steps" in ran.err
 
 
-def test_a_picture_reaches_the_model_whole(hermes: Hermes, model: MockModel) -> None:
+def test_a_picture_reaches_the_model_whole(hermes: HermesCli, model: FakeModelProcess) -> None:
     picture = png()
     (hermes.work / "dot.png").write_bytes(picture)
     assert hermes("-q", "what is on this dot", "--image", "dot.png", "-Q").code == 0
@@ -326,7 +329,7 @@ def test_a_picture_reaches_the_model_whole(hermes: Hermes, model: MockModel) -> 
     assert base64.b64decode(data) == picture
 
 
-def test_a_profile_may_be_named_anywhere(hermes: Hermes) -> None:
+def test_a_profile_may_be_named_anywhere(hermes: HermesCli) -> None:
     assert hermes("profile", "create", "work").code == 0
     for words in ("-p work -z hi", "-z hi --profile work", "chat -q hi -Q --profile=work"):
         assert hermes(*words.split()).out == "Plain answer.\n"
@@ -334,7 +337,7 @@ def test_a_profile_may_be_named_anywhere(hermes: Hermes) -> None:
     assert hermes("sessions", "list", "--json").events == []
 
 
-def test_flags_choose_the_model_and_the_tools(hermes: Hermes, model: MockModel) -> None:
+def test_flags_choose_the_model_and_the_tools(hermes: HermesCli, model: FakeModelProcess) -> None:
     hermes("-z", "choose GAMMA", "-m", "another", "-t", "file, todo")
     (request,) = model.requests("choose GAMMA")
     assert request["model"] == "another"
@@ -342,13 +345,15 @@ def test_flags_choose_the_model_and_the_tools(hermes: Hermes, model: MockModel) 
     assert names == {"read_file", "write_file", "patch", "search_files", "todo"}
 
 
-def test_secrets_and_keys_stay_out_of_the_request(hermes: Hermes, model: MockModel) -> None:
+def test_secrets_and_keys_stay_out_of_the_request(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
     hermes("-z", "keep DELTA secret")
     (request,) = model.requests("keep DELTA secret")
     assert "sk-test-0123456789" not in json.dumps(request)
 
 
-def test_a_turn_leaves_a_record_that_is_found_by_its_session(hermes: Hermes) -> None:
+def test_a_turn_leaves_a_record_that_is_found_by_its_session(hermes: HermesCli) -> None:
     assert hermes("-z", "hello").out == "Plain answer.\n"
     (line,) = hermes("logs", "--session", "hello").out.splitlines()
     session = hermes("sessions", "list").out.splitlines()[1].split()[0]

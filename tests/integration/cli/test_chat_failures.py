@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, Ran
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult, FakeModelProcess, HermesCli
 
 MANY = "".join(f"line {number}\n" for number in range(50_000))
 SCRIPT = Script(
@@ -26,7 +26,7 @@ SCRIPT = Script(
 )
 
 
-def complaint(ran: Ran, code: int) -> str:
+def complaint(ran: CliResult, code: int) -> str:
     """What was said, once it is sure that it was said in the proper way."""
     assert ran.code == code, ran
     assert "Traceback" not in ran.err
@@ -45,7 +45,7 @@ def complaint(ran: Ran, code: int) -> str:
     ],
 )
 def test_a_refusal_is_told_with_its_cause_and_is_not_repeated(
-    hermes: Hermes, model: MockModel, prompt: str, words: str
+    hermes: HermesCli, model: FakeModelProcess, prompt: str, words: str
 ) -> None:
     said = complaint(hermes("-z", f"{prompt}, please"), 1)
     assert words in said
@@ -53,30 +53,30 @@ def test_a_refusal_is_told_with_its_cause_and_is_not_repeated(
     assert len(model.requests(f"{prompt}, please")) == 1
 
 
-def test_an_empty_answer_is_never_silence(hermes: Hermes) -> None:
+def test_an_empty_answer_is_never_silence(hermes: HermesCli) -> None:
     assert "empty" in complaint(hermes("-z", "nothing"), 1)
 
 
-def test_an_agent_that_runs_in_circles_is_stopped(hermes: Hermes) -> None:
+def test_an_agent_that_runs_in_circles_is_stopped(hermes: HermesCli) -> None:
     hermes.configure("tool_loop_guardrails:\n  hard_stop_enabled: true\n")
     assert "Stopped, because" in complaint(hermes("-z", "in circles"), 1)
 
 
-def test_no_connection_is_said_with_the_address(hermes: Hermes) -> None:
+def test_no_connection_is_said_with_the_address(hermes: HermesCli) -> None:
     hermes.configure("agent:\n  api_max_retries: 1\n")
     said = complaint(hermes("-z", "hello", OPENAI_BASE_URL="http://127.0.0.1:1/v1"), 1)
     assert "http://127.0.0.1:1/v1" in said
 
 
 def test_a_failure_leaves_the_question_behind_for_another_try(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     complaint(hermes("-z", "wrong key EPSILON"), 1)
     assert hermes("-c", "-z", "once more").out == "Plain answer.\n"
     assert "EPSILON" in str(model.requests("once more")[0])
 
 
-def test_without_any_provider_the_next_step_is_told(hermes: Hermes) -> None:
+def test_without_any_provider_the_next_step_is_told(hermes: HermesCli) -> None:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HERMES_INFERENCE_PROVIDER"):
         del hermes.env[name]
     hermes.env["HERMES_INFERENCE_MODEL"] = ""
@@ -106,27 +106,27 @@ def test_without_any_provider_the_next_step_is_told(hermes: Hermes) -> None:
     ],
 )
 def test_a_wrong_command_line_is_explained(
-    hermes: Hermes, words: tuple[str, ...], said: str
+    hermes: HermesCli, words: tuple[str, ...], said: str
 ) -> None:
     assert said in complaint(hermes(*words), 2)
 
 
-def test_a_file_that_is_no_picture_is_refused(hermes: Hermes) -> None:
+def test_a_file_that_is_no_picture_is_refused(hermes: HermesCli) -> None:
     (hermes.work / "x.png").write_text("no")
     assert "no picture" in complaint(hermes("-z", "a", "--image", "x.png"), 2)
 
 
-def test_an_unknown_session_is_named(hermes: Hermes) -> None:
+def test_an_unknown_session_is_named(hermes: HermesCli) -> None:
     assert "no session to continue" in complaint(hermes("-c", "-z", "a"), 1)
     assert "'nope'" in complaint(hermes("-c", "nope", "-z", "a"), 1)
     assert "hermes sessions list" in complaint(hermes("-r", "nope", "-z", "a"), 1)
 
 
-def test_an_unknown_profile_is_named(hermes: Hermes) -> None:
+def test_an_unknown_profile_is_named(hermes: HermesCli) -> None:
     assert "hermes profile create nope" in complaint(hermes("-p", "nope", "-z", "a"), 78)
 
 
-def test_broken_settings_are_told_with_file_and_line(hermes: Hermes) -> None:
+def test_broken_settings_are_told_with_file_and_line(hermes: HermesCli) -> None:
     hermes.configure("model: mock\nagent:\n  max_turns: [\n")
     assert f"{hermes.home}/config.yaml, line 4, " in complaint(hermes("-z", "a"), 78)
     hermes.configure("model: mock\nagent:\n  max_turns: many\n")
@@ -135,18 +135,18 @@ def test_broken_settings_are_told_with_file_and_line(hermes: Hermes) -> None:
     assert "max_turns" in said
 
 
-def test_a_home_that_cannot_be_used_is_told(hermes: Hermes, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_used_is_told(hermes: HermesCli, tmp_path: Path) -> None:
     file = tmp_path / "a file"
     file.write_text("")
     assert str(file) in complaint(hermes("-z", "a", HERMES_HOME=str(file)), 78)
     assert "/proc/hermes" in complaint(hermes("-z", "a", HERMES_HOME="/proc/hermes"), 78)
 
 
-def test_a_folder_that_is_gone_is_told(hermes: Hermes) -> None:
-    script = f'mkdir gone && cd gone && rmdir ../gone && exec "{HERMES}" -z a </dev/null'
+def test_a_folder_that_is_gone_is_told(hermes: HermesCli) -> None:
+    script = f'mkdir gone && cd gone && rmdir ../gone && exec "{HERMES_PROGRAM}" -z a </dev/null'
     done = subprocess.run(
         ["sh", "-c", script], cwd=hermes.work, env=hermes.env, capture_output=True, check=False,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(b"hermes: The current folder does not exist any more.\n")
@@ -162,35 +162,36 @@ def test_a_folder_that_is_gone_is_told(hermes: Hermes) -> None:
         ["-q", "many events", "--json"],
     ],
 )
-def test_a_reader_who_leaves_early_hears_no_complaint(hermes: Hermes, words: list[str]) -> None:
+def test_a_reader_who_leaves_early_hears_no_complaint(hermes: HermesCli, words: list[str]) -> None:
     reader, writer = os.pipe()
     with subprocess.Popen(
-        [HERMES, *words], env=hermes.env, stdin=subprocess.DEVNULL, stdout=writer,
+        [HERMES_PROGRAM, *words], env=hermes.env, stdin=subprocess.DEVNULL, stdout=writer,
         stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         os.close(writer)
         os.close(reader)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TEST_TIMEOUT)
     assert process.returncode == 141
     assert all(line.startswith(b"session_id: ") for line in err.splitlines())
 
 
-def test_a_full_disk_is_told(hermes: Hermes) -> None:
+def test_a_full_disk_is_told(hermes: HermesCli) -> None:
     for words in (["-z", "hello"], ["-q", "hello"], ["-q", "hello", "--json"]):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
-                [HERMES, *words], env=hermes.env, stdin=subprocess.DEVNULL, stdout=full,
-                stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
+                [HERMES_PROGRAM, *words], env=hermes.env, stdin=subprocess.DEVNULL, stdout=full,
+                stderr=subprocess.PIPE, timeout=TEST_TIMEOUT, check=False,
             )  # fmt: skip
         assert done.returncode == 1
         assert b"The output cannot be written: No space left on device." in done.stderr
         assert b"Traceback" not in done.stderr
 
 
-def test_closed_streams_do_no_harm(hermes: Hermes) -> None:
+def test_closed_streams_do_no_harm(hermes: HermesCli) -> None:
     for words in ("--version", "--help", "-z hello"):
         done = subprocess.run(
-            ["sh", "-c", f'exec "{HERMES}" {words} <&- >&-'], env=hermes.env, capture_output=True,
-            check=False, timeout=PATIENCE,
+            ["sh", "-c", f'exec "{HERMES_PROGRAM}" {words} <&- >&-'], env=hermes.env,
+            capture_output=True,
+            check=False, timeout=TEST_TIMEOUT,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, b"")

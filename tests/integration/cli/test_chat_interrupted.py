@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, Fifo, HermesCli
 
 HANG = Fault("hang", after=3)
 TREE = """\
@@ -34,7 +34,7 @@ def contents(request: dict) -> list[str]:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_in_mid_stream_ends_the_turn_and_keeps_its_words(
-    hermes: Hermes, model: MockModel, number: signal.Signals, code: int
+    hermes: HermesCli, model: FakeModelProcess, number: signal.Signals, code: int
 ) -> None:
     with hermes.running("-q", f"hang until {number.name}") as running:
         running.hears("first words")
@@ -49,7 +49,9 @@ def test_a_signal_in_mid_stream_ends_the_turn_and_keeps_its_words(
     assert again == f"go on after {number.name}"
 
 
-def test_an_interrupted_oneshot_prints_what_there_was(hermes: Hermes, model: MockModel) -> None:
+def test_an_interrupted_oneshot_prints_what_there_was(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
     with hermes.running("-z", "hang quietly", "--json") as running:
         running.hears('"text_delta"')
         ran = running.told(signal.SIGINT)
@@ -60,7 +62,7 @@ def test_an_interrupted_oneshot_prints_what_there_was(hermes: Hermes, model: Moc
 
 
 def test_a_signal_in_mid_tool_ends_every_process_of_it(
-    hermes: Hermes, model: MockModel, fifo: Fifo
+    hermes: HermesCli, model: FakeModelProcess, fifo: Fifo
 ) -> None:
     with hermes.running("-q", "grow a tree") as running:
         fifo.words()
@@ -74,7 +76,7 @@ def test_a_signal_in_mid_tool_ends_every_process_of_it(
 
 
 def test_after_kill_9_nothing_runs_twice_and_the_model_is_told(
-    hermes: Hermes, model: MockModel, fifo: Fifo
+    hermes: HermesCli, model: FakeModelProcess, fifo: Fifo
 ) -> None:
     with hermes.running("-q", "grow a tree, killed") as running:
         fifo.words()
@@ -91,7 +93,7 @@ def test_after_kill_9_nothing_runs_twice_and_the_model_is_told(
 
 
 def test_after_kill_9_in_mid_stream_the_question_is_still_there(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.running("-q", "hang, killed ZETA") as running:
         running.hears("first words")
@@ -100,7 +102,7 @@ def test_after_kill_9_in_mid_stream_the_question_is_still_there(
     assert contents(model.requests("what was ZETA?")[0]) == ["hang, killed ZETA\n\nwhat was ZETA?"]
 
 
-def test_a_session_in_use_is_left_alone(hermes: Hermes, model: MockModel) -> None:
+def test_a_session_in_use_is_left_alone(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.running("-q", "hang with a lease", "--json") as running:
         running.hears('"text_delta"')
         session = json.loads(running.heard.splitlines()[0])["session"]

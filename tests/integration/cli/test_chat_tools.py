@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli, fake_model_process
 
 CODE = "def greet(name):\n    return 'hello ' + name\n"
 TODOS = [
@@ -42,10 +42,10 @@ JOB = [
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Hermes, MockModel, list[dict]]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[HermesCli, FakeModelProcess, list[dict]]:
     root = tmp_path_factory.mktemp("job")
-    with mock_model(root / "model", Script(rules=[Rule("greeting", JOB)])) as model:
-        hermes = Hermes(root, model.url)
+    with fake_model_process(root / "model", Script(rules=[Rule("greeting", JOB)])) as model:
+        hermes = HermesCli(root, model.url)
         ran = hermes("-q", "make the greeting German", "--json")
         assert (ran.code, ran.err) == (0, "")
         return hermes, model, ran.events
@@ -61,13 +61,15 @@ def text(result: dict) -> str:
 
 
 def test_the_files_are_as_the_model_wanted_them(
-    job: tuple[Hermes, MockModel, list[dict]],
+    job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     hermes, _, _ = job
     assert (hermes.work / "src/greet.py").read_text() == CODE.replace("'hello '", "'grüß dich '")
 
 
-def test_every_call_has_its_result_in_order(job: tuple[Hermes, MockModel, list[dict]]) -> None:
+def test_every_call_has_its_result_in_order(
+    job: tuple[HermesCli, FakeModelProcess, list[dict]],
+) -> None:
     _, model, events = job
     todo, written, read, found, patched, ran, where, *bad = results(events)
     assert json.loads(text(todo))["summary"]["in_progress"] == 1
@@ -87,7 +89,7 @@ def test_every_call_has_its_result_in_order(job: tuple[Hermes, MockModel, list[d
 
 
 def test_a_command_keeps_its_folder_and_sees_no_secrets(
-    job: tuple[Hermes, MockModel, list[dict]],
+    job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     hermes, _, events = job
     folder, key, _ = json.loads(text(results(events)[6]))["output"].splitlines()
@@ -95,7 +97,9 @@ def test_a_command_keeps_its_folder_and_sees_no_secrets(
     assert key == ""
 
 
-def test_the_talk_can_be_read_afterwards(job: tuple[Hermes, MockModel, list[dict]]) -> None:
+def test_the_talk_can_be_read_afterwards(
+    job: tuple[HermesCli, FakeModelProcess, list[dict]],
+) -> None:
     hermes, _, _ = job
     shown = hermes("sessions", "show", _only_session(hermes))
     assert shown.code == 0
@@ -103,12 +107,12 @@ def test_the_talk_can_be_read_afterwards(job: tuple[Hermes, MockModel, list[dict
     assert "The greeting is German now." in shown.out
 
 
-def _only_session(hermes: Hermes) -> str:
+def _only_session(hermes: HermesCli) -> str:
     (session,) = hermes("sessions", "list", "--json").events
     return session["id"]
 
 
-def test_the_home_is_for_nobody_else(job: tuple[Hermes, MockModel, list[dict]]) -> None:
+def test_the_home_is_for_nobody_else(job: tuple[HermesCli, FakeModelProcess, list[dict]]) -> None:
     hermes, _, _ = job
     assert hermes.home.stat().st_mode & 0o077 == 0
     assert (hermes.home / "state.db").stat().st_mode & 0o077 == 0
@@ -127,8 +131,8 @@ def test_delegated_work_of_a_single_question_is_done_before_it_is_answered(
             ),
         ]
     )
-    with mock_model(tmp_path / "model", script) as model:
-        ran = Hermes(tmp_path, model.url)("-q", "how many are there?", "--json")
+    with fake_model_process(tmp_path / "model", script) as model:
+        ran = HermesCli(tmp_path, model.url)("-q", "how many are there?", "--json")
     assert (ran.code, ran.err) == (0, "")
     (delegated,) = map(text, results(ran.events))
     assert json.loads(delegated)["status"] == "completed"

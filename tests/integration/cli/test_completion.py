@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from past_sessions import keep, talk
+from support.stored_sessions import simple_session, write_store
 
 BASH = """
 source "$SCRIPT"
@@ -99,14 +99,16 @@ def test_bash_offers_files_and_folders(shell: Shell) -> None:
 def test_bash_offers_sessions_and_profiles(shell: Shell) -> None:
     assert shell.bash("hermes", "sessions", "show", "") == []
     assert not shell.home.exists()
-    keep(
+    write_store(
         shell.home / "state.db",
-        *talk("20260131_120000_aaaaaa", title="A\ttab and \x1b[31m"),
-        *talk("20250131_120000_bbbbbb"),
-        *talk("no; rm -rf $(here)"),
+        *simple_session("20260131_120000_aaaaaa", title="A\ttab and \x1b[31m"),
+        *simple_session("20250131_120000_bbbbbb"),
+        *simple_session("no; rm -rf $(here)"),
     )
     (shell.home / "profiles" / "work").mkdir(parents=True)
-    keep(shell.home / "profiles" / "work" / "state.db", *talk("20240131_120000_cccccc"))
+    write_store(
+        shell.home / "profiles" / "work" / "state.db", *simple_session("20240131_120000_cccccc")
+    )
     assert sorted(shell.bash("hermes", "sessions", "delete", "x", "")) == [
         "20250131_120000_bbbbbb",
         "20260131_120000_aaaaaa",

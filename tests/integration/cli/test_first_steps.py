@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai import Reply, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, FakeModelProcess, HermesCli
 
 GUIDE = Path(__file__).parents[3] / "docs" / "first-steps.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
@@ -19,10 +19,10 @@ def test_there_is_something_to_try() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_the_commands_work(block: str, tmp_path: Path, model: MockModel) -> None:
-    hermes = Hermes(tmp_path, model.url)
+def test_the_commands_work(block: str, tmp_path: Path, model: FakeModelProcess) -> None:
+    hermes = HermesCli(tmp_path, model.url)
     hermes.env |= {
-        "PATH": f"{Path(HERMES).parent}:{hermes.env['PATH']}",
+        "PATH": f"{Path(HERMES_PROGRAM).parent}:{hermes.env['PATH']}",
         "MY_KEY": "sk-of-this-guide-0123456789",
         "LM_BASE_URL": model.url,
         "OPENROUTER_BASE_URL": model.url,
@@ -32,7 +32,7 @@ def test_the_commands_work(block: str, tmp_path: Path, model: MockModel) -> None
     for line in filter(None, lines):
         done = subprocess.run(
             ["sh", "-c", line], cwd=hermes.work, env=hermes.env, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=PATIENCE, check=False,
+            capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr

@@ -10,10 +10,17 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from hermes.app.service.lock import running_gateway
 from hermes.config.home import Home
-from hermes.daemon.lock import who_holds
-from hermes.testing.mock_openai import Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, ended, wait_for_death
+from hermes.testing.fake_openai import Fault, Reply, Rule, Script
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    FakeModelProcess,
+    HermesCli,
+    exit_status,
+    wait_for_process_exit,
+)
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 ALONE = "The gateway is gone; this chat goes on by itself."
@@ -30,9 +37,9 @@ SCRIPT = Script(
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Iterator[Hermes]:
+def hermes(tmp_path: Path, model: FakeModelProcess) -> Iterator[HermesCli]:
     """With a gateway; it is ended afterwards, whichever it is by then."""
-    hermes = Hermes(tmp_path, model.url)
+    hermes = HermesCli(tmp_path, model.url)
     hermes.home.mkdir()
     started = hermes("gateway", "start")
     assert started.code == 0, started.err
@@ -40,11 +47,11 @@ def hermes(tmp_path: Path, model: MockModel) -> Iterator[Hermes]:
     kill_gateway(hermes)
 
 
-def kill_gateway(hermes: Hermes) -> None:
-    record = who_holds(Home(hermes.home, hermes.home))
+def kill_gateway(hermes: HermesCli) -> None:
+    record = running_gateway(Home(hermes.home, hermes.home))
     if record is not None:
         os.kill(record.pid, signal.SIGKILL)
-        wait_for_death(record.pid)
+        wait_for_process_exit(record.pid)
 
 
 def leave(child: pexpect.spawn) -> int | None:
@@ -56,7 +63,7 @@ def leave(child: pexpect.spawn) -> int | None:
 
 
 def test_a_plain_chat_outlives_a_gateway_that_is_stopped_and_one_that_is_restarted(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
@@ -83,7 +90,7 @@ def test_a_plain_chat_outlives_a_gateway_that_is_stopped_and_one_that_is_restart
 
 
 def test_a_crash_ends_neither_the_chat_of_the_turn_nor_an_idle_terminal_ui(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with full_screen(hermes) as idle, hermes.terminal() as child:
         idle.send("first\r")
@@ -106,22 +113,22 @@ def test_a_crash_ends_neither_the_chat_of_the_turn_nor_an_idle_terminal_ui(
         idle.send("this instead\r")
         idle.expect_exact("Another answer.")
         idle.send("\x04")
-        assert ended(idle) == 0
+        assert exit_status(idle) == 0
     asked = model.requests("STEERED")
     assert [json.dumps(one["messages"]).count("STEERED") for one in asked] == [1] * len(asked)
 
 
 @contextmanager
-def full_screen(hermes: Hermes) -> Iterator[pexpect.spawn]:
+def full_screen(hermes: HermesCli) -> Iterator[pexpect.spawn]:
     child = pexpect.spawn(
-        HERMES,
+        HERMES_PROGRAM,
         [],
         cwd=str(hermes.work),
         env=hermes.env,
         encoding="utf-8",
         codec_errors="replace",
         dimensions=(24, 80),
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
     child.delaybeforesend = None
     try:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
 
 CODE = "from hermes_tools import write_file\nprint(write_file(path='made.txt', content='x'))\n"
 SCRIPT = Script(
@@ -25,7 +25,7 @@ echo '{{"decision": "block", "reason": "Nothing is written on Sundays."}}'
 """
 
 
-class House(Hermes):
+class House(HermesCli):
     def __init__(self, root: Path, url: str) -> None:
         super().__init__(root, url)
         self.notes = root / "notes"
@@ -42,18 +42,18 @@ class House(Hermes):
 
 
 @pytest.fixture
-def house(tmp_path: Path, model: MockModel) -> House:
+def house(tmp_path: Path, model: FakeModelProcess) -> House:
     return House(tmp_path, model.url)
 
 
-def heard(model: MockModel, about: str) -> str:
+def heard(model: FakeModelProcess, about: str) -> str:
     """What the model was told last."""
     return str(model.requests(about)[-1]["messages"][-1]["content"])
 
 
 @pytest.mark.parametrize("how", ["by hand", "by program"])
 def test_a_call_passes_the_guard_however_it_is_made(
-    house: House, model: MockModel, how: str
+    house: House, model: FakeModelProcess, how: str
 ) -> None:
     ran = house("--accept-hooks", "-z", how)
     assert (ran.code, ran.out) == (0, "So be it.\n")
@@ -62,7 +62,9 @@ def test_a_call_passes_the_guard_however_it_is_made(
     assert house.told() == ["write_file"]
 
 
-def test_without_consent_nothing_is_done_and_it_is_said_how(house: House, model: MockModel) -> None:
+def test_without_consent_nothing_is_done_and_it_is_said_how(
+    house: House, model: FakeModelProcess
+) -> None:
     ran = house("-z", "by hand")
     assert ran.code == 0
     assert "hermes hooks accept" in heard(model, "by hand")

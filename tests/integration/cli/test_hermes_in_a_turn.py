@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import HERMES, Hermes, mock_model
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import HERMES_PROGRAM, HermesCli, fake_model_process
 
 
-def output_of_sending(root: Path, profile: str, backend: str) -> tuple[Hermes, str]:
+def output_of_sending(root: Path, profile: str, backend: str) -> tuple[HermesCli, str]:
     """What `hermes send` said to the agent of a profile, where another one is the usual one."""
-    send = Call("terminal", {"command": f"{HERMES} send -t local kept"})
+    send = Call("terminal", {"command": f"{HERMES_PROGRAM} send -t local kept"})
     script = Script(rules=[Rule("send it", [Reply("", [send]), Reply("Done.")])])
-    with mock_model(root / "model", script) as model:
-        hermes = Hermes(root, model.url)
+    with fake_model_process(root / "model", script) as model:
+        hermes = HermesCli(root, model.url)
         for name in ("work", "usual"):
             assert hermes("profile", "create", name).code == 0
         assert hermes("profile", "use", "usual").code == 0

@@ -7,8 +7,8 @@ import signal
 import pexpect
 import pytest
 
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel, untimed
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, Fifo, HermesCli, without_durations
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 MORE = "\x1b[1;36m… \x1b[0m"
@@ -53,7 +53,9 @@ def leave(child: pexpect.spawn) -> int | None:
     return child.exitstatus
 
 
-def test_a_talk_from_the_greeting_to_the_goodbye(hermes: Hermes, model: MockModel) -> None:
+def test_a_talk_from_the_greeting_to_the_goodbye(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         greeting = plain(child.before)
@@ -76,10 +78,10 @@ def test_a_talk_from_the_greeting_to_the_goodbye(hermes: Hermes, model: MockMode
     assert history.stat().st_mode & 0o777 == 0o600
 
 
-def test_tools_are_seen_at_work(hermes: Hermes) -> None:
+def test_tools_are_seen_at_work(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
-        shown = untimed(say(child, "write a file")).splitlines()
+        shown = without_durations(say(child, "write a file")).splitlines()
     assert shown[:9] == [
         "Writing.",
         "● write_file a.txt",
@@ -97,7 +99,7 @@ def test_tools_are_seen_at_work(hermes: Hermes) -> None:
     assert (hermes.work / "a.txt").read_text() == "one\ntwo\n"
 
 
-def test_a_running_command_is_followed(hermes: Hermes, fifo: Fifo) -> None:
+def test_a_running_command_is_followed(hermes: HermesCli, fifo: Fifo) -> None:
     answer = Fifo(hermes.work / "answer")
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
@@ -114,7 +116,7 @@ def test_a_running_command_is_followed(hermes: Hermes, fifo: Fifo) -> None:
     answer.close()
 
 
-def test_commands_look_and_change(hermes: Hermes, model: MockModel) -> None:
+def test_commands_look_and_change(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert say(child, "/usage") == "Nothing has been used in this session yet."
@@ -142,7 +144,7 @@ def test_commands_look_and_change(hermes: Hermes, model: MockModel) -> None:
         assert leave(child) == 0
 
 
-def test_new_and_resume_change_the_session(hermes: Hermes) -> None:
+def test_new_and_resume_change_the_session(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         say(child, "hello first")
@@ -160,7 +162,7 @@ def test_new_and_resume_change_the_session(hermes: Hermes) -> None:
     assert {one["title"] for one in hermes("sessions", "list", "--json").events} == {"One", "Two"}
 
 
-def test_coming_back_shows_what_was_said(hermes: Hermes) -> None:
+def test_coming_back_shows_what_was_said(hermes: HermesCli) -> None:
     hermes("-z", "hello before")
     with hermes.terminal("-c") as child:
         child.expect_exact(PROMPT)
@@ -170,7 +172,9 @@ def test_coming_back_shows_what_was_said(hermes: Hermes) -> None:
         ]
 
 
-def test_ctrl_c_ends_the_turn_and_a_second_one_the_chat(hermes: Hermes, model: MockModel) -> None:
+def test_ctrl_c_ends_the_turn_and_a_second_one_the_chat(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("hang TWICE")
@@ -189,7 +193,7 @@ def test_ctrl_c_ends_the_turn_and_a_second_one_the_chat(hermes: Hermes, model: M
         assert leave(child) == 130
 
 
-def test_ctrl_c_at_the_prompt_drops_the_line_then_asks_then_leaves(hermes: Hermes) -> None:
+def test_ctrl_c_at_the_prompt_drops_the_line_then_asks_then_leaves(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.send("half a li")
@@ -209,7 +213,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_then_asks_then_leaves(hermes: Herme
         assert leave(child) == 130
 
 
-def test_a_second_ctrl_c_does_not_wait_for_what_hangs(hermes: Hermes, fifo: Fifo) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_what_hangs(hermes: HermesCli, fifo: Fifo) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("something stubborn")
@@ -223,7 +227,7 @@ def test_a_second_ctrl_c_does_not_wait_for_what_hangs(hermes: Hermes, fifo: Fifo
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_chat_that_is_told_to_end_does_so_in_order(
-    hermes: Hermes, model: MockModel, number: signal.Signals
+    hermes: HermesCli, model: FakeModelProcess, number: signal.Signals
 ) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
@@ -239,7 +243,7 @@ def test_a_chat_that_is_told_to_end_does_so_in_order(
     assert "first words" in str(model.requests(f"after {number.name}")[0])
 
 
-def test_a_failure_does_not_end_the_chat(hermes: Hermes) -> None:
+def test_a_failure_does_not_end_the_chat(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert "key" in say(child, "wrong key")
@@ -247,7 +251,7 @@ def test_a_failure_does_not_end_the_chat(hermes: Hermes) -> None:
         assert say(child, "hello") == "Plain answer."
 
 
-def test_warnings_are_shown_once_and_no_model_is_no_dead_end(hermes: Hermes) -> None:
+def test_warnings_are_shown_once_and_no_model_is_no_dead_end(hermes: HermesCli) -> None:
     hermes.configure("modle: x\n")
     hermes.env["HERMES_INFERENCE_PROVIDER"] = "nobody"
     with hermes.terminal() as child:
@@ -259,7 +263,7 @@ def test_warnings_are_shown_once_and_no_model_is_no_dead_end(hermes: Hermes) -> 
         assert say(child, "hello") == "Plain answer."
 
 
-def test_a_chat_that_cannot_open_says_why(hermes: Hermes) -> None:
+def test_a_chat_that_cannot_open_says_why(hermes: HermesCli) -> None:
     hermes.configure("agent: [\n")
     with hermes.terminal() as child:
         child.expect_exact("config.yaml, line 2, ")
@@ -269,7 +273,7 @@ def test_a_chat_that_cannot_open_says_why(hermes: Hermes) -> None:
         assert leave(child) == 1
 
 
-def test_history_and_completion_help_with_typing(hermes: Hermes) -> None:
+def test_history_and_completion_help_with_typing(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         say(child, "remember me")
@@ -286,7 +290,7 @@ def test_history_and_completion_help_with_typing(hermes: Hermes) -> None:
         child.expect_exact("file:beds.txt ")
 
 
-def test_pasted_lines_are_one_request(hermes: Hermes, model: MockModel) -> None:
+def test_pasted_lines_are_one_request(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.send("\x1b[200~PASTED one\ntwo\nthree\x1b[201~")
@@ -297,7 +301,7 @@ def test_pasted_lines_are_one_request(hermes: Hermes, model: MockModel) -> None:
     assert model.requests("PASTED")[0]["messages"][-1]["content"] == "PASTED one\ntwo\nthree"
 
 
-def test_typed_bytes_that_are_no_text_do_no_harm(hermes: Hermes) -> None:
+def test_typed_bytes_that_are_no_text_do_no_harm(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         os.write(child.child_fd, b"raw \xff byte\r")

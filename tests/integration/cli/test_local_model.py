@@ -9,11 +9,11 @@ import pexpect
 import pytest
 
 from hermes.cli.context import CliContext
-from hermes.cli.setting_up import set_up
+from hermes.cli.verbs.setup.wizard import run_setup
 from hermes.config.env import Env
-from hermes.models.embedded.catalogue import weights_named
-from hermes.models.embedded.place import place_under
-from processes import HERMES, PATIENCE, Hermes
+from hermes.models.embedded.catalog import find_weights
+from hermes.models.embedded.folder import folder_under
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, HermesCli
 
 USUAL, SMALL = "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"
 CUT_OFF = {
@@ -25,25 +25,25 @@ CUT_OFF = {
 
 
 @pytest.fixture
-def hermes(tmp_path: Path) -> Hermes:
+def hermes(tmp_path: Path) -> HermesCli:
     """Nothing is set up, and no server of this machine is asked by accident."""
-    one = Hermes(tmp_path, "")
+    one = HermesCli(tmp_path, "")
     for name in list(one.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del one.env[name]
     return one
 
 
-def pretend(hermes: Hermes, name: str) -> None:
+def pretend(hermes: HermesCli, name: str) -> None:
     """As if it had been fetched; nobody asks it anything here."""
-    place = place_under(hermes.home)
+    place = folder_under(hermes.home)
     (place.engine / "xllamacpp").mkdir(parents=True)
-    one = weights_named(name)
+    one = find_weights(name)
     with place.weights(one).open("wb") as file:
         file.truncate(one.size)
 
 
-def test_it_says_what_it_would_fetch_and_why_it_cannot(hermes: Hermes) -> None:
+def test_it_says_what_it_would_fetch_and_why_it_cannot(hermes: HermesCli) -> None:
     ran = hermes("setup", "--local", "--model", SMALL, **CUT_OFF)
     assert ran.code == 1, ran
     assert "Qwen2.5-Coder 0.5B Instruct (Q4_K_M) by Qwen, licence Apache-2.0." in ran.err
@@ -57,7 +57,7 @@ def test_it_says_what_it_would_fetch_and_why_it_cannot(hermes: Hermes) -> None:
     assert not (hermes.home / "config.yaml").exists()
 
 
-def test_it_is_taken_when_it_is_there(hermes: Hermes) -> None:
+def test_it_is_taken_when_it_is_there(hermes: HermesCli) -> None:
     listed = hermes("model").out
     assert "Can be fetched, and then needs no key and no server: hermes setup --local\n" in listed
     assert f"    {USUAL}   1.1 GB, Apache-2.0\n" in listed
@@ -79,7 +79,7 @@ def test_it_is_taken_when_it_is_there(hermes: Hermes) -> None:
     assert SMALL in found[0]["says"]
 
 
-def test_weights_that_are_gone_are_named_with_the_way_back(hermes: Hermes) -> None:
+def test_weights_that_are_gone_are_named_with_the_way_back(hermes: HermesCli) -> None:
     hermes.configure(f"model:\n  provider: embedded\n  default: {SMALL}\n")
     asked = hermes("-z", "hello")
     assert asked.code == 1
@@ -87,7 +87,7 @@ def test_weights_that_are_gone_are_named_with_the_way_back(hermes: Hermes) -> No
     assert "hermes setup --local" in asked.err
 
 
-def test_the_first_start_asks_for_a_model(hermes: Hermes) -> None:
+def test_the_first_start_asks_for_a_model(hermes: HermesCli) -> None:
     with hermes.terminal(**CUT_OFF) as chat:
         chat.expect_exact("There is no model yet")
         chat.expect_exact("Which provider?")
@@ -100,10 +100,10 @@ def test_the_first_start_asks_for_a_model(hermes: Hermes) -> None:
         chat.expect_exact("Ctrl+D leaves")
 
 
-def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
+def test_nothing_is_fetched_against_somebodys_will(hermes: HermesCli) -> None:
     child = pexpect.spawn(
-        HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env | CUT_OFF, encoding="utf-8",
-        dimensions=(50, 80), timeout=PATIENCE,
+        HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env | CUT_OFF, encoding="utf-8",
+        dimensions=(50, 80), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     child.delaybeforesend = None
     try:
@@ -130,10 +130,10 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
     assert not (hermes.home / "local-model").exists()
 
 
-def test_no_to_the_model_that_was_named_is_the_end(hermes: Hermes) -> None:
+def test_no_to_the_model_that_was_named_is_the_end(hermes: HermesCli) -> None:
     child = pexpect.spawn(
-        HERMES, ["setup", "--local"], cwd=str(hermes.work), env=hermes.env | CUT_OFF,
-        encoding="utf-8", dimensions=(50, 80), timeout=PATIENCE,
+        HERMES_PROGRAM, ["setup", "--local"], cwd=str(hermes.work), env=hermes.env | CUT_OFF,
+        encoding="utf-8", dimensions=(50, 80), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     child.delaybeforesend = None
     child.expect_exact("Fetch it now? [Y/n] ")
@@ -153,7 +153,7 @@ class Impatient(io.StringIO):
         return super().write(text)
 
 
-def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: Hermes) -> None:
+def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: HermesCli) -> None:
     said = Impatient()
     context = CliContext(Env(hermes.env | CUT_OFF), None, (io.StringIO(), io.StringIO(), said))
     args = Namespace(
@@ -161,7 +161,7 @@ def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: Hermes) -> None:
         yes=True,
     )  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        set_up(args, context)
+        run_setup(args, context)
     again = f"hermes setup --local --model {SMALL}"
     assert said.getvalue().endswith(f"It goes on where it stopped with: {again}\n")
     assert not (hermes.home / "config.yaml").exists()

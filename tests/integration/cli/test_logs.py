@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from hermes.telemetry.rotation import RotatingFile
-from past_sessions import keep, talk
-from processes import Hermes
+from hermes.logs.files import RotatingFile
+from support.cli_process import HermesCli
+from support.stored_sessions import simple_session, write_store
 
 
 @pytest.fixture
-def hermes(tmp_path: Path) -> Hermes:
-    return Hermes(tmp_path, "http://127.0.0.1:9/v1")
+def hermes(tmp_path: Path) -> HermesCli:
+    return HermesCli(tmp_path, "http://127.0.0.1:9/v1")
 
 
 @pytest.fixture
-def log(hermes: Hermes) -> RotatingFile:
+def log(hermes: HermesCli) -> RotatingFile:
     return RotatingFile(hermes.home / "logs" / "agent.log", 1000, 3)
 
 
@@ -34,13 +34,13 @@ def numbers(text: str) -> list[int]:
     return [int(line.rpartition(": n")[2].split()[0]) for line in text.splitlines()]
 
 
-def test_nothing_was_logged_yet(hermes: Hermes) -> None:
+def test_nothing_was_logged_yet(hermes: HermesCli) -> None:
     ran = hermes("logs")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.startswith("Nothing was logged yet in ")
 
 
-def test_the_last_ones_over_old_copies(hermes: Hermes, log: RotatingFile) -> None:
+def test_the_last_ones_over_old_copies(hermes: HermesCli, log: RotatingFile) -> None:
     for number in range(40):
         log.append(record(number))
     assert numbers(hermes("logs", "-n", "25").out) == list(range(15, 40))
@@ -48,7 +48,7 @@ def test_the_last_ones_over_old_copies(hermes: Hermes, log: RotatingFile) -> Non
     assert hermes("logs", "-n", "-1").code == 2
 
 
-def test_by_level_and_by_age(hermes: Hermes, log: RotatingFile) -> None:
+def test_by_level_and_by_age(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(1, "ERROR", at=datetime.now(UTC) - timedelta(days=3)))
     log.append(record(2))
     log.append(record(3, "WARNING"))
@@ -62,8 +62,10 @@ def test_by_level_and_by_age(hermes: Hermes, log: RotatingFile) -> None:
     assert "'lately' is not a time; write 2026-01-31" in odd.err
 
 
-def test_by_session_also_when_it_is_named_by_its_title(hermes: Hermes, log: RotatingFile) -> None:
-    keep(hermes.home / "state.db", *talk("ses_one", title="garden"))
+def test_by_session_also_when_it_is_named_by_its_title(
+    hermes: HermesCli, log: RotatingFile
+) -> None:
+    write_store(hermes.home / "state.db", *simple_session("ses_one", title="garden"))
     log.append(record(1, more=" of session ses_one"))
     log.append(record(2, more=" of session ses_two"))
     assert numbers(hermes("logs", "--session", "ses_one").out) == [1]
@@ -71,8 +73,8 @@ def test_by_session_also_when_it_is_named_by_its_title(hermes: Hermes, log: Rota
     assert numbers(hermes("logs", "--session", "garden").out) == [1]
 
 
-def test_by_session_as_the_list_of_sessions_names_it(hermes: Hermes, log: RotatingFile) -> None:
-    keep(hermes.home / "state.db", *talk("ses_one"))
+def test_by_session_as_the_list_of_sessions_names_it(hermes: HermesCli, log: RotatingFile) -> None:
+    write_store(hermes.home / "state.db", *simple_session("ses_one"))
     log.append(record(1, more=" of session ses_one"))
     log.append(record(2, more=" of session ses_two"))
     listed = hermes("sessions", "list").out.splitlines()[-1]
@@ -83,7 +85,7 @@ def test_by_session_as_the_list_of_sessions_names_it(hermes: Hermes, log: Rotati
 
 @pytest.mark.parametrize("more", [(), ("-f",)])
 def test_a_session_that_is_none_is_named(
-    hermes: Hermes, log: RotatingFile, more: tuple[str, ...]
+    hermes: HermesCli, log: RotatingFile, more: tuple[str, ...]
 ) -> None:
     log.append(record(1, more=" of session ses_one"))
     for session in ("ses_one", "ses_two"):
@@ -91,15 +93,17 @@ def test_a_session_that_is_none_is_named(
         assert (ran.code, ran.out) == (1, "")
         assert "There is no session 'nope', and no record names it." in ran.err
         assert ran.err.endswith("hermes sessions list\n")
-        keep(hermes.home / "state.db", *talk(session))
+        write_store(hermes.home / "state.db", *simple_session(session))
 
 
-def test_what_is_in_a_log_does_not_steer_the_terminal(hermes: Hermes, log: RotatingFile) -> None:
+def test_what_is_in_a_log_does_not_steer_the_terminal(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(1, more=" \x1b[2J\x1b]0;owned\x07"))
     assert "\x1b" not in hermes("logs").out
 
 
-def test_what_comes_is_followed_until_somebody_stops_it(hermes: Hermes, log: RotatingFile) -> None:
+def test_what_comes_is_followed_until_somebody_stops_it(
+    hermes: HermesCli, log: RotatingFile
+) -> None:
     log.append(record(0))
     with hermes.running("logs", "-f") as running:
         running.hears(": n0\n")
@@ -111,7 +115,7 @@ def test_what_comes_is_followed_until_somebody_stops_it(hermes: Hermes, log: Rot
     assert (ran.code, ran.err) == (130, "")
 
 
-def test_other_logs(hermes: Hermes, log: RotatingFile) -> None:
+def test_other_logs(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(1))
     (hermes.home / "logs" / "errors.log").write_bytes(record(2, "ERROR"))
     (hermes.home / "logs" / "gateway.log").write_text("it began\nit ended\n")
@@ -122,7 +126,7 @@ def test_other_logs(hermes: Hermes, log: RotatingFile) -> None:
     assert "hermes logs --help" in refused.err
 
 
-def test_tools_from_the_outside(hermes: Hermes) -> None:
+def test_tools_from_the_outside(hermes: HermesCli) -> None:
     """From the flag to what the model is told is one way."""
     assert hermes("tools", "disable", "terminal").out == "terminal: disabled on all platforms\n"
     rows = {one["name"]: one["on"] for one in json.loads(hermes("tools", "list", "--json").out)}

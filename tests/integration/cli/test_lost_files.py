@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from processes import Hermes
+from support.cli_process import HermesCli
 
 
 @pytest.fixture
-def hermes(tmp_path: Path) -> Hermes:
-    return Hermes(tmp_path, "http://127.0.0.1:9/v1")
+def hermes(tmp_path: Path) -> HermesCli:
+    return HermesCli(tmp_path, "http://127.0.0.1:9/v1")
 
 
 @pytest.mark.parametrize("contents", [b"", b"SQLite for"])
-def test_a_database_that_lost_its_contents_is_no_new_one(hermes: Hermes, contents: bytes) -> None:
+def test_a_database_that_lost_its_contents_is_no_new_one(
+    hermes: HermesCli, contents: bytes
+) -> None:
     assert hermes("skills", "list").code == 0
     database = hermes.home / "state.db"
     assert hermes("gateway", "start").code == 0
@@ -30,7 +32,7 @@ def test_a_database_that_lost_its_contents_is_no_new_one(hermes: Hermes, content
     assert hermes("sessions", "list").code == 0
 
 
-def test_keys_that_are_lost_are_missed(hermes: Hermes) -> None:
+def test_keys_that_are_lost_are_missed(hermes: HermesCli) -> None:
     assert hermes("auth", "add", "openrouter", stdin=b"sk-or-1234567890").code == 0
     file = hermes.home / "auth.json"
     kept = file.read_bytes()
@@ -42,7 +44,7 @@ def test_keys_that_are_lost_are_missed(hermes: Hermes) -> None:
         assert file.read_bytes() == contents
 
 
-def test_who_was_let_in_is_not_forgotten_silently(hermes: Hermes) -> None:
+def test_who_was_let_in_is_not_forgotten_silently(hermes: HermesCli) -> None:
     folder = hermes.home / "platforms" / "pairing"
     folder.mkdir(parents=True)
     file = folder / "telegram-approved.json"
@@ -54,7 +56,7 @@ def test_who_was_let_in_is_not_forgotten_silently(hermes: Hermes) -> None:
         assert file.read_bytes() == contents
 
 
-def test_damaged_notes_on_skills_are_kept_beside_the_new_ones(hermes: Hermes) -> None:
+def test_damaged_notes_on_skills_are_kept_beside_the_new_ones(hermes: HermesCli) -> None:
     assert hermes("skills", "list").code == 0
     made = hermes.home / "skills" / "own" / "SKILL.md"
     made.parent.mkdir(parents=True)

@@ -5,8 +5,8 @@ import os
 import pexpect
 import pytest
 
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, Fifo, HermesCli
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 STEPS = "echo go > told; read answer < answer"
@@ -28,7 +28,7 @@ def leave(child: pexpect.spawn) -> int | None:
     return child.exitstatus
 
 
-def test_a_line_interrupts_and_is_said_instead(hermes: Hermes) -> None:
+def test_a_line_interrupts_and_is_said_instead(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("hang")
@@ -39,7 +39,7 @@ def test_a_line_interrupts_and_is_said_instead(hermes: Hermes) -> None:
         assert leave(child) == 0
 
 
-def test_lines_wait_or_steer_as_they_say(hermes: Hermes, model: MockModel) -> None:
+def test_lines_wait_or_steer_as_they_say(hermes: HermesCli, model: FakeModelProcess) -> None:
     """The tool goes on when all has been typed, so that its turn cannot end before that."""
     fifo = Fifo(hermes.work / "told")
     answer = hermes.work / "answer"
@@ -63,7 +63,9 @@ def test_lines_wait_or_steer_as_they_say(hermes: Hermes, model: MockModel) -> No
 
 
 @pytest.mark.parametrize("way", ["\x03", "/stop\r"])
-def test_who_gives_up_has_back_what_waited(hermes: Hermes, model: MockModel, way: str) -> None:
+def test_who_gives_up_has_back_what_waited(
+    hermes: HermesCli, model: FakeModelProcess, way: str
+) -> None:
     before = len(model.requests("UNSAID"))
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)

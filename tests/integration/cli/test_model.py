@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from hermes.testing.mock_openai import Reply, Script
-from processes import Hermes, MockModel, mock_model
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import FakeModelProcess, HermesCli, fake_model_process
 
 SCRIPT = Script(
     models=("mock", "mock-large", *(f"tiny-{number:02}" for number in range(20))),
@@ -12,14 +12,14 @@ SCRIPT = Script(
 )
 
 
-def without_provider(hermes: Hermes) -> Hermes:
+def without_provider(hermes: HermesCli) -> HermesCli:
     for name in list(hermes.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del hermes.env[name]
     return hermes
 
 
-def test_the_list_marks_what_is_in_use(hermes: Hermes, model: MockModel) -> None:
+def test_the_list_marks_what_is_in_use(hermes: HermesCli, model: FakeModelProcess) -> None:
     ran = hermes("model")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
@@ -31,14 +31,16 @@ def test_the_list_marks_what_is_in_use(hermes: Hermes, model: MockModel) -> None
     assert len(hermes("model", "--all").out.splitlines()) == len(lines) + 9
 
 
-def test_the_list_is_there_for_programs(hermes: Hermes) -> None:
+def test_the_list_is_there_for_programs(hermes: HermesCli) -> None:
     document = json.loads(hermes("model", "--json").out)
     assert document["in_use"] == "openai/mock"
     (offer,) = [one for one in document["providers"] if one["provider"] == "openai"]
     assert offer["models"][:2] == ["mock", "mock-large"]
 
 
-def test_a_server_of_this_machine_is_found_and_used(hermes: Hermes, model: MockModel) -> None:
+def test_a_server_of_this_machine_is_found_and_used(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
     without_provider(hermes).env["LM_BASE_URL"] = model.url
     listed = hermes("model")
     assert f"lmstudio (on this machine, {model.url})" in listed.out
@@ -48,7 +50,7 @@ def test_a_server_of_this_machine_is_found_and_used(hermes: Hermes, model: MockM
 
 
 def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("# mine\nagent:\n  max_turns: 50  # enough\n")
     ran = hermes("model", "mock-large")
@@ -60,7 +62,7 @@ def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(
     assert model.requests("hello LARGE")[0]["model"] == "mock-large"
 
 
-def test_a_name_that_is_not_listed_is_refused_unless_forced(hermes: Hermes) -> None:
+def test_a_name_that_is_not_listed_is_refused_unless_forced(hermes: HermesCli) -> None:
     ran = hermes("model", "mock-larg")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
@@ -72,7 +74,7 @@ def test_a_name_that_is_not_listed_is_refused_unless_forced(hermes: Hermes) -> N
     assert (forced.code, forced.out, forced.err) == (0, "Using openai/mock-larg from now on.\n", "")
 
 
-def test_a_name_that_cannot_be_checked_is_kept_with_one_warning(hermes: Hermes) -> None:
+def test_a_name_that_cannot_be_checked_is_kept_with_one_warning(hermes: HermesCli) -> None:
     ran = hermes("model", "mock-larg", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert (ran.code, ran.out) == (0, "Using openai/mock-larg from now on.\n")
     assert ran.err == (
@@ -81,7 +83,7 @@ def test_a_name_that_cannot_be_checked_is_kept_with_one_warning(hermes: Hermes) 
     )
 
 
-def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: Hermes) -> None:
+def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: HermesCli) -> None:
     ran = hermes("model", "mock", "--provider", "nobody")
     assert ran.code == 78
     assert "nobody" in ran.err
@@ -90,24 +92,24 @@ def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: Hermes) -
 
 
 def test_a_provider_that_does_not_answer_is_listed_with_its_trouble(
-    hermes: Hermes, tmp_path: Path
+    hermes: HermesCli, tmp_path: Path
 ) -> None:
-    with mock_model(tmp_path / "refusing", Script(api_key="another")) as refusing:
+    with fake_model_process(tmp_path / "refusing", Script(api_key="another")) as refusing:
         ran = hermes("model", OPENAI_BASE_URL=refusing.url)
     assert ran.code == 0
     assert "401" in ran.out.splitlines()[3]
 
 
-def test_nothing_at_all_leads_on(hermes: Hermes) -> None:
+def test_nothing_at_all_leads_on(hermes: HermesCli) -> None:
     ran = without_provider(hermes)("model")
     assert ran.code == 0
     assert ran.out.startswith("In use: no model yet\n")
     assert "hermes config set OPENROUTER_API_KEY" in ran.out
 
 
-def test_what_a_server_names_cannot_steer_the_terminal(hermes: Hermes, tmp_path: Path) -> None:
+def test_what_a_server_names_cannot_steer_the_terminal(hermes: HermesCli, tmp_path: Path) -> None:
     evil = "evil\x1b]0;owned\x07\x9b31m\u202e"
-    with mock_model(tmp_path / "evil", Script(models=(evil, "mock"))) as steering:
+    with fake_model_process(tmp_path / "evil", Script(models=(evil, "mock"))) as steering:
         listed = hermes("model", OPENAI_BASE_URL=steering.url)
         slip = hermes("model", "evil", OPENAI_BASE_URL=steering.url)
     assert "evil␛]0;owned␇" in listed.out
@@ -115,7 +117,7 @@ def test_what_a_server_names_cannot_steer_the_terminal(hermes: Hermes, tmp_path:
         assert not set("\x1b\x07\x9b\u202e") & set(text)
 
 
-def test_a_secret_in_an_address_is_not_shown(hermes: Hermes, model: MockModel) -> None:
+def test_a_secret_in_an_address_is_not_shown(hermes: HermesCli, model: FakeModelProcess) -> None:
     url = f"{model.url}?api_key=hunter2-hunter2"
     for words in (["model"], ["model", "--json"]):
         ran = hermes(*words, OPENAI_BASE_URL=url)

@@ -11,14 +11,21 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.testing.mock_openai import Reply, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, Ran, ended
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    CliResult,
+    FakeModelProcess,
+    HermesCli,
+    exit_status,
+)
 
 KEY = "sk-the-right-one-0123456789"
 SCRIPT = Script(models=("mock",), default=Reply("Plain answer."), api_key=KEY)
 
 
-def with_nothing(hermes: Hermes) -> Hermes:
+def with_nothing(hermes: HermesCli) -> HermesCli:
     for name in list(hermes.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del hermes.env[name]
@@ -26,10 +33,10 @@ def with_nothing(hermes: Hermes) -> Hermes:
 
 
 @contextmanager
-def asked(hermes: Hermes, *words: str) -> Iterator[pexpect.spawn]:
+def asked(hermes: HermesCli, *words: str) -> Iterator[pexpect.spawn]:
     child = pexpect.spawn(
-        HERMES, list(words), cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
-        dimensions=(50, 80), timeout=PATIENCE,
+        HERMES_PROGRAM, list(words), cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 80), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     child.delaybeforesend = None
     try:
@@ -38,7 +45,7 @@ def asked(hermes: Hermes, *words: str) -> Iterator[pexpect.spawn]:
         child.close(force=True)
 
 
-def in_one_sentence(ran: Ran, says: str, next_step: str) -> None:
+def in_one_sentence(ran: CliResult, says: str, next_step: str) -> None:
     """Once, without a traceback, with the cause and what to type."""
     assert ran.code != 0
     assert "Traceback" not in ran.err
@@ -47,7 +54,7 @@ def in_one_sentence(ran: Ran, says: str, next_step: str) -> None:
     assert next_step in ran.err
 
 
-def finding(hermes: Hermes, check: str, *words: str) -> dict[str, str]:
+def finding(hermes: HermesCli, check: str, *words: str) -> dict[str, str]:
     """The one that is no good."""
     ran = hermes("doctor", "--json", *words)
     found = [one for one in json.loads(ran.out) if one["check"] == check]
@@ -57,7 +64,7 @@ def finding(hermes: Hermes, check: str, *words: str) -> dict[str, str]:
     return bad
 
 
-def test_no_model(hermes: Hermes) -> None:
+def test_no_model(hermes: HermesCli) -> None:
     with_nothing(hermes)
     in_one_sentence(hermes("-z", "hello"), "no model provider is set up", "hermes setup")
     assert "hermes -p work setup" in hermes("profile", "create", "work").out
@@ -70,7 +77,7 @@ def test_no_model(hermes: Hermes) -> None:
     assert "model     no model provider is set up: there is no key" in hermes("status").out
 
 
-def test_a_wrong_key(hermes: Hermes, model: MockModel) -> None:
+def test_a_wrong_key(hermes: HermesCli, model: FakeModelProcess) -> None:
     in_one_sentence(hermes("-z", "hello"), "key", "hermes ")
     assert "key" in finding(hermes, "model")["says"]
     tried = hermes("setup", "--base-url", model.url, "--key-stdin", stdin=b"sk-wrong\n")
@@ -82,7 +89,7 @@ def test_a_wrong_key(hermes: Hermes, model: MockModel) -> None:
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
-def test_a_wrong_key_is_asked_for_again(hermes: Hermes, model: MockModel) -> None:
+def test_a_wrong_key_is_asked_for_again(hermes: HermesCli, model: FakeModelProcess) -> None:
     with_nothing(hermes)
     with asked(hermes, "setup", "--base-url", model.url) as child:
         child.expect_exact("custom wants a key (401)")
@@ -95,12 +102,12 @@ def test_a_wrong_key_is_asked_for_again(hermes: Hermes, model: MockModel) -> Non
         assert KEY not in (child.before or "")
         child.sendline("")
         child.expect_exact("Using custom/mock from now on.")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
 def test_the_very_first_start_leads_from_nothing_to_an_answer(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with_nothing(hermes)
     with asked(hermes, "--plain") as child:
@@ -118,33 +125,33 @@ def test_the_very_first_start_leads_from_nothing_to_an_answer(
         child.sendline("hello")
         child.expect_exact("Plain answer.")
         child.sendline("/quit")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
 
 
-def test_ctrl_c_at_a_question_changes_nothing(hermes: Hermes) -> None:
+def test_ctrl_c_at_a_question_changes_nothing(hermes: HermesCli) -> None:
     with_nothing(hermes)
     with asked(hermes, "setup") as child:
         child.expect_exact("Number or name")
         child.sendintr()
-        assert ended(child) == 130
+        assert exit_status(child) == 130
         assert "Traceback" not in (child.before or "")
     assert not (hermes.home / "config.yaml").exists()
 
 
-def test_no_network(hermes: Hermes) -> None:
+def test_no_network(hermes: HermesCli) -> None:
     hermes.env["OPENAI_BASE_URL"] = "http://nowhere.invalid/v1"
     hermes.configure("agent:\n  api_max_retries: 1\n")
     in_one_sentence(hermes("-z", "hello"), "nowhere.invalid", "network")
     assert "nowhere.invalid" in finding(hermes, "model")["says"]
 
 
-def test_a_server_that_does_not_run(hermes: Hermes) -> None:
+def test_a_server_that_does_not_run(hermes: HermesCli) -> None:
     hermes.env["OPENAI_BASE_URL"] = "http://127.0.0.1:9/v1"
     in_one_sentence(hermes("-z", "hello"), "127.0.0.1:9", "")
     assert "127.0.0.1:9" in finding(hermes, "model")["says"]
 
 
-def test_a_server_that_says_nothing(hermes: Hermes) -> None:
+def test_a_server_that_says_nothing(hermes: HermesCli) -> None:
     """The doctor waits five seconds for a model and no longer."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -156,42 +163,44 @@ def test_a_server_that_says_nothing(hermes: Hermes) -> None:
 @pytest.mark.parametrize(
     "words", [("-z", "hello"), ("setup", "--yes"), ("tools", "disable", "file")]
 )
-def test_a_home_that_cannot_be_written(hermes: Hermes, words: tuple[str, ...]) -> None:
+def test_a_home_that_cannot_be_written(hermes: HermesCli, words: tuple[str, ...]) -> None:
     hermes.env["HERMES_HOME"] = "/proc/hermes"
     in_one_sentence(hermes(*words), "/proc/hermes cannot be created", "HERMES_HOME")
 
 
-def test_the_doctor_in_a_home_that_cannot_be_written(hermes: Hermes) -> None:
+def test_the_doctor_in_a_home_that_cannot_be_written(hermes: HermesCli) -> None:
     hermes.env["HERMES_HOME"] = "/proc/hermes"
     assert "/proc/hermes cannot be written" in finding(hermes, "home")["says"]
 
 
-def test_a_home_that_is_no_folder(hermes: Hermes) -> None:
+def test_a_home_that_is_no_folder(hermes: HermesCli) -> None:
     hermes.home.write_text("a file")
     in_one_sentence(hermes("status"), "is not a directory", "HERMES_HOME")
     assert "is not a directory" in finding(hermes, "home")["says"]
 
 
-def test_a_full_disk(hermes: Hermes) -> None:
+def test_a_full_disk(hermes: HermesCli) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "hermes", "status"], env=hermes.env, stdout=full,
-            stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
+            stderr=subprocess.PIPE, timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
-    ran = Ran(done.returncode, "", done.stderr.decode())
+    ran = CliResult(done.returncode, "", done.stderr.decode())
     in_one_sentence(ran, "No space left on device", "Free some space")
 
 
-def test_an_old_python(hermes: Hermes) -> None:
+def test_an_old_python(hermes: HermesCli) -> None:
     told = "import sys; sys.version_info = (3, 9, 2); import hermes.cli.main"
     done = subprocess.run(
         [sys.executable, "-c", told], env=hermes.env, capture_output=True, text=True,
-        timeout=PATIENCE, check=False,
+        timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
-    in_one_sentence(Ran(done.returncode, done.stdout, done.stderr), "Python 3.9", "make PYTHON=")
+    in_one_sentence(
+        CliResult(done.returncode, done.stdout, done.stderr), "Python 3.9", "make PYTHON="
+    )
 
 
-def test_a_port_that_is_taken(hermes: Hermes) -> None:
+def test_a_port_that_is_taken(hermes: HermesCli) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -205,14 +214,14 @@ def test_a_port_that_is_taken(hermes: Hermes) -> None:
     assert found["fix"].endswith(f": hermes config set platforms.webhook.extra.port {port + 1}")
 
 
-def test_wrong_settings_keep_neither_doctor_nor_status_from_looking(hermes: Hermes) -> None:
+def test_wrong_settings_keep_neither_doctor_nor_status_from_looking(hermes: HermesCli) -> None:
     hermes.configure("agent:\n  max_turns: many\n")
     found = finding(hermes, "settings")
     assert "agent.max_turns" in found["says"]
     assert "hermes doctor" in hermes("status").out
 
 
-def test_a_house_in_order(hermes: Hermes) -> None:
+def test_a_house_in_order(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     assert hermes("-z", "hello").code == 0
     ran = hermes("doctor")
@@ -222,7 +231,7 @@ def test_a_house_in_order(hermes: Hermes) -> None:
     assert "1 session, 2 messages" in ran.out
 
 
-def test_the_doctor_mends_what_is_safe(hermes: Hermes) -> None:
+def test_the_doctor_mends_what_is_safe(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     assert hermes("-z", "hello").code == 0
     dotenv = hermes.home / ".env"
@@ -239,7 +248,7 @@ def test_the_doctor_mends_what_is_safe(hermes: Hermes) -> None:
     assert "fixed" not in hermes("doctor", "--fix").out
 
 
-def test_status_tells_the_whole(hermes: Hermes) -> None:
+def test_status_tells_the_whole(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     assert hermes("-z", "hello").code == 0
     told = json.loads(hermes("status", "--json").out)
@@ -249,7 +258,7 @@ def test_status_tells_the_whole(hermes: Hermes) -> None:
     assert lines >= {"profile", "model", "gateway", "channels", "sandbox", "sessions", "waiting"}
 
 
-def test_a_gateway_that_runs_is_seen(hermes: Hermes) -> None:
+def test_a_gateway_that_runs_is_seen(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     hermes.configure("platforms:\n  webhook:\n    enabled: true\n    extra:\n      port: 0\n")
     assert hermes("gateway", "start").code == 0

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.gateway.pairing import Issued, Pairing, Refused
+from hermes.gateway.pairing import Pairing, PairingCode, PairingRefused
 from hermes.kit.clock import SystemClock
-from processes import PATIENCE, Ran
+from support.cli_process import TEST_TIMEOUT, CliResult
 
 PROGRAM = """
 import sys
@@ -46,19 +46,19 @@ class House:
         self.gateway = Pairing(self.folder, SystemClock())
         self.env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(self.home), "LANG": "C.UTF-8"}
 
-    def __call__(self, *words: str, **env: str) -> Ran:
+    def __call__(self, *words: str, **env: str) -> CliResult:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *words],
             env=self.env | env,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
             check=False,
         )
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def code_for(self, user: str, name: str = "") -> str:
         issued = self.gateway.request("telegram", user, name)
-        assert isinstance(issued, Issued)
+        assert isinstance(issued, PairingCode)
         return issued.code
 
 
@@ -105,7 +105,7 @@ def test_a_wrong_code_is_told_and_too_many_close_the_door(house: House) -> None:
     locked = house("approve", "telegram", code)
     assert locked.code == 2
     assert "too many wrong ones" in locked.err
-    assert isinstance(house.gateway.request("telegram", "43"), Refused)
+    assert isinstance(house.gateway.request("telegram", "43"), PairingRefused)
 
 
 def test_what_is_no_code_or_no_platform_is_told(house: House) -> None:
@@ -169,7 +169,7 @@ def test_processes_that_write_at_once_lose_nothing(house: House) -> None:
         revoker.stdin.write(b"\n")
         revoker.stdin.flush()
     for revoker in revokers:
-        revoker.communicate(timeout=PATIENCE)
+        revoker.communicate(timeout=TEST_TIMEOUT)
     assert [revoker.returncode for revoker in revokers] == [0] * 4
     assert house.gateway.approved("telegram") == {"kept"}
     assert [path.name for path in house.folder.iterdir()] == [file.name]

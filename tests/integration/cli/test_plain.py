@@ -5,8 +5,14 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, ended
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    FakeModelProcess,
+    HermesCli,
+    exit_status,
+)
 
 WRITE = Call("write_file", {"path": "a.txt", "content": "one\ntwo\n"})
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -29,19 +35,19 @@ SCRIPT = Script(
     ],
 )
 def test_a_plain_talk_holds_no_escape_code(
-    tmp_path: Path, model: MockModel, words: list[str], env: dict[str, str], settings: str
+    tmp_path: Path, model: FakeModelProcess, words: list[str], env: dict[str, str], settings: str
 ) -> None:
-    hermes = Hermes(tmp_path, model.url)
+    hermes = HermesCli(tmp_path, model.url)
     hermes.configure(settings + "approvals:\n  mode: manual\n")
     with (tmp_path / "transcript").open("w+", encoding="utf-8") as transcript:
         child = pexpect.spawn(
-            HERMES,
+            HERMES_PROGRAM,
             words,
             cwd=str(hermes.work),
             env=hermes.env | env,
             encoding="utf-8",
             dimensions=(24, 80),
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
         )
         child.logfile_read = transcript
         child.delaybeforesend = None
@@ -64,6 +70,6 @@ def test_a_plain_talk_holds_no_escape_code(
         child.sendintr()
         child.expect_exact("\r\n> ")
         child.sendline("/quit")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
         transcript.seek(0)
         assert "\x1b" not in transcript.read()

@@ -11,11 +11,11 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.cli.export.plain import width_of
+from hermes.kit.terminal_text import display_width
 from hermes.ports.store import OpenSession
 from hermes.schema.sessions import Session
-from past_sessions import NASTY, keep, talk, work
-from processes import wait_for_data
+from support.cli_process import wait_for_data
+from support.stored_sessions import HOSTILE_TEXT, full_session, simple_session, write_store
 
 COMMAND = [sys.executable, "-m", "hermes", "sessions"]
 
@@ -86,7 +86,7 @@ def test_an_empty_home_is_told_and_left_alone(home: Home) -> None:
 
 
 def test_times_are_shown_in_the_zone_of_the_reader(home: Home) -> None:
-    keep(home.database, *talk("s", at=datetime(2026, 1, 31, 20, 0, tzinfo=UTC)))
+    write_store(home.database, *simple_session("s", at=datetime(2026, 1, 31, 20, 0, tzinfo=UTC)))
     assert "2026-02-01 05:01" in home.run("list").stdout.decode()
     assert "begun     2026-02-01 05:00 JST" in home.run("show", "s").stdout.decode()
     assert "2026-01-31T20:01:00Z" in home.run("list", "--json").stdout.decode()
@@ -98,7 +98,7 @@ def test_times_are_shown_in_the_zone_of_the_reader(home: Home) -> None:
     "words", [("list", "-n", "10000"), ("list", "-n", "10000", "--json"), ("export", "--all")]
 )
 def test_a_reader_that_has_seen_enough_may_leave(home: Home, words: tuple[str, ...]) -> None:
-    keep(home.database, *many(10_000))
+    write_store(home.database, *many(10_000))
     child = subprocess.Popen(
         [*COMMAND, *words], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -116,13 +116,18 @@ def test_a_reader_that_has_seen_enough_may_leave(home: Home, words: tuple[str, .
     "env", [{"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}]
 )
 def test_no_encoding_is_too_small(home: Home, env: dict[str, str]) -> None:
-    keep(home.database, *talk("s", title=NASTY, words=[NASTY, "→ 日本語"]))
+    write_store(
+        home.database, *simple_session("s", title=HOSTILE_TEXT, words=[HOSTILE_TEXT, "→ 日本語"])
+    )
     for words in (["list"], ["show", "s"], ["search", "日本語"], ["stats"]):
         home.run(*words, **env)
     line = json.loads(home.run("export", "s", **env).stdout.decode("utf-8"))
-    assert line["title"] == NASTY
-    assert json.loads(home.run("list", "--json", **env).stdout.decode("utf-8"))["title"] == NASTY
-    assert NASTY.encode() in home.run("show", "--raw", "s", **env).stdout
+    assert line["title"] == HOSTILE_TEXT
+    assert (
+        json.loads(home.run("list", "--json", **env).stdout.decode("utf-8"))["title"]
+        == HOSTILE_TEXT
+    )
+    assert HOSTILE_TEXT.encode() in home.run("show", "--raw", "s", **env).stdout
 
 
 def said(line: bytes) -> tuple[str, list[tuple[str, object, object]]]:
@@ -133,7 +138,11 @@ def said(line: bytes) -> tuple[str, list[tuple[str, object, object]]]:
 
 
 def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -> None:
-    keep(home.database, *work("20260131_120000_aaaaaa", title=NASTY), *talk("b", parent=None))
+    write_store(
+        home.database,
+        *full_session("20260131_120000_aaaaaa", title=HOSTILE_TEXT),
+        *simple_session("b", parent=None),
+    )
     exported = home.run("export", "--all").stdout
     other = Home(tmp_path / "other")
     told = other.run("import", "-", stdin=exported).stdout
@@ -154,7 +163,7 @@ def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -
 
 
 def test_nothing_is_deleted_when_nobody_can_be_asked(home: Home) -> None:
-    keep(home.database, *talk("s"))
+    write_store(home.database, *simple_session("s"))
     for words in (["delete", "s"], ["prune", "--older-than", "0d"]):
         done = home.run(*words, code=2)
         assert b"Add --yes" in done.stderr
@@ -164,7 +173,7 @@ def test_nothing_is_deleted_when_nobody_can_be_asked(home: Home) -> None:
 
 
 def test_a_person_is_asked_before_anything_goes(home: Home) -> None:
-    keep(home.database, *talk("s", title="Mine"), *talk("t"))
+    write_store(home.database, *simple_session("s", title="Mine"), *simple_session("t"))
     child = home.terminal("delete", "Mine")
     child.expect_exact("Delete 1 session for good? [y/N]")
     child.sendline("no")
@@ -191,21 +200,21 @@ def test_a_person_is_asked_before_anything_goes(home: Home) -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 132])
 def test_the_list_fits_a_real_terminal(home: Home, columns: int) -> None:
-    keep(
+    write_store(
         home.database,
-        *talk("20260131_120000_aaaaaa", title=NASTY * 3),
-        *talk("20260131_120000_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
+        *simple_session("20260131_120000_aaaaaa", title=HOSTILE_TEXT * 3),
+        *simple_session("20260131_120000_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
     )
     child = home.terminal("list", columns=columns)
     child.expect(pexpect.EOF)
     shown = re.sub(r"\x1b\[\d*m", "", child.before).splitlines()
     assert len(shown) == 3
-    assert all(width_of(line) <= columns for line in shown)
+    assert all(display_width(line) <= columns for line in shown)
     assert "\x1b" not in "".join(shown)
 
 
 def test_found_words_shine_on_a_terminal(home: Home) -> None:
-    keep(home.database, *talk("s", words=["a red fish"]))
+    write_store(home.database, *simple_session("s", words=["a red fish"]))
     child = home.terminal("search", "fish")
     child.expect_exact("a red \x1b[1;33mfish\x1b[0m")
     child.expect(pexpect.EOF)
@@ -213,7 +222,7 @@ def test_found_words_shine_on_a_terminal(home: Home) -> None:
 
 
 def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
-    keep(home.database, *many(10_000))
+    write_store(home.database, *many(10_000))
     assert len(home.run("list").stdout.splitlines()) == 21
     assert b"10,000 sessions" in home.run("stats").stdout
     pruned = home.run("prune", "--before", "2026-01-07", "--yes").stdout.splitlines()[-1]
@@ -228,7 +237,7 @@ def test_wrong_words_end_with_the_code_for_wrong_usage(home: Home) -> None:
 
 def test_help_describes_what_programs_read(home: Home) -> None:
     shown = home.run("list", "--help").stdout.decode()
-    keep(home.database, *work("s"))
+    write_store(home.database, *full_session("s"))
     for name in json.loads(home.run("list", "--json").stdout):
         assert f'"{name}"' in shown
     shown = home.run("stats", "--help").stdout.decode()

@@ -5,24 +5,30 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.testing.mock_openai import Reply, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, ended
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    FakeModelProcess,
+    HermesCli,
+    exit_status,
+)
 
 KEY = "sk-of-this-test-0123456789"
 SCRIPT = Script(models=("mock", "mock-large"), default=Reply("Plain answer."))
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     """A person who has nothing yet."""
-    one = Hermes(tmp_path, model.url)
+    one = HermesCli(tmp_path, model.url)
     for name in list(one.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del one.env[name]
     return one
 
 
-def test_an_address_is_enough(hermes: Hermes, model: MockModel) -> None:
+def test_an_address_is_enough(hermes: HermesCli, model: FakeModelProcess) -> None:
     ran = hermes("setup", "--base-url", model.url)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("Using custom/mock from now on.\n")
@@ -30,7 +36,7 @@ def test_an_address_is_enough(hermes: Hermes, model: MockModel) -> None:
     assert not (hermes.home / ".env").exists()
 
 
-def test_a_key_is_read_kept_privately_and_sent(hermes: Hermes, model: MockModel) -> None:
+def test_a_key_is_read_kept_privately_and_sent(hermes: HermesCli, model: FakeModelProcess) -> None:
     words = ["setup", "--base-url", model.url, "--model", "mock-large", "--key-stdin"]
     ran = hermes(*words, stdin=f"{KEY}\n".encode())
     assert (ran.code, ran.err) == (0, "")
@@ -43,7 +49,7 @@ def test_a_key_is_read_kept_privately_and_sent(hermes: Hermes, model: MockModel)
 
 
 def test_another_run_changes_it_and_leaves_nothing_of_the_first(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("# mine\nagent:\n  max_turns: 7  # few\n")
     words = ["--base-url", model.url, "--key-stdin"]
@@ -59,7 +65,7 @@ def test_another_run_changes_it_and_leaves_nothing_of_the_first(
     assert again.out.startswith("Using lmstudio/mock from now on.\n")
 
 
-def test_a_key_from_a_variable(hermes: Hermes, model: MockModel) -> None:
+def test_a_key_from_a_variable(hermes: HermesCli, model: FakeModelProcess) -> None:
     words = ["setup", "--provider", "openai", "--model", "mock", "--key-env", "MINE"]
     unset = hermes(*words)
     assert unset.code == 2
@@ -69,7 +75,7 @@ def test_a_key_from_a_variable(hermes: Hermes, model: MockModel) -> None:
     assert f"OPENAI_API_KEY={KEY}" in (hermes.home / ".env").read_text()
 
 
-def test_yes_takes_the_server_of_this_machine(hermes: Hermes, model: MockModel) -> None:
+def test_yes_takes_the_server_of_this_machine(hermes: HermesCli, model: FakeModelProcess) -> None:
     ran = hermes("setup", "--yes", LM_BASE_URL=model.url)
     assert ran.out.startswith("Using lmstudio/mock from now on.\n"), ran
 
@@ -86,7 +92,7 @@ def test_yes_takes_the_server_of_this_machine(hermes: Hermes, model: MockModel) 
     ],
 )
 def test_what_is_missing_is_said_with_the_next_step(
-    hermes: Hermes, words: list[str], says: str
+    hermes: HermesCli, words: list[str], says: str
 ) -> None:
     ran = hermes("setup", *words)
     assert ran.code in {2, 78}
@@ -96,7 +102,7 @@ def test_what_is_missing_is_said_with_the_next_step(
     assert not (hermes.home / "config.yaml").exists()
 
 
-def test_what_cannot_be_reached_is_kept_only_on_demand(hermes: Hermes) -> None:
+def test_what_cannot_be_reached_is_kept_only_on_demand(hermes: HermesCli) -> None:
     words = ["setup", "--base-url", "http://127.0.0.1:9/v1", "--model", "x"]
     ran = hermes(*words)
     assert ran.code == 1
@@ -109,7 +115,7 @@ def test_what_cannot_be_reached_is_kept_only_on_demand(hermes: Hermes) -> None:
 
 
 def test_a_model_that_is_not_listed_is_refused_unless_forced(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     words = ["setup", "--base-url", model.url, "--model", "mock-larg", "--yes"]
     ran = hermes(*words)
@@ -124,10 +130,10 @@ def test_a_model_that_is_not_listed_is_refused_unless_forced(
     assert "mock-larg" in (hermes.home / "config.yaml").read_text()
 
 
-def test_by_questions(hermes: Hermes, model: MockModel) -> None:
+def test_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
     child = pexpect.spawn(
-        HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
-        dimensions=(50, 80), timeout=PATIENCE,
+        HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 80), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     child.delaybeforesend = None
     try:
@@ -140,7 +146,7 @@ def test_by_questions(hermes: Hermes, model: MockModel) -> None:
         child.expect_exact("Number or name [mock]")
         child.sendline("2")
         child.expect_exact("Using custom/mock-large from now on.")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
     finally:
         child.close(force=True)
     hermes("-z", "hello SECOND")
@@ -148,11 +154,11 @@ def test_by_questions(hermes: Hermes, model: MockModel) -> None:
 
 
 def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     child = pexpect.spawn(
-        HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
-        dimensions=(50, 200), timeout=PATIENCE,
+        HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 200), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     child.delaybeforesend = None
     try:
@@ -184,6 +190,6 @@ def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
         child.sendline("mock-larg")
         child.expect_exact("Using custom/mock-larg from now on.")
         child.expect_exact("Talk to it: hermes\r\n")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
     finally:
         child.close(force=True)

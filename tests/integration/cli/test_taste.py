@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 WRITE = Call("write_file", {"path": "a-long-name.txt", "content": "one\ntwo\n"})
@@ -29,13 +29,13 @@ display:
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    hermes = Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
+    hermes = HermesCli(tmp_path, model.url)
     hermes.env["HERMES_INFERENCE_MODEL"] = "gpt-4o-mini"
     return hermes
 
 
-def shown_of(hermes: Hermes, line: str) -> str:
+def shown_of(hermes: HermesCli, line: str) -> str:
     """All that comes between the line and the next prompt, without colours."""
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
@@ -45,7 +45,7 @@ def shown_of(hermes: Hermes, line: str) -> str:
         return re.sub(r"\x1b\[[0-9;?]*[a-zK]", "", child.before).replace("\r", "")
 
 
-def test_as_it_is_usually_shown(hermes: Hermes) -> None:
+def test_as_it_is_usually_shown(hermes: HermesCli) -> None:
     usual = shown_of(hermes, "write it")
     assert "A thought.\n" in usual
     assert "write_file a-long-name.txt\n" in usual
@@ -56,7 +56,7 @@ def test_as_it_is_usually_shown(hermes: Hermes) -> None:
     assert not re.search(r"^\d\d:\d\d$", usual, re.MULTILINE)
 
 
-def test_as_somebody_likes_it(hermes: Hermes) -> None:
+def test_as_somebody_likes_it(hermes: HermesCli) -> None:
     hermes.configure(SETTINGS)
     liked = shown_of(hermes, "write it")
     assert "A thought." not in liked
@@ -75,7 +75,7 @@ def test_as_somebody_likes_it(hermes: Hermes) -> None:
         ("display:\n  resume_display: minimal\n", 0),
     ],
 )
-def test_how_much_of_the_past_is_told(hermes: Hermes, settings: str, turns: int) -> None:
+def test_how_much_of_the_past_is_told(hermes: HermesCli, settings: str, turns: int) -> None:
     for number in range(3):
         hermes("-z", f"hello {number}", *(["-c"] if number else []))
     hermes.configure(settings)

@@ -8,38 +8,38 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from hermes.app.channels import sharing
-from hermes.channels.webhook.opening import open_channel
+from hermes.app.channels import open_process_resources
+from hermes.channels.webhook.channel import open_channel
 from hermes.channels.webhook.signatures import Scheme
 from hermes.cli.verbs.webhook import SCHEMES
-from hermes.config.sections.chats import Platform
+from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import SystemClock
-from hermes.ports.channel import ChannelParts
-from processes import Hermes, Ran
-from webhooks import Hall, text_in
+from hermes.ports.channel import ChannelDeps
+from support.cli_process import CliResult, HermesCli
+from support.webhooks import WebhookHarness, inbound_text
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def hermes(tmp_path: Path) -> Hermes:
-    one = Hermes(tmp_path, "http://127.0.0.1:9")
+def hermes(tmp_path: Path) -> HermesCli:
+    one = HermesCli(tmp_path, "http://127.0.0.1:9")
     one.configure("platforms:\n  webhook:\n    enabled: true\n")
     return one
 
 
-def secret_in(ran: Ran) -> str:
+def secret_in(ran: CliResult) -> str:
     return next(line.split()[1] for line in ran.out.splitlines() if line.startswith("Secret"))
 
 
-def test_nothing_is_there_at_first(hermes: Hermes) -> None:
+def test_nothing_is_there_at_first(hermes: HermesCli) -> None:
     ran = hermes("webhook", "list")
     assert (ran.code, ran.out) == (0, "")
     assert "hermes webhook subscribe NAME" in ran.err
     assert hermes("webhook", "list", "--json") == (0, "", "")
 
 
-def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
+def test_a_route_is_made_listed_and_removed(hermes: HermesCli) -> None:
     words = ["--prompt", "Look at {a}", "--events", "push, issues", "--filter", "a=1"]
     made = hermes("webhook", "subscribe", "github", *words, "--deliver", "telegram:5")
     assert made.code == 0
@@ -90,7 +90,7 @@ def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
     assert "There is no route 'github'" in gone.err
 
 
-def test_how_calls_are_signed_is_settled_with_the_route(hermes: Hermes) -> None:
+def test_how_calls_are_signed_is_settled_with_the_route(hermes: HermesCli) -> None:
     made = hermes(
         "webhook", "subscribe", "hub", "--signature", "github", "--form", "--allow-repeats"
     )
@@ -108,7 +108,7 @@ def test_the_schemes_that_are_offered_are_those_that_there_are() -> None:
     assert list(SCHEMES) == [scheme.value for scheme in Scheme]
 
 
-def test_a_given_secret_is_not_repeated(hermes: Hermes) -> None:
+def test_a_given_secret_is_not_repeated(hermes: HermesCli) -> None:
     made = hermes("webhook", "subscribe", "a", "--secret", "my-very-own-secret")
     assert made.code == 0
     assert "my-very-own-secret" not in made.out + made.err
@@ -130,7 +130,7 @@ def test_a_given_secret_is_not_repeated(hermes: Hermes) -> None:
         ([], "name"),
     ],
 )
-def test_what_cannot_be_is_told(hermes: Hermes, words: list[str], told: str) -> None:
+def test_what_cannot_be_is_told(hermes: HermesCli, words: list[str], told: str) -> None:
     hermes.configure(
         "platforms: {webhook: {extra: {routes: {set: {secret: a-long-enough-secret}}}}}"
     )
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_told(hermes: Hermes, words: list[str], told: str) -> 
     assert not (hermes.home / "webhook_subscriptions.json").exists()
 
 
-def test_routes_of_the_settings_are_listed_but_not_removed(hermes: Hermes) -> None:
+def test_routes_of_the_settings_are_listed_but_not_removed(hermes: HermesCli) -> None:
     hermes.configure(
         "platforms: {webhook: {extra: {port: 9000, routes: {set: {secret: '${S}', script: x.py}}}}}"
     )
@@ -158,7 +158,7 @@ def test_routes_of_the_settings_are_listed_but_not_removed(hermes: Hermes) -> No
         assert "platforms.webhook.extra.routes.set: secret" in wrong.err
 
 
-def test_a_damaged_file_is_left_alone(hermes: Hermes) -> None:
+def test_a_damaged_file_is_left_alone(hermes: HermesCli) -> None:
     file = hermes.home / "webhook_subscriptions.json"
     file.write_text("{")
     for words in (["list"], ["subscribe", "a"], ["remove", "a"], ["test", "a"]):
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_left_alone(hermes: Hermes) -> None:
     assert file.read_text() == "{"
 
 
-def test_profiles_have_their_own_paths(hermes: Hermes) -> None:
+def test_profiles_have_their_own_paths(hermes: HermesCli) -> None:
     work = hermes.home / "profiles" / "work"
     work.mkdir(parents=True)
     made = hermes("-p", "work", "webhook", "subscribe", "a", WEBHOOK_PORT="7000")
@@ -183,7 +183,7 @@ def test_profiles_have_their_own_paths(hermes: Hermes) -> None:
     assert hermes("webhook", "list", "--json").events == []
 
 
-def test_trying_a_route_that_nobody_serves(hermes: Hermes) -> None:
+def test_trying_a_route_that_nobody_serves(hermes: HermesCli) -> None:
     hermes("webhook", "subscribe", "a")
     ran = hermes("webhook", "test", "a", WEBHOOK_PORT="9")
     assert (ran.code, ran.out) == (1, "")
@@ -195,9 +195,9 @@ def test_trying_a_route_that_nobody_serves(hermes: Hermes) -> None:
     assert "not JSON" in wrong.err
 
 
-async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
-    async with aiohttp.ClientSession() as session, sharing() as shares:
-        parts = ChannelParts(
+async def test_trying_a_route_of_a_running_listener(hermes: HermesCli) -> None:
+    async with aiohttp.ClientSession() as session, open_process_resources() as shares:
+        parts = ChannelDeps(
             name="webhook",
             profile="default",
             home=hermes.home,
@@ -208,10 +208,10 @@ async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
         )
         async with open_channel(parts) as channel, anyio.create_task_group() as group:
             listener = await shares.once("webhook", lambda: pytest.fail("there is one"))
-            one = Hall(listener, parts.clock, session)
+            one = WebhookHarness(listener, parts.clock, session)
             group.start_soon(channel.run, one.deliver)
 
-            async def run(*words: str) -> Ran:
+            async def run(*words: str) -> CliResult:
                 port = str(listener.port)
                 return await anyio.to_thread.run_sync(
                     lambda: hermes("webhook", *words, WEBHOOK_PORT=port)
@@ -225,7 +225,7 @@ async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
                 f"The answer goes to the log: hermes logs; {told}\n",
             )
             assert first.out.startswith('202 {"status":"accepted"')
-            assert ">5</data-" in text_in(one.heard[0])
+            assert ">5</data-" in inbound_text(one.heard[0])
             assert (await run("test", "a")).out.startswith("202")
             await run("subscribe", "hub", "--signature", "github")
             for _ in range(2):
@@ -242,7 +242,7 @@ async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
             group.cancel_scope.cancel()
 
 
-def test_completion_knows_it(hermes: Hermes) -> None:
+def test_completion_knows_it(hermes: HermesCli) -> None:
     script = hermes("completion", "bash").out
     assert "hermes webhook subscribe" in script
     assert "--deliver-only" in script

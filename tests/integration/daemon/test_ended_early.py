@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.config.home import home_of
-from hermes.daemon.lock import who_holds
-from hermes.daemon.options import ExitCode
-from processes import PATIENCE
+from hermes.app.service.lock import running_gateway
+from hermes.app.service.options import ExitCode
+from hermes.config.home import profile_home
+from support.cli_process import TEST_TIMEOUT
 
 TESTS = str(Path(__file__).parents[2])
 MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
@@ -23,16 +23,23 @@ MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
     [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGUSR1, ExitCode.RESTART)],
 )
 def test_at_any_moment_of_its_start(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    words = [sys.executable, "-m", "hesitant", str(tmp_path), number.name, *MOMENTS]
+    words = [
+        sys.executable,
+        "-m",
+        "support.interrupted_start",
+        str(tmp_path),
+        number.name,
+        *MOMENTS,
+    ]
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": TESTS}
     ran = subprocess.run(
-        words, env=env, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+        words, env=env, capture_output=True, text=True, timeout=2 * TEST_TIMEOUT, check=False
     )
     assert ran.stdout.splitlines() == [f"{moment} {int(code)}" for moment in MOMENTS], ran.stderr
     for moment in MOMENTS:
-        home = home_of(tmp_path / moment, "default")
+        home = profile_home(tmp_path / moment, "default")
         state = msgspec.json.decode(home.gateway_state.read_bytes())
-        assert (who_holds(home), home.gateway_pid.exists()) == (None, False)
+        assert (running_gateway(home), home.gateway_pid.exists()) == (None, False)
         assert state["gateway_state"] == "running", "so that it is started again"
         assert state["active_agents"] == 0
         assert (home.path / ".clean_shutdown").exists()

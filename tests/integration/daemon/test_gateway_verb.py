@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from hermes.app.service.lock import running_gateway
 from hermes.config.home import Home
-from hermes.daemon.lock import who_holds
-from processes import (
-    HERMES,
-    PATIENCE,
-    Ran,
-    Running,
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    CliResult,
+    RunningCli,
     reserved_port,
     wait_for_data,
-    wait_for_death,
+    wait_for_process_exit,
 )
 
 STANDIN = str(Path(__file__).parent / "standin")
@@ -41,28 +41,28 @@ class Person:
             "PYTHONPATH": STANDIN,
         }
 
-    def __call__(self, *words: str, **env: str) -> Ran:
+    def __call__(self, *words: str, **env: str) -> CliResult:
         done = subprocess.run(
-            [HERMES, *words],
+            [HERMES_PROGRAM, *words],
             env=self.env | env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
             check=False,
         )
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
-    def running(self, *words: str, **env: str) -> Iterator[Running]:
+    def running(self, *words: str, **env: str) -> Iterator[RunningCli]:
         with subprocess.Popen(
-            [HERMES, *words],
+            [HERMES_PROGRAM, *words],
             env=self.env | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process:
             try:
-                yield Running(process)
+                yield RunningCli(process)
             finally:
                 process.kill()
 
@@ -75,10 +75,10 @@ class Person:
 
     def end(self) -> None:
         for path in [self.home, *self.home.glob("profiles/*")]:
-            record = who_holds(Home(self.home, path))
+            record = running_gateway(Home(self.home, path))
             if record is not None:
                 os.kill(record.pid, signal.SIGKILL)
-                wait_for_death(record.pid)
+                wait_for_process_exit(record.pid)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_life_of_a_gateway(person: Person) -> None:
 
     started = person("gateway", "start")
     assert (started.code, started.err) == (0, "  connecting telegram\n  2 platforms\n")
-    record = who_holds(person.profile())
+    record = running_gateway(person.profile())
     assert record is not None
     assert f"(pid {record.pid})" in started.out
     assert json.loads((person.home / "gateway.pid").read_text())["pid"] == record.pid
@@ -128,7 +128,7 @@ def test_the_life_of_a_gateway(person: Person) -> None:
 
     stopped = person("gateway", "stop")
     assert stopped.out == f"The gateway of profile default is stopped (pid {record.pid})\n"
-    wait_for_death(record.pid)
+    wait_for_process_exit(record.pid)
     assert person.state()["gateway_state"] == "stopped"
     assert (person.home / ".clean_shutdown").exists()
     assert not (person.home / "gateway.pid").exists()
@@ -146,15 +146,15 @@ def test_there_is_only_one(person: Person) -> None:
         assert "--replace" in second.err
         with person.running("gateway", "run", "--replace") as third:
             third.hears("ready stopped")
-            assert first.process.wait(PATIENCE) == 0
+            assert first.process.wait(TEST_TIMEOUT) == 0
             assert person.state()["pid"] == third.process.pid
-            assert who_holds(person.profile()).pid == third.process.pid
+            assert running_gateway(person.profile()).pid == third.process.pid
 
 
 def test_of_many_that_start_at_once_one_runs(person: Person) -> None:
     starts = [
         subprocess.Popen(
-            [HERMES, "gateway", "run"], env=person.env, stdin=subprocess.DEVNULL,
+            [HERMES_PROGRAM, "gateway", "run"], env=person.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         for _ in range(4)
@@ -163,13 +163,13 @@ def test_of_many_that_start_at_once_one_runs(person: Person) -> None:
         # The winner stays, so the others end first.
         losers = [start for start in starts if _lost(start)]
         assert len(losers) == 3
-        assert {start.wait(PATIENCE) for start in losers} == {1}
+        assert {start.wait(TEST_TIMEOUT) for start in losers} == {1}
         (winner,) = [start for start in starts if start not in losers]
-        assert who_holds(person.profile()).pid == winner.pid
+        assert running_gateway(person.profile()).pid == winner.pid
     finally:
         for start in starts:
             start.kill()
-            start.communicate(timeout=PATIENCE)
+            start.communicate(timeout=TEST_TIMEOUT)
 
 
 def _lost(start: "subprocess.Popen[bytes]") -> bool:
@@ -228,7 +228,7 @@ def test_a_wish_to_restart_is_fulfilled_in_place(person: Person) -> None:
         gateway.hears("ready first")
         gateway.process.send_signal(signal.SIGUSR1)
         gateway.hears("ready restart")
-        assert who_holds(person.profile()).pid == gateway.process.pid
+        assert running_gateway(person.profile()).pid == gateway.process.pid
     with person.running("gateway", "run", "--external-supervisor") as gateway:
         gateway.hears("ready crashed")
         assert gateway.told(signal.SIGUSR1).code == 75
@@ -247,9 +247,9 @@ def test_restarts_that_do_not_end_park_and_then_wait(person: Person) -> None:
 
 def test_restart_from_outside(person: Person) -> None:
     person("gateway", "start")
-    first = who_holds(person.profile())
+    first = running_gateway(person.profile())
     ran = person("gateway", "restart")
-    second = who_holds(person.profile())
+    second = running_gateway(person.profile())
     assert (ran.code, "is stopped" in ran.out, "is running" in ran.out) == (0, True, True)
     assert first.pid != second.pid
     assert "ready stopped" in (person.home / "logs" / "gateway.log").read_text()
@@ -281,13 +281,13 @@ def test_who_cannot_wait_for_turns_interrupts_twice(person: Person) -> None:
             assert b"waiting for 1 running turn to end" in heard
             ran = stop.told(signal.SIGINT)
         assert (ran.code, "was killed" in ran.out) == (0, True)
-        assert gateway.process.wait(PATIENCE) == -signal.SIGKILL
+        assert gateway.process.wait(TEST_TIMEOUT) == -signal.SIGKILL
     assert person.state()["gateway_state"] == "stopped"
     assert not (person.home / "gateway.pid").exists()
     with person.running("gateway", "run", STANDIN="stubborn") as gateway:
         gateway.hears("ready")
         assert person("gateway", "stop", "--force").code == 0
-        assert gateway.process.wait(PATIENCE) == -signal.SIGKILL
+        assert gateway.process.wait(TEST_TIMEOUT) == -signal.SIGKILL
 
 
 def test_a_turn_does_not_wait_for_the_gateway_that_waits_for_it(person: Person) -> None:
@@ -297,7 +297,7 @@ def test_a_turn_does_not_wait_for_the_gateway_that_waits_for_it(person: Person) 
         assert ran.out == "The gateway stops once this turn is over\n"
         gateway.hears("heard 15")
         gateway.process.send_signal(signal.SIGUSR2)
-        assert gateway.process.wait(PATIENCE) == 0
+        assert gateway.process.wait(TEST_TIMEOUT) == 0
     with person.running("gateway", "run") as gateway:
         gateway.hears("ready")
         assert "restarts once" in person("gateway", "restart", HERMES_SESSION_ID="s1").out
@@ -331,7 +331,7 @@ def test_one_gateway_for_all_profiles(person: Person) -> None:
         refused = person("gateway", "run", STANDIN="all")
         assert refused.code == 1
         assert f"of profile work is running already (pid {own.process.pid}" in refused.err
-        assert who_holds(person.profile()) is None
+        assert running_gateway(person.profile()) is None
 
 
 def test_looking_deeper(person: Person) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hermes.app.service.launcher import LaunchFailed, LaunchNotReady, _Pipe, gateway_command, launch
 from hermes.config.home import Home
-from hermes.daemon.launch import Failed, NotReady, _Pipe, gateway_command, launch
-from processes import wait_for_death
+from support.cli_process import wait_for_process_exit
 
 SAYS = """
 import os, signal, sys
@@ -35,7 +35,7 @@ def command(code: str) -> list[str]:
 def end(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    wait_for_death(pid)
+    wait_for_process_exit(pid)
 
 
 def test_ready_in_pieces(home: Home) -> None:
@@ -48,7 +48,7 @@ def test_ready_in_pieces(home: Home) -> None:
 
 
 def test_silence_is_not_taken_for_failure(home: Home) -> None:
-    with pytest.raises(NotReady, match=r"\(pid \d+\) is not ready after") as caught:
+    with pytest.raises(LaunchNotReady, match=r"\(pid \d+\) is not ready after") as caught:
         launch(home, ENV, command("signal.pause()"), print, patience=0.3)
     # So early that it may not have said anything itself.
     end(int(re.findall(r"pid (\d+)", str(caught.value))[0]))
@@ -73,7 +73,7 @@ def test_what_it_said_last_is_shown(home: Home) -> None:
     home.logs.mkdir()
     (home.logs / "gateway.log").write_bytes(b"from long ago\n" * 500_000)
     code = "sys.stderr.write('the port is taken\\n'); sys.exit(3)"
-    with pytest.raises(Failed, match="exit code 3") as failed:
+    with pytest.raises(LaunchFailed, match="exit code 3") as failed:
         launch(home, ENV, command(code), print)
     assert failed.value.ended_with == 3
     assert "the port is taken" in str(failed.value)
@@ -88,7 +88,7 @@ def test_a_child_that_lives_on_does_not_hide_the_end(home: Home) -> None:
         "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
         "sys.stdout.write(f'child {child.pid}\\n'); sys.stdout.flush(); os._exit(4)"
     )
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(LaunchFailed) as failed:
         launch(home, ENV, command(code), print)
     assert failed.value.ended_with == 4
     child = int((home.logs / "gateway.log").read_text().split()[-1])
@@ -97,7 +97,7 @@ def test_a_child_that_lives_on_does_not_hide_the_end(home: Home) -> None:
 
 def test_the_new_process_is_told_of_its_own_starter_only(home: Home) -> None:
     code = "sys.stdout.write(str(sorted(os.environ))); sys.exit(0)"
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(LaunchFailed) as failed:
         launch(home, ENV, command(code), print)
     assert "HERMES_HOME" in str(failed.value)
     assert "NOTIFY_SOCKET" not in str(failed.value)

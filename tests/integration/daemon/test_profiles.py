@@ -14,9 +14,15 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
-from hermes.testing.platform.server import PlatformServer, serve
-from processes import PATIENCE, MockModel, Running, mock_model, reserved_port
+from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from support.cli_process import (
+    TEST_TIMEOUT,
+    FakeModelProcess,
+    RunningCli,
+    fake_model_process,
+    reserved_port,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +49,7 @@ class Town:
     """The process, its platform, and a model for each profile."""
 
     def __init__(
-        self, root: Path, platform: PlatformServer, models: Mapping[str, MockModel]
+        self, root: Path, platform: PlatformServer, models: Mapping[str, FakeModelProcess]
     ) -> None:
         self.home = root / "home"
         self.platform = platform
@@ -64,25 +70,25 @@ class Town:
             )
 
     @contextmanager
-    def gateway(self) -> Iterator[Running]:
-        command = [sys.executable, "-m", "hermes.testing.served"]
+    def gateway(self) -> Iterator[RunningCli]:
+        command = [sys.executable, "-m", "hermes.testing.platform.gateway"]
         with subprocess.Popen(
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
             try:
-                yield Running(process)
+                yield RunningCli(process)
             finally:
                 process.kill()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             await self.platform.until(true)
 
     async def sees(self, profile: str, chat: str, *texts: str) -> None:
         def seen() -> list[str]:
             return [one.text for one in self.platform.truth.seen(profile, chat)]
 
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(TEST_TIMEOUT):
             await self.platform.until(lambda: seen() == list(texts))
         assert seen() == list(texts)
 
@@ -90,14 +96,14 @@ class Town:
 @asynccontextmanager
 async def town(root: Path) -> AsyncGenerator[Town]:
     with ExitStack() as stack:
-        models: dict[str, MockModel] = {}
+        models: dict[str, FakeModelProcess] = {}
         for name in SECRETS:
             rules = [
                 Rule(contains="env", steps=[Reply(calls=[ENV_CALL]), Reply(text=f"{name} looked")]),
                 Rule(contains="", steps=[Reply(text=f"this is {name}")]),
             ]
-            models[name] = stack.enter_context(mock_model(root / name, Script(rules=rules)))
-        async with serve() as platform:
+            models[name] = stack.enter_context(fake_model_process(root / name, Script(rules=rules)))
+        async with serve_platform() as platform:
             yield Town(root, platform, models)
 
 
@@ -194,7 +200,9 @@ async def test_the_own_profile_being_wrong_is_the_end(tmp_path: Path) -> None:
         one.furnish(MANY)
         (one.home / "config.yaml").write_text("platforms: [")
         with one.gateway() as gateway:
-            _, told = await anyio.to_thread.run_sync(gateway.process.communicate, None, PATIENCE)
+            _, told = await anyio.to_thread.run_sync(
+                gateway.process.communicate, None, TEST_TIMEOUT
+            )
         assert gateway.process.returncode == 78
         assert "config.yaml" in told.decode()
 
@@ -254,7 +262,7 @@ async def test_programs_are_served_beside_the_chats(tmp_path: Path, port: int) -
                 assert health["profiles"] == ["default", "work"]
                 async with http.get(f"{api}/api/sessions?limit=1") as told:
                     session = (await told.json())["data"][0]["id"]
-                with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(TEST_TIMEOUT):
                     follow = await http.get(f"{api}/api/sessions/{session}/events")
                     assert (await follow.content.readline()).startswith(b"id: ")
                     ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)

@@ -12,22 +12,22 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.app.service.lock import take_lock
+from hermes.app.service.options import RunOptions
+from hermes.app.service.process import GatewayProcess, hold_gateway
+from hermes.app.service.status import Phase, PlatformState, Snapshot
 from hermes.cli.context import CliContext
 from hermes.cli.parser import Parser
 from hermes.cli.verbs.send import add_arguments
-from hermes.cli.verbs.send.sending import send
+from hermes.cli.verbs.send.sender import send
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.daemon.lock import take_lock
-from hermes.daemon.options import RunOptions
-from hermes.daemon.state import Phase, PlatformState, Snapshot
-from hermes.daemon.tenure import Tenure, hold
-from hermes.gateway.letters import outbox, read_reply
+from hermes.gateway.messages import outbox_name, read_outbox_message
 from hermes.kit.clock import SystemClock
-from hermes.ports.store import Done
+from hermes.ports.store import CompleteItem
 from hermes.schema.scope import Address
 from hermes.store.sqlite import open_store
-from processes import HERMES, PATIENCE, Ran
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult
 
 CONFIG = """\
 platforms:
@@ -48,19 +48,20 @@ class House:
             "LANG": "C.UTF-8",
         }
 
-    def __call__(self, *words: str, stdin: bytes | None = None, **env: str) -> Ran:
+    def __call__(self, *words: str, stdin: bytes | None = None, **env: str) -> CliResult:
         given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         done = subprocess.run(
-            [HERMES, "send", *words], env=self.env | env, capture_output=True, timeout=PATIENCE,
+            [HERMES_PROGRAM, "send", *words], env=self.env | env, capture_output=True,
+            timeout=TEST_TIMEOUT,
             check=False, cwd=self.home.path, **given,
         )  # fmt: skip
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def waiting(self, channel: str = "telegram") -> list[tuple[Address, str]]:
         async def look() -> list[tuple[Address, str]]:
             async with open_store(self.home.state_db, SystemClock()) as store:
-                rows = await store.lanes.claim(outbox(channel), None, "me", timedelta(0), 100)
-                replies = [read_reply(row) for row in rows]
+                rows = await store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
+                replies = [read_outbox_message(row) for row in rows]
                 assert all(reply.brought for reply in replies)
                 return [(reply.address, reply.text) for reply in replies]
 
@@ -188,12 +189,12 @@ def test_a_name_is_one_only_after_its_mark(house: House) -> None:
 class Office:
     """This process holds the lock, as a gateway would; `wake` is its delivery."""
 
-    def __init__(self, house: House, tenure: Tenure) -> None:
+    def __init__(self, house: House, gateway_process: GatewayProcess) -> None:
         self.house = house
-        self.tenure = tenure
+        self.gateway_process = gateway_process
         self.woken: list[Path] = []
         platforms = {"telegram": PlatformState(state="connected")}
-        tenure.state.write(Snapshot(gateway_state=Phase.RUNNING, platforms=platforms))
+        gateway_process.state.write(Snapshot(gateway_state=Phase.RUNNING, platforms=platforms))
 
     def delivers(self, folder: Path) -> bool:
         return self._settle(folder, refused=False)
@@ -208,30 +209,30 @@ class Office:
     def _settle(self, folder: Path, *, refused: bool) -> bool:
         async def settle() -> None:
             async with open_store(self.house.home.state_db, SystemClock()) as store:
-                lane = outbox("telegram")
-                for row in await store.lanes.claim(lane, None, "me", timedelta(0), 100):
+                lane = outbox_name("telegram")
+                for row in await store.queues.claim(lane, None, "me", timedelta(0), 100):
                     if refused:
-                        await store.lanes.park(row.key, "the chat is gone")
+                        await store.queues.park(row.key, "the chat is gone")
                     else:
-                        await store.commit(Done(row.key))
+                        await store.commit(CompleteItem(row.key))
 
         self.woken.append(folder)
         anyio.run(settle)
         return True
 
-    def send(self, wake, *words: str) -> Ran:
+    def send(self, wake, *words: str) -> CliResult:
         parser = Parser(prog="hermes send")
         add_arguments(parser)
         args: Namespace = parser.parse_args(words)
         streams = (io.StringIO(), io.StringIO(), io.StringIO())
         code = send(args, CliContext(Env(self.house.env), None, streams), wake)
-        return Ran(code, streams[1].getvalue(), streams[2].getvalue())
+        return CliResult(code, streams[1].getvalue(), streams[2].getvalue())
 
 
 @pytest.fixture
 def office(house: House) -> Iterator[Office]:
-    with hold(house.home, [], RunOptions(), SystemClock()) as tenure:
-        yield Office(house, tenure)
+    with hold_gateway(house.home, [], RunOptions(), SystemClock()) as gateway_process:
+        yield Office(house, gateway_process)
 
 
 def test_a_running_gateway_is_woken_and_its_delivery_told(office: Office) -> None:
@@ -261,8 +262,8 @@ def test_a_guest_of_another_profile_s_gateway_knows_its_own_platforms(office: Of
     work.config.write_text(CONFIG)
     platforms = {"telegram": "connected", "work/discord": "connected", "work/telegram": "fatal"}
     states = {name: PlatformState(state=state) for name, state in platforms.items()}
-    office.tenure.state.write(Snapshot(gateway_state=Phase.RUNNING, platforms=states))
-    lock = take_lock(work, office.tenure.record)
+    office.gateway_process.state.write(Snapshot(gateway_state=Phase.RUNNING, platforms=states))
+    lock = take_lock(work, office.gateway_process.record)
     try:
         office.house.env["HERMES_HOME"] = str(work.path)
         ran = office.send(office.sleeps, "-t", "telegram:1,discord:1", "--timeout", "0.01", "hi")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hermes.app.service.systemd import make_unit, unit_name
 from hermes.config.home import Home
-from hermes.daemon.systemd import make_unit, unit_name
-from processes import HERMES, PATIENCE, Ran, wait_for_data
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult, wait_for_data
 
 STANDIN = str(Path(__file__).parent / "standin")
 ODD = 'a home with 100% of "quotes", $HOME and back\\slashes'
@@ -47,12 +47,12 @@ class Desk:
             (root / "bin" / "systemctl").write_text(SYSTEMCTL)
             (root / "bin" / "systemctl").chmod(0o755)
 
-    def __call__(self, *words: str) -> Ran:
+    def __call__(self, *words: str) -> CliResult:
         done = subprocess.run(
-            [HERMES, *words], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=PATIENCE, check=False,
+            [HERMES_PROGRAM, *words], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def asked(self) -> list[str]:
         """What systemctl was told to do since the last look; questions are left out."""
@@ -150,7 +150,7 @@ def test_systemd_understands_the_unit(tmp_path: Path, name: str) -> None:
     done = subprocess.run(
         [analyze, "--user", "verify", str(file)],
         env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)},
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     ours = [line for line in done.stderr.splitlines() if unit.name in line]
     assert (done.returncode, ours) == (0, [])
@@ -168,12 +168,15 @@ def test_systemd_hears_how_it_goes(desk: Desk, manager: tuple[socket.socket, str
     listening, path = manager
     env = desk.env | {"NOTIFY_SOCKET": path}
     with subprocess.Popen(
-        [HERMES, "gateway", "run"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [HERMES_PROGRAM, "gateway", "run"],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as gateway:
         assert wait_for_data(listening.fileno()) == b"STATUS=connecting telegram"
         assert wait_for_data(listening.fileno()) == b"STATUS=2 platforms\nREADY=1"
         gateway.send_signal(signal.SIGUSR1)
         assert wait_for_data(listening.fileno()) == b"STOPPING=1"
         # Whoever is watched over leaves the restart to the watcher.
-        assert gateway.wait(PATIENCE) == 75
+        assert gateway.wait(TEST_TIMEOUT) == 75
     assert (desk.home / ".clean_shutdown").exists()

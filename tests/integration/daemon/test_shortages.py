@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes.sandbox.bubblewrap import find_bubblewrap
-from processes import HERMES, PATIENCE, Ran
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult
 
 WRONG_SETTINGS, TRY_AGAIN = 78, 75
 """systemd starts the gateway again after any code but the first."""
@@ -21,13 +21,13 @@ class SmallDisk:
         self.home.mkdir()
         self.program = program
         self._env = {
-            "PATH": f"{Path(HERMES).parent}:{os.environ['PATH']}",
+            "PATH": f"{Path(HERMES_PROGRAM).parent}:{os.environ['PATH']}",
             "HOME": str(root),
             "LANG": "C.UTF-8",
             "HERMES_HOME": str(self.home),
         }
 
-    def __call__(self, *lines: str) -> Ran:
+    def __call__(self, *lines: str) -> CliResult:
         done = subprocess.run(
             [
                 *(self.program, "--die-with-parent", "--dev-bind", "/", "/"),
@@ -37,10 +37,10 @@ class SmallDisk:
             env=self._env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
             check=False,
         )
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture

@@ -9,22 +9,22 @@ import anyio
 import anyio.abc
 import pytest
 
-from gateways import until
-from hermes.app.build import Choices, open_app
-from hermes.app.channels import sharing
+from hermes.app.build import AppOptions, open_app
+from hermes.app.channels import open_process_resources
+from hermes.app.service.api_host import ApiHost
+from hermes.app.service.profile_service import ProfileService, ProfileServiceDeps, serve_profile
 from hermes.config.env import Env
-from hermes.config.home import home_of
-from hermes.daemon.programs import Programs
-from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
+from hermes.config.home import profile_home
 from hermes.gateway.hooks import NoHooks
-from hermes.gateway.letters import outbox
-from hermes.gateway.returning import BACK, RESTARTS, await_return
+from hermes.gateway.messages import outbox_name
+from hermes.gateway.restart_notice import BACK_ONLINE, RESTARTS, request_restart_notice
 from hermes.kit.clock import SystemClock
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound
 from hermes.schema.scope import Address
 from hermes.testing.channel import FakeChannel
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -34,23 +34,25 @@ async def hear(inbound: Inbound) -> None:
 
 
 @asynccontextmanager
-async def ended_tenant(folder: Path) -> AsyncGenerator[tuple[Tenant, anyio.Event]]:
+async def ended_tenant(folder: Path) -> AsyncGenerator[tuple[ProfileService, anyio.Event]]:
     """Told to end while its door was still being opened; the process goes on for the block.
 
     The event says that the profile is closed.
     """
-    home, closed = home_of(folder, "default"), anyio.Event()
+    home, closed = profile_home(folder, "default"), anyio.Event()
 
-    async def keep(lodging: Lodging, *, task_status: anyio.abc.TaskStatus[Tenant]) -> None:
-        await keep_tenant(home, lodging, task_status=task_status)
+    async def keep(
+        deps: ProfileServiceDeps, *, task_status: anyio.abc.TaskStatus[ProfileService]
+    ) -> None:
+        await serve_profile(home, deps, task_status=task_status)
         closed.set()
 
-    async with sharing() as shared, anyio.create_task_group() as group:
-        lodging = Lodging(
+    async with open_process_resources() as shared, anyio.create_task_group() as group:
+        deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None,
-            programs=Programs(SystemClock()),
+            programs=ApiHost(SystemClock()),
         )  # fmt: skip
-        tenant: Tenant = await group.start(keep, lodging)
+        tenant: ProfileService = await group.start(keep, deps)
         tenant.assemble({})
         tenant.begin(hear)
         tenant.close()
@@ -71,7 +73,7 @@ async def test_its_log_is_open_until_the_process_is_done(tmp_path: Path) -> None
         # Time enough for a profile that would be closed by itself.
         with anyio.move_on_after(0.5):
             await closed.wait()
-        logging.getLogger("hermes.daemon").warning("the last words of the process")
+        logging.getLogger("hermes.app.service").warning("the last words of the process")
     assert "the last words of the process" in (tmp_path / "logs" / "agent.log").read_text()
 
 
@@ -93,27 +95,27 @@ async def test_one_that_broke_and_was_built_anew_does_not_say_again_that_it_is_b
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.yaml").write_text("platforms: {fake: {home_channel: '7'}}")
-    home, channel, hooks = home_of(tmp_path, "default"), FakeChannel(), Breaking()
+    home, channel, hooks = profile_home(tmp_path, "default"), FakeChannel(), Breaking()
     async with (
-        sharing() as shared,
-        open_app(home, Env({}), Choices(workspace=str(tmp_path))) as app,
+        open_process_resources() as shared,
+        open_app(home, Env({}), AppOptions(workspace=str(tmp_path))) as app,
     ):
-        lodging = Lodging(
+        deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None, restarted=True,
-            programs=Programs(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
+            programs=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
         )  # fmt: skip
-        tenant = Tenant(app, {"fake": channel}, {}, hooks, lodging)
+        tenant = ProfileService(app, {"fake": channel}, {}, hooks, deps)
         for place in (Address("fake", "1"), Address("gone", "1")):
-            await await_return(app.store, place)
+            await request_restart_notice(app.store, place)
         tenant.assemble({})
         tenant.begin(hear)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
-                group.start_soon(tenant.work_on)
+                group.start_soon(tenant.run)
                 await hooks.again.wait()
-                await until(lambda: len(channel.posts) >= 2)
+                await wait_until(lambda: len(channel.posts) >= 2)
                 tenant.close()
-        assert [channel.seen_in(chat) for chat in ("1", "7")] == [[BACK], [BACK]]
+        assert [channel.texts_in(chat) for chat in ("1", "7")] == [[BACK_ONLINE], [BACK_ONLINE]]
         for name in ("fake", "gone"):
-            assert await app.store.lanes.topics(outbox(name)) == []
-        assert await app.store.lanes.topics(RESTARTS) == []
+            assert await app.store.queues.topics(outbox_name(name)) == []
+        assert await app.store.queues.topics(RESTARTS) == []

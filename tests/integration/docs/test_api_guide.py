@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
-from processes import PATIENCE, MockModel, mock_model, reserved_port
+from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
+from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_process, reserved_port
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "api.md").read_text()
@@ -63,13 +63,13 @@ def whole_script() -> str:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Iterator[MockModel]:
-    with mock_model(tmp_path / "model", SCRIPT) as one:
+def model(tmp_path: Path) -> Iterator[FakeModelProcess]:
+    with fake_model_process(tmp_path / "model", SCRIPT) as one:
         yield one
 
 
 @pytest.fixture
-def env(tmp_path: Path, model: MockModel) -> Iterator[dict[str, str]]:
+def env(tmp_path: Path, model: FakeModelProcess) -> Iterator[dict[str, str]]:
     """An empty home and a model that answers; whatever gateway is left at the end is killed."""
     given = {
         "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -95,7 +95,7 @@ def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE * 2,
+        timeout=TEST_TIMEOUT * 2,
     )
 
 
@@ -111,7 +111,7 @@ def followed(env: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_the_guide_can_be_followed(followed: str, model: MockModel) -> None:
+def test_the_guide_can_be_followed(followed: str, model: FakeModelProcess) -> None:
     """All of it in one shell, because each part goes on from the last."""
     assert re.search(r"^api_server +connected", followed, re.MULTILINE)
     assert followed.count("Hello from the mock model.\n") == 2, "the official client"
@@ -126,14 +126,14 @@ def test_the_guide_can_be_followed(followed: str, model: MockModel) -> None:
     assert json.dumps(json.loads(example), separators=(",", ":")) in followed
 
 
-def asked_of(model: MockModel, *about: str) -> list[list[dict[str, Any]]]:
+def asked_of(model: FakeModelProcess, *about: str) -> list[list[dict[str, Any]]]:
     """The messages of each model call whose text has all of these words in it."""
     requests = model.requests(about[0])  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     found = [cast("dict[str, Any]", one)["messages"] for one in requests]  # pyright: ignore[reportUnknownVariableType]
     return [one for one in found if all(word in str(one) for word in about)]
 
 
-def assert_sessions(followed: str, model: MockModel) -> None:
+def assert_sessions(followed: str, model: FakeModelProcess) -> None:
     asked = asked_of(model, "What is my name?", "Ada")[0]
     assert [one["role"] for one in asked] == ["system", "user", "assistant", "user"]
     assert '"title":"Another plan"' in followed
@@ -141,7 +141,7 @@ def assert_sessions(followed: str, model: MockModel) -> None:
     assert followed.count('"object":"hermes.session.deleted"') == 1
 
 
-def assert_tools(followed: str, model: MockModel) -> None:
+def assert_tools(followed: str, model: FakeModelProcess) -> None:
     assert '"finish_reason":"tool_calls"' in followed
     assert "It rains in Oslo." in followed
     assert followed.count("event: hermes.tool.progress") == 2
@@ -156,7 +156,7 @@ def assert_runs(followed: str) -> None:
     assert '"object":"hermes.run"' in followed
 
 
-def assert_responses(followed: str, model: MockModel) -> None:
+def assert_responses(followed: str, model: FakeModelProcess) -> None:
     assert len(asked_of(model, "What is my name?", "Ada")) == 2
     assert '"conversation":{"id":"diary"}' in followed
     assert re.search(r'"id":"resp_[0-9a-f]+","object":"response', followed)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.models.embedded.catalogue import weights_named
-from hermes.models.embedded.place import place_under
-from processes import PATIENCE, wait_for_data
+from hermes.models.embedded.catalog import find_weights
+from hermes.models.embedded.folder import folder_under
+from support.cli_process import TEST_TIMEOUT, wait_for_data
 
 ROOT = Path(__file__).parents[3]
 TESTED_ELSEWHERE = {
@@ -42,10 +42,10 @@ def blocks() -> list[tuple[str, list[str]]]:
 
 def pretend(home: Path) -> None:
     """As if the embedded models had been fetched; nobody asks them anything here."""
-    place = place_under(home)
+    place = folder_under(home)
     (place.engine / "xllamacpp").mkdir(parents=True)
     for name in ("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"):
-        weights = weights_named(name)
+        weights = find_weights(name)
         with place.weights(weights).open("wb") as file:
             file.truncate(weights.size)
 
@@ -80,16 +80,16 @@ def place(tmp_path, mock_model):
             env=env,
             check=True,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
         )
     yield checkout, env
     stop = [BIN / "hermes", "gateway", "stop", "--force"]
-    subprocess.run(stop, env=env, check=False, capture_output=True, timeout=PATIENCE)
+    subprocess.run(stop, env=env, check=False, capture_output=True, timeout=TEST_TIMEOUT)
 
 
 @pytest.fixture(scope="module")
 def mock_model():
-    command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
+    command = [sys.executable, "-m", "hermes.testing.fake_openai", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             yield wait_for_data(server.stdout.fileno()).decode().strip()
@@ -120,7 +120,7 @@ def test_the_commands_work(name, lines, place):
                 text=True,
                 check=False,
                 input=f"sk-ant-of-this-guide-{number:010}\n" if " auth add " in line else "",
-                timeout=PATIENCE,
+                timeout=TEST_TIMEOUT,
             )
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             assert "Traceback" not in done.stderr
@@ -152,7 +152,7 @@ def test_the_python_in_the_readme_runs(place):
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Hello from the mock model.\n"

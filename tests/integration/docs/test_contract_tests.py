@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +29,7 @@ def _run(checkout: Path, **env: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import PATIENCE, Running, reserved_port, wait_for_data
+from support.cli_process import TEST_TIMEOUT, RunningCli, reserved_port, wait_for_data
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "gateway.md").read_text()
@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An empty home and a model that answers; whatever gateway is left at the end is killed."""
-    command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
+    command = [sys.executable, "-m", "hermes.testing.fake_openai", "--port", "0"]
     with reserved_port() as port, subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         given = {
             "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -53,7 +53,7 @@ def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
 
 
@@ -81,7 +81,7 @@ def test_the_settings_in_it_are_right(number: int, env: dict[str, str]) -> None:
 def test_the_foreground_says_what_the_guide_says(env: dict[str, str]) -> None:
     command = [str(BIN / "hermes"), "gateway", "run"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
-        gateway = Running(one)
+        gateway = RunningCli(one)
         gateway.hears("Ctrl+C stops it.")
         gateway.hears("It listens on no platform")
         gateway.hears("agent.log")

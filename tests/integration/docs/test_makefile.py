@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
 
 ROOT = Path(__file__).parents[3]
 PRETENDED = """\
@@ -26,7 +26,7 @@ def made_with(version: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     venv = folder / "venv"
     return subprocess.run(
         ["make", "-s", f"PYTHON={python}", f"VENV={venv}", f"{venv}/.python"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT,
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_an_old_python_is_named_with_the_next_command(tmp_path: Path) -> None:
 def test_help_names_targets_that_are_there() -> None:
     done = subprocess.run(
         ["make", "-s", "help"],
-        cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE,
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=TEST_TIMEOUT,
     )  # fmt: skip
     named = [line.split()[1] for line in done.stdout.splitlines()]
     assert {"run", "test"} < set(named)

@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.gateway.delivery import MARK
+from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.testing.failpoints import failpoints
-from hermes.testing.platform.truth import Shown
-from lived import Lived, lived
+from hermes.testing.platform.state import PlatformPost
+from support.restarted_gateway import RestartedGateway, restarted_gateway
 
 pytestmark = pytest.mark.anyio
 UNDECIDED = "Nothing was decided"
@@ -29,18 +29,20 @@ def done_in(note: Path) -> list[str]:
     return note.read_text().splitlines() if note.exists() else []
 
 
-def response(told: Shown) -> str:
+def response(told: PlatformPost) -> str:
     """What the tool told the model, which says it again."""
     return json.loads(told.text.splitlines()[1])["user_response"]
 
 
-def questions(chat: Lived, words: str, where: str = "c1") -> list[Shown]:
+def questions(chat: RestartedGateway, words: str, where: str = "c1") -> list[PlatformPost]:
     """Where it is not known whether a post arrived it comes again, and says so."""
-    others = (MARK, "re: ", "Allowed")
+    others = (RECOVERED_MARK, "re: ", "Allowed")
     return [one for one in chat.posts(words, where) if not one.text.startswith(others)]
 
 
-async def answer(chat: Lived, word: str, to: Shown | None, where: str = "c1") -> None:
+async def answer(
+    chat: RestartedGateway, word: str, to: PlatformPost | None, where: str = "c1"
+) -> None:
     """As a person would: where the gateway cannot know what the reply is to, by the id."""
     chat.say(word, chat=where, to=to)
     await chat.until(lambda: bool(chat.posts("re: q-", where) or chat.posts(UNDECIDED, where)))
@@ -55,7 +57,7 @@ async def test_an_answer_after_kill_9(
     tmp_path: Path, word: str, *, is_reply: bool, effects: int
 ) -> None:
     note = tmp_path / "note"
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(wishes(note, "q-1"))
             post = await chat.sees("/approve")
@@ -71,7 +73,7 @@ async def test_an_answer_after_kill_9(
 
 
 async def test_words_after_kill_9_are_the_answer_to_what_is_still_asked(tmp_path: Path) -> None:
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(COLOUR)
             await chat.sees("Which colour?")
@@ -86,7 +88,7 @@ async def test_words_after_kill_9_are_the_answer_to_what_is_still_asked(tmp_path
 
 async def test_what_is_said_while_nobody_is_there_is_heard(tmp_path: Path) -> None:
     """It comes in beside the turn that is taken up, before or after that has asked again."""
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(COLOUR)
             await chat.sees("Which colour?")
@@ -98,7 +100,7 @@ async def test_what_is_said_while_nobody_is_there_is_heard(tmp_path: Path) -> No
 
 async def test_another_message_ends_what_waits_for_leave(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         settings = tmp_path / "home" / "config.yaml"
         settings.write_text(settings.read_text().replace("queue", "interrupt"))
         async with chat.life():
@@ -115,7 +117,7 @@ async def test_another_message_ends_what_waits_for_leave(tmp_path: Path) -> None
 
 async def test_a_gateway_that_ends_does_not_wait_for_an_answer(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         async with chat.life() as life:
             chat.say(COLOUR)
             chat.say(wishes(note, "q-2"), chat="c2")
@@ -139,7 +141,7 @@ async def test_a_gateway_that_ends_does_not_wait_for_an_answer(tmp_path: Path) -
 
 
 async def test_after_stop_nothing_is_asked_any_more(tmp_path: Path) -> None:
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(COLOUR)
             await chat.sees("Which colour?")
@@ -158,15 +160,15 @@ async def test_kill_9_anywhere_around_a_question(tmp_path: Path) -> None:
     after = ["approvals.before_used", "approvals.used"]
     known = {name for name, file in failpoints().items() if file.startswith("approvals/")}
     assert known == {*places, *after}
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         chat.say(wishes(note, "q-1"))
         for place in places:
-            await chat.dies_at(place)
+            await chat.crash_at(place)
         async with chat.life():
             await chat.sees("May I run")
         chat.say("yes")
         for place in after:
-            await chat.dies_at(place)
+            await chat.crash_at(place)
         async with chat.life():
             told = await chat.sees("re: q-1")
         assert len(questions(chat, "May I run")) == 1
@@ -176,7 +178,7 @@ async def test_kill_9_anywhere_around_a_question(tmp_path: Path) -> None:
 
 async def test_a_reply_answers_the_older_of_two(tmp_path: Path) -> None:
     """One in each of two threads of work, asked of the same owner."""
-    async with lived(tmp_path) as chat, chat.life():
+    async with restarted_gateway(tmp_path) as chat, chat.life():
         first, second = tmp_path / "first", tmp_path / "second"
         chat.say(wishes(first, "q-1"), chat="c1")
         chat.say(wishes(second, "q-2"), chat="c2")

@@ -7,26 +7,26 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.gateway.bubble import BELOW
-from hermes.gateway.delivery import MARK
-from hermes.gateway.telling import TAKEN_UP_BELOW
-from hermes.gateway.troubles import BROKEN, FULL
+from hermes.gateway.delivery import RECOVERED_MARK
+from hermes.gateway.outage_notice import DISK_FULL, STORE_BROKEN
+from hermes.gateway.progress_message import ANSWER_BELOW
+from hermes.gateway.replies import RESUMED_BELOW
 from hermes.store.sqlite import SqliteStore
-from hermes.testing.bad_disk import BadDisk, Failure, bad_disk
-from hermes.testing.history import PROGRESS
-from hermes.testing.homes import CHANNEL, Furniture, furnish
-from hermes.testing.household import at_work
-from hermes.testing.loop_guard import guarded
-from hermes.testing.platform.server import PlatformServer, serve
-from hermes.testing.world import check_seen
+from hermes.testing.channel import check_posts
+from hermes.testing.delivery_check import PROGRESS_PREFIX
+from hermes.testing.event_loop_guard import guard_loop
+from hermes.testing.faulty_disk import DiskFailure, FaultyDisk, faulty_disk
+from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.profile_gateway import profile_gateway
 
 pytestmark = pytest.mark.anyio
 
 ACCOUNT = "main"
 PATIENCE = 60.0
 LOOK = 0.02
-PROGRESS_OVER = (BELOW, TAKEN_UP_BELOW)
-TROUBLES = (FULL, BROKEN)
+PROGRESS_OVER = (ANSWER_BELOW, RESUMED_BELOW)
+TROUBLES = (DISK_FULL, STORE_BROKEN)
 CHECKED = 20
 """Scenarios between two looks at whether the database is whole."""
 
@@ -57,15 +57,15 @@ class Chat:
                 continue
             said = [one for one in self.expected if one.removeprefix("re: ") in text]
             told = "could not be" in text and len(found) < len(self.expected)
-            mark = MARK if text.startswith(MARK) else ""
+            mark = RECOVERED_MARK if text.startswith(RECOVERED_MARK) else ""
             found.append(self.expected[len(found)] if told else mark + (said or [text])[-1])
         return found
 
     def is_answered(self) -> bool:
         """And no progress is left standing."""
-        if any(text.startswith(PROGRESS) for text in self.texts()):
+        if any(text.startswith(PROGRESS_PREFIX) for text in self.texts()):
             return False
-        answers = {text.removeprefix(MARK) for text in self.seen()}
+        answers = {text.removeprefix(RECOVERED_MARK) for text in self.seen()}
         return not self._server.truth.waiting() and set(self.expected) <= answers
 
     def texts(self) -> list[str]:
@@ -73,13 +73,13 @@ class Chat:
 
 
 class World:
-    def __init__(self, server: PlatformServer, store: SqliteStore, disk: BadDisk) -> None:
+    def __init__(self, server: PlatformServer, store: SqliteStore, disk: FaultyDisk) -> None:
         self._server = server
         self._store = store
         self._disk = disk
         self._count = 0
 
-    async def live(self, failure: Failure, nth: int, many: int) -> bool:
+    async def live(self, failure: DiskFailure, nth: int, many: int) -> bool:
         """Returns whether the disk failed at all."""
         self._count += 1
         chats = [Chat(self._server, f"{self._count}{one}", acts=one == "a") for one in "ab"]
@@ -96,7 +96,7 @@ class World:
         failed = self._disk.failed > 0
         self._disk.heal()
         for chat in chats:
-            check_seen({"": chat.expected}, lambda _, chat=chat: chat.seen(), MARK)
+            check_posts({"": chat.expected}, lambda _, chat=chat: chat.seen(), RECOVERED_MARK)
         if self._count % CHECKED == 0:
             assert await self._store.integrity() == []
         return failed
@@ -104,19 +104,21 @@ class World:
     async def _is_over(self, chats: Sequence[Chat]) -> bool:
         if not all(chat.is_answered() for chat in chats):
             return False
-        lanes = self._store.lanes
-        return not [*await lanes.topics("inbox"), *await lanes.topics(f"outbox:{CHANNEL}")]
+        queues = self._store.queues
+        return not [*await queues.topics("inbox"), *await queues.topics(f"outbox:{CHANNEL_NAME}")]
 
 
-async def scenarios(folder: Path, cases: Sequence[tuple[Failure, int, int]]) -> str:
+async def scenarios(folder: Path, cases: Sequence[tuple[DiskFailure, int, int]]) -> str:
     failed, work = 0, folder / "work"
     work.mkdir()
-    with bad_disk() as disk:
-        async with serve() as server:
+    with faulty_disk() as disk:
+        async with serve_platform() as server:
             env = {"MESSAGING_CWD": str(work)}
-            furnish(folder / "home", Furniture(account=ACCOUNT, url=server.url, env=env))
+            write_profile(
+                folder / "home", ProfileSettings(account=ACCOUNT, url=server.url, env=env)
+            )
             # This disk is made of Python, so that writing to it takes time from the loop, too.
-            async with at_work(folder / "home") as tenant, guarded(limit=0.5):
+            async with profile_gateway(folder / "home") as tenant, guard_loop(limit=0.5):
                 world = World(server, tenant.app.store, disk)
                 for failure, nth, many in cases:
                     try:
@@ -131,9 +133,9 @@ async def scenarios(folder: Path, cases: Sequence[tuple[Failure, int, int]]) -> 
 
 
 async def test_errors_at_each_of_the_first_writes(tmp_path: Path) -> None:
-    kinds = (Failure.FULL, Failure.BROKEN)
+    kinds = (DiskFailure.FULL, DiskFailure.BROKEN)
     cases = [(kinds[nth % 2], nth, 1 + nth % 4) for nth in range(1, 101)]
-    cases += [(Failure.UNSYNCED, nth, 1) for nth in range(1, 11)]
+    cases += [(DiskFailure.UNSYNCED, nth, 1) for nth in range(1, 11)]
     sys.stdout.write(await scenarios(tmp_path, cases))
 
 
@@ -143,7 +145,10 @@ async def test_errors_of_each_kind_at_each_write(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
     cases = [
-        (failure, nth, many) for failure in Failure for nth in range(1, 101) for many in (1, 3, 20)
+        (failure, nth, many)
+        for failure in DiskFailure
+        for nth in range(1, 101)
+        for many in (1, 3, 20)
     ]
     numbers = await scenarios(tmp_path, cases)
     prove(numbers)

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import lobby, update
-from hermes.kit.failpoints import watching
+from hermes.kit.failpoints import watch_failpoints
+from support.gateway import gateway_harness, make_inbound
 
 pytestmark = pytest.mark.anyio
 
@@ -19,8 +19,8 @@ async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_comes_aga
     loop = asyncio.get_running_loop()
     scope, gone = anyio.CancelScope(), threading.Event()
 
-    async with lobby(tmp_path) as one:
-        await one.channel.type(update("hello", "1"))
+    async with gateway_harness(tmp_path) as one:
+        await one.channel.type(make_inbound("hello", "1"))
         await one.sees("re: hello")
         await one.calm()
 
@@ -30,11 +30,11 @@ async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_comes_aga
                 loop.call_soon_threadsafe(scope.cancel)
                 assert gone.wait(20)
 
-        with watching(cut):
+        with watch_failpoints(cut):
             with scope:
-                await one.gateway.intake.deliver(update("again", "2"))
+                await one.gateway.intake.deliver(make_inbound("again", "2"))
             assert scope.cancelled_caught
             gone.set()
-        assert one.channel.seen_in("1") == ["re: hello"]
-        await one.channel.type(update("again", "2"))
+        assert one.channel.texts_in("1") == ["re: hello"]
+        await one.channel.type(make_inbound("again", "2"))
         await one.sees("re: hello", "re: again")

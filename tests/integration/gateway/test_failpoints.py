@@ -9,13 +9,19 @@ from msgspec import Struct, structs
 
 from hermes.kit.clock import SystemClock
 from hermes.store.sqlite import open_store
+from hermes.testing.delivery_check import check_delivery, check_outbox, check_store, question_name
 from hermes.testing.failpoints import failpoints
-from hermes.testing.gateway_process import Spec, alone
-from hermes.testing.history import judge, judge_outbox, judge_store, name_of
-from hermes.testing.household import key_of
-from hermes.testing.lives import Answers, Birth, Life, live, nursery
-from hermes.testing.platform.server import PlatformServer, serve
-from hermes.testing.platform.weather import Weather
+from hermes.testing.gateway_instances import (
+    AnswerWaiter,
+    GatewayInstance,
+    StartInstance,
+    fork_server,
+    run_instance,
+)
+from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
+from hermes.testing.platform.faults import FaultRates
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +41,7 @@ HERE = ("gateway/", "session/", "store/", "testing/")
 
 ACCOUNT = "main"
 TRIES = 8
-WEATHER = Weather(repeated=0.3, shuffled=True)
+WEATHER = FaultRates(repeated=0.3, shuffled=True)
 REFUSING = structs.replace(WEATHER, refused=0.5)
 NEEDS_REFUSAL = frozenset({"delivery.not_sent"})
 KINDS = (
@@ -61,15 +67,15 @@ class Site(Struct, frozen=True):
     """Where the lives are led."""
 
     server: PlatformServer
-    answers: Answers
-    birth: Birth
+    answers: AnswerWaiter
+    birth: StartInstance
 
 
-async def dies_at(site: Site, spec: Spec, wave: int) -> None:
+async def crash_at(site: Site, spec: GatewaySpec, wave: int) -> None:
     """A life that takes up what the one before left, hears a new wave, and dies of it."""
     server, answers = site.server, site.answers
 
-    async def die(life: Life) -> None:
+    async def die(life: GatewayInstance) -> None:
         await life.ready()
         await answers.all()
         life.arm()
@@ -81,14 +87,14 @@ async def dies_at(site: Site, spec: Spec, wave: int) -> None:
             ask(server, f"{wave}.{attempt}")
             await answers.all()
 
-    died = await live(structs.replace(spec, armed=False), die, site.birth)
+    died = await run_instance(structs.replace(spec, armed=False), die, site.birth)
     server.truth.weather = WEATHER
     assert died.killed, f"{spec.die_at} is never passed"
 
 
-async def dies_recovering(site: Site, spec: Spec) -> None:
+async def dies_recovering(site: Site, spec: GatewaySpec) -> None:
     """A life that dies of what the one before left."""
-    died = await live(spec, Life.ready, site.birth)
+    died = await run_instance(spec, GatewayInstance.ready, site.birth)
     assert died.killed, f"{spec.die_at} is never passed"
 
 
@@ -96,39 +102,39 @@ async def die_everywhere(folder: Path, nths: range) -> str:
     places = sorted(name for name, file in failpoints().items() if file.startswith(HERE))
     kills = 0
     fatal: list[str] = []
-    async with serve(WEATHER, seed=1) as server, nursery(folder) as birth:
-        spec = alone(folder, server.url, ACCOUNT)
-        answers = Answers(server, folder / "home" / "state.db")
+    async with serve_platform(WEATHER, seed=1) as server, fork_server(folder) as birth:
+        spec = single_profile_spec(folder, server.url, ACCOUNT)
+        answers = AnswerWaiter(server, folder / "home" / "state.db")
         site = Site(server, answers, birth)
         for nth in nths:
             for wave, place in enumerate(places, nth * len(places)):
                 first, *others = (*AFTER.get(place, ()), place)
-                await dies_at(site, structs.replace(spec, die_at=first, nth=nth), wave)
+                await crash_at(site, structs.replace(spec, die_at=first, nth=nth), wave)
                 for other in others:
                     await dies_recovering(site, structs.replace(spec, die_at=other))
                 kills += 1 + len(others)
                 fatal += [f"q-{wave}."] * (len(others) > 1)
 
-        async def end(life: Life) -> None:
+        async def end(life: GatewayInstance) -> None:
             await life.ready()
             await answers.all()
             await answers.settled()
             life.end()
 
-        last = await live(spec, end, birth)
+        last = await run_instance(spec, end, birth)
     spoken = server.truth.spoken
-    outbox = judge_outbox(folder / "home" / "state.db", spoken)
-    verdict = judge(server.truth, outbox.parked, outbox.receipts)
+    outbox = check_outbox(folder / "home" / "state.db", spoken)
+    verdict = check_delivery(server.truth, outbox.parked, outbox.receipts)
     async with open_store(folder / "home" / "state.db", SystemClock()) as store:
-        keys = {one.chat: key_of("test", one.chat, "") for one in spoken}
-        wrong = outbox.wrong + await judge_store(store, spoken, keys, verdict.told)
+        keys = {one.chat: session_key_of("test", one.chat, "") for one in spoken}
+        wrong = outbox.wrong + await check_store(store, spoken, keys, verdict.told)
         assert wrong + await store.integrity() == []
     verdict.check()
-    told = [one for one in spoken if name_of(one.text) in verdict.told]
-    given_back = [one for one in told if one.text.startswith("/")]
+    told = [one for one in spoken if question_name(one.text) in verdict.told]
+    released = [one for one in told if one.text.startswith("/")]
     # What was going on at each of several ends of the process is set aside; nothing else is.
-    set_aside = [one for one in told if one not in given_back]
-    assert all(name_of(one.text).startswith(tuple(fatal)) for one in set_aside)
+    set_aside = [one for one in told if one not in released]
+    assert all(question_name(one.text).startswith(tuple(fatal)) for one in set_aside)
     assert last.report is not None
     last.report.check_loop()
     effects = (folder / "work" / "effects").read_text().splitlines()

@@ -15,23 +15,23 @@ from hermes.agent.plan import Plan
 from hermes.app.build import App
 from hermes.gateway.gateway import Gateway
 from hermes.kit.clock import SystemClock
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.session.runner import Planner, Runner
-from hermes.testing.bad_disk import bad_disk
-from hermes.testing.homes import CHANNEL, Furniture, furnish
-from hermes.testing.household import at_work, key_of
-from hermes.testing.loop_guard import guarded
-from hermes.testing.platform.mind import Thought
-from hermes.testing.platform.server import PlatformServer, serve
-from mcp_talk import program
+from hermes.testing.event_loop_guard import guard_loop
+from hermes.testing.faulty_disk import faulty_disk
+from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
+from hermes.testing.platform.model import ModelCall
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.profile_gateway import profile_gateway, session_key_of
+from support.mcp_harness import stdio_server
 
 pytestmark = pytest.mark.anyio
 
-KEY = key_of(CHANNEL, "c")
+KEY = session_key_of(CHANNEL_NAME, "c")
 TOLD, FREE = 0.5, 2.0
 PATIENCE = 60.0
 BEGUN = "begun"
@@ -46,14 +46,14 @@ class BusyThreadTool:
     def __init__(self, begun: Path) -> None:
         self._begun = begun
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         def work() -> None:
             self._begun.touch()
             while True:
                 anyio.from_thread.check_cancelled()
 
         await anyio.to_thread.run_sync(work)
-        return Output.text("done")
+        return ToolOutput.text("done")
 
 
 class HangingPlanner:
@@ -89,7 +89,7 @@ class Place:
     def busy(self) -> bool:
         """Whether a turn or a command goes on."""
         return self.gateway.actors.activity(KEY).run is not None or bool(
-            self.gateway.intake.chores.count
+            self.gateway.intake.command_queue.count
         )
 
     async def hangs(self) -> None:
@@ -107,7 +107,7 @@ async def place(folder: Path, kind: str) -> AsyncGenerator[Place]:
     work.mkdir(parents=True)
     begun = work / BEGUN
 
-    def heard(thought: Thought) -> None:
+    def heard(thought: ModelCall) -> None:
         if "hang:" in thought.question:
             begun.touch()
 
@@ -119,25 +119,28 @@ async def place(folder: Path, kind: str) -> AsyncGenerator[Place]:
 
     with ExitStack() as stack:
         if kind == "a slow disk":
-            stack.enter_context(bad_disk()).slow = SLOW_DISK
-        async with serve() as server:
+            stack.enter_context(faulty_disk()).slow = SLOW_DISK
+        async with serve_platform() as server:
             server.mind.heard = heard
             turns = 1 if kind == "no slot is free" else None
-            given = Furniture(
+            given = ProfileSettings(
                 account="main",
                 url=server.url,
                 env={"MESSAGING_CWD": str(work)},
                 settings={"max_concurrent_sessions": turns, **servers_of(kind, work)},
             )
-            furnish(home, given)
-            async with at_work(home, prepare) as tenant, guarded():
+            write_profile(home, given)
+            async with profile_gateway(home, prepare) as tenant, guard_loop():
                 yield Place(server, tenant.gateway, begun)
 
 
 def servers_of(kind: str, work: Path) -> dict[str, object]:
     if kind != SILENT_SERVER:
         return {}
-    return {"mcp_discovery_timeout": PATIENCE, "mcp_servers": {"play": program(work, HANGS=BEGUN)}}
+    return {
+        "mcp_discovery_timeout": PATIENCE,
+        "mcp_servers": {"play": stdio_server(work, HANGS=BEGUN)},
+    }
 
 
 def command(text: str) -> str:

@@ -9,9 +9,9 @@ import pytest
 from anyio.to_thread import run_sync
 
 from hermes.session.recap import INTERRUPTED, UNANSWERED
-from hermes.testing.platform.mind import REFUSED
-from lived import lived
-from processes import PATIENCE
+from hermes.testing.platform.model import REFUSED
+from support.cli_process import TEST_TIMEOUT
+from support.restarted_gateway import restarted_gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -22,12 +22,12 @@ def hermes(folder: Path, *words: str) -> str:
     env = {"HOME": str(folder), "HERMES_HOME": str(folder / "home"), "COLUMNS": "200"}
     command = [sys.executable, "-m", "hermes", "sessions", *words]
     return subprocess.run(
-        command, env=env, capture_output=True, check=True, timeout=PATIENCE, text=True
+        command, env=env, capture_output=True, check=True, timeout=TEST_TIMEOUT, text=True
     ).stdout
 
 
 async def test_only_what_was_interrupted_says_so(tmp_path: Path) -> None:
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(FAILED)
             await chat.sees(REFUSED)

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from hermes.testing.canaries import Canaries
-from hermes.testing.history import judge
-from hermes.testing.tenants import Walls, tenants
+from hermes.testing.delivery_check import check_delivery
+from hermes.testing.multi_profile import IsolationOptions, multi_profile_gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -19,11 +19,11 @@ PATIENCE = 600.0
 
 async def lives(folder: Path, profiles: int, people: int, steps: int) -> str:
     with anyio.fail_after(PATIENCE):
-        async with tenants(folder, profiles, people) as (world, canaries):
+        async with multi_profile_gateway(folder, profiles, people) as (world, canaries):
             await world.live(steps)
     assert list(map(str, canaries.sightings)) == []
     assert canaries.looked > steps
-    verdict = judge(world.server.truth)
+    verdict = check_delivery(world.server.truth)
     verdict.check()
     (report,) = world.reports
     report.check_loop()
@@ -46,44 +46,44 @@ async def test_nobody_ever_learns_of_anybody(tmp_path: Path, prove: Callable[[st
 
 ROUTE = {"platform": "test", "chat_id": "person0", "profile": "profile1"}
 HANDED_ON = {"terminal": {"env_passthrough": ["OPENAI_API_KEY"]}}
-LEAKS: dict[str, tuple[Walls, str, str]] = {
+LEAKS: dict[str, tuple[IsolationOptions, str, str]] = {
     "a child gets our keys": (
-        Walls(settings=HANDED_ON),
+        IsolationOptions(settings=HANDED_ON),
         "key",
         "child's environment",
     ),
     "secrets are not masked": (
-        Walls(settings={"security": {"redact_secrets": False}, **HANDED_ON}),
+        IsolationOptions(settings={"security": {"redact_secrets": False}, **HANDED_ON}),
         "key",
         "request",
     ),
     "one session for all in a group": (
-        Walls(settings={"group_sessions_per_user": False}),
+        IsolationOptions(settings={"group_sessions_per_user": False}),
         "words",
         "request",
     ),
     "keys of sessions without the profile": (
-        Walls(spaces=False, databases=False),
+        IsolationOptions(spaces=False, databases=False),
         "words",
         "request",
     ),
-    "one database for all profiles": (Walls(databases=False), "words", "state.db: "),
-    "everybody reads as the owner": (Walls(principals=False), "words", "chat"),
+    "one database for all profiles": (IsolationOptions(databases=False), "words", "state.db: "),
+    "everybody reads as the owner": (IsolationOptions(principals=False), "words", "chat"),
     "answers go to whoever spoke last": (
-        Walls(factory="hermes.testing.leaks:last_heard"),
+        IsolationOptions(factory="hermes.testing.leaky_channels:open_last_chat_channel"),
         "words",
         "chat",
     ),
     "one current user for the process": (
-        Walls(factory="hermes.testing.leaks:last_speaker"),
+        IsolationOptions(factory="hermes.testing.leaky_channels:open_last_user_channel"),
         "name",
         "child's environment",
     ),
-    "logs are shared": (Walls(logs=False), "prompt", "logs/agent.log"),
-    "one prompt for all profiles": (Walls(prompts=False), "prompt", "request"),
-    "one key for all profiles": (Walls(keys=False), "key", "authorization"),
+    "logs are shared": (IsolationOptions(logs=False), "prompt", "logs/agent.log"),
+    "one prompt for all profiles": (IsolationOptions(prompts=False), "prompt", "request"),
+    "one key for all profiles": (IsolationOptions(keys=False), "key", "authorization"),
     "chats are routed to another profile": (
-        Walls(settings={"gateway": {"profile_routes": [ROUTE]}}),
+        IsolationOptions(settings={"gateway": {"profile_routes": [ROUTE]}}),
         "words",
         "request",
     ),
@@ -95,7 +95,7 @@ LEAKS: dict[str, tuple[Walls, str, str]] = {
 async def test_a_leak_would_be_seen(tmp_path: Path, leak: str) -> None:
     walls, kind, where = LEAKS[leak]
     with anyio.fail_after(PATIENCE):
-        async with tenants(tmp_path, 3, 3, walls) as (world, canaries):
+        async with multi_profile_gateway(tmp_path, 3, 3, walls) as (world, canaries):
             # A world that leaks may also never come to rest.
             with anyio.move_on_after(60):
                 await world.live(120, at_once=30)

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from hermes.gateway.runs import ActorRules
-from lived import lived
+from hermes.gateway.chat_runs import ActorRules
+from support.restarted_gateway import restarted_gateway
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_session_that_kills_the_program_is_set_aside(tmp_path: Path) -> None:
     times = 1 + ActorRules().resumes
-    async with lived(tmp_path) as chat:
+    async with restarted_gateway(tmp_path) as chat:
         chat.say("q-1")
         for _ in range(times):
-            await chat.dies_at("recorder.before_end")
+            await chat.crash_at("recorder.before_end")
         assert chat.thoughts == ["q-1"] * times
         async with chat.life():
             await chat.sees("is set aside")

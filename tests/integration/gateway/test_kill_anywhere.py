@@ -10,14 +10,20 @@ from msgspec import structs
 
 from hermes.kit.clock import SystemClock
 from hermes.store.sqlite import open_store
+from hermes.testing.delivery_check import check_delivery, check_outbox, check_store
 from hermes.testing.failpoints import failpoints
-from hermes.testing.gateway_process import Report, Spec, alone
-from hermes.testing.history import judge, judge_outbox, judge_store
-from hermes.testing.homes import OWNER, Furniture, furnish
-from hermes.testing.household import key_of
-from hermes.testing.lives import Answers, Birth, Life, live, nursery
-from hermes.testing.platform.server import serve
-from hermes.testing.platform.weather import ROUGH
+from hermes.testing.gateway_instances import (
+    AnswerWaiter,
+    GatewayInstance,
+    StartInstance,
+    fork_server,
+    run_instance,
+)
+from hermes.testing.gateway_process import GatewayReport, GatewaySpec, single_profile_spec
+from hermes.testing.homes import OWNER, ProfileSettings, write_profile
+from hermes.testing.platform.faults import SOME_FAULTS
+from hermes.testing.platform.server import serve_platform
+from hermes.testing.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
 
@@ -44,27 +50,29 @@ def questions(
     return said
 
 
-async def live_and_die(answers: Answers, spec: Spec, birth: Birth) -> None:
+async def live_and_die(answers: AnswerWaiter, spec: GatewaySpec, birth: StartInstance) -> None:
     """Until the appointed place is reached, or there is nothing left to do."""
 
-    async def kill(life: Life) -> None:
+    async def kill(life: GatewayInstance) -> None:
         await life.ready()
         await answers.all()
         life.kill()
 
-    assert (await live(spec, kill, birth)).killed
+    assert (await run_instance(spec, kill, birth)).killed
 
 
-async def live_to_the_end(answers: Answers, spec: Spec, birth: Birth) -> Report:
+async def live_to_the_end(
+    answers: AnswerWaiter, spec: GatewaySpec, birth: StartInstance
+) -> GatewayReport:
     """Until everything is answered, and then an orderly end."""
 
-    async def end(life: Life) -> None:
+    async def end(life: GatewayInstance) -> None:
         await life.ready()
         await answers.all()
         await answers.settled()
         life.end()
 
-    life = await live(spec, end, birth)
+    life = await run_instance(spec, end, birth)
     assert life.report is not None
     return life.report
 
@@ -75,13 +83,15 @@ async def many_lives(
     """Without members it is the owner who asks, in every chat."""
     chance = random.Random(seed)  # noqa: S311
     places, database = sorted(failpoints()), folder / "home" / "state.db"
-    async with serve(ROUGH, seed) as server, nursery(folder) as birth:
-        spec = alone(folder, server.url, ACCOUNT)
+    async with serve_platform(SOME_FAULTS, seed) as server, fork_server(folder) as birth:
+        spec = single_profile_spec(folder, server.url, ACCOUNT)
         if members:
             env = {"MESSAGING_CWD": str(folder / "work")}
-            given = Furniture(account=ACCOUNT, url=server.url, people=members, owners=(), env=env)
-            furnish(folder / "home", given)
-        answers = Answers(server, database)
+            given = ProfileSettings(
+                account=ACCOUNT, url=server.url, people=members, owners=(), env=env
+            )
+            write_profile(folder / "home", given)
+        answers = AnswerWaiter(server, database)
         for number in range(kills):
             first, last = updates * number // kills, updates * (number + 1) // kills
             said = questions(chance, first, last - first, members or (OWNER,))
@@ -90,12 +100,12 @@ async def many_lives(
             await live_and_die(answers, structs.replace(spec, die_at=place, nth=nth), birth)
         report = await live_to_the_end(answers, spec, birth)
         truth = server.truth
-    outbox = judge_outbox(database, truth.spoken)
-    verdict = judge(truth, outbox.parked, outbox.receipts)
+    outbox = check_outbox(database, truth.spoken)
+    verdict = check_delivery(truth, outbox.parked, outbox.receipts)
     async with open_store(database, SystemClock()) as store:
-        keys = {f"c{chat}": key_of("test", f"c{chat}", "") for chat in range(CHATS)}
+        keys = {f"c{chat}": session_key_of("test", f"c{chat}", "") for chat in range(CHATS)}
         told = {name.rpartition(" ")[2] for name in verdict.told}
-        wrong = outbox.wrong + await judge_store(store, truth.spoken, keys, told)
+        wrong = outbox.wrong + await check_store(store, truth.spoken, keys, told)
         wrong += await store.integrity()
     effects = (folder / "work" / "effects").read_text().splitlines()
     verdict.check()

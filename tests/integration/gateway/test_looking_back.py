@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import until
-from hermes.app.build import App, Choices, open_app
-from hermes.app.directory import Directory
-from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.gateway import GatewayOptions, build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ports.channel import Channel
 from hermes.testing.channel import FakeChannel
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import MockModel
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 KEEP = {"target": "user", "action": "add", "content": "prefers short answers"}
@@ -40,14 +40,14 @@ async def gateway(path: Path, url: str, every: int) -> AsyncGenerator[tuple[App,
         "platforms:\n  fake:\n    extra:\n      allow_admin_from: [ann]\n"
     )
     env = Env({"HOME": str(path), "PATH": "/bin", "GATEWAY_ALLOWED_USERS": "ann"})
-    choices = Choices(workspace=str(path), source="gateway", looks_back=True)
+    choices = AppOptions(workspace=str(path), source="gateway", looks_back=True)
     async with open_app(Home(root=path, path=path), env, choices) as app:
         channel = FakeChannel()
         channels: dict[str, Channel] = {channel.name: channel}
-        parts = ChatParts(
+        parts = GatewayOptions(
             channels=channels,
-            door=build_door(app, channels, multiplexed=False),
-            directory=Directory(path / "chats.json", app.clock),
+            door=build_access(app, channels, multiplexed=False),
+            directory=ChatDirectory(path / "chats.json", app.clock),
         )
         built = build_gateway(app, parts)
         async with anyio.create_task_group() as group:
@@ -56,26 +56,26 @@ async def gateway(path: Path, url: str, every: int) -> AsyncGenerator[tuple[App,
             group.cancel_scope.cancel()
 
 
-async def test_the_line_comes_after_the_answer(tmp_path: Path, model: MockModel) -> None:
+async def test_the_line_comes_after_the_answer(tmp_path: Path, model: FakeModelProcess) -> None:
     async with gateway(tmp_path, model.url, every=1) as (_, channel):
         await channel.say("Be brief, please.")
-        await until(lambda: len(channel.seen_in("1")) == 2)
-        answered, told = channel.seen_in("1")
+        await wait_until(lambda: len(channel.texts_in("1")) == 2)
+        answered, told = channel.texts_in("1")
         assert answered == "Plain answer."
         assert told.startswith("💾")
         assert "prefers short answers" in told
         assert (tmp_path / "memories/USER.md").read_text() == "prefers short answers"
         await channel.say("/changes")
-        await until(lambda: len(channel.seen_in("1")) == 3)
-        name = channel.seen_in("1")[-1].split()[0]
+        await wait_until(lambda: len(channel.texts_in("1")) == 3)
+        name = channel.texts_in("1")[-1].split()[0]
         await channel.say(f"/changes undo {name}")
-        await until(lambda: len(channel.seen_in("1")) == 4)
+        await wait_until(lambda: len(channel.texts_in("1")) == 4)
         assert not (tmp_path / "memories/USER.md").exists()
 
 
 @pytest.mark.parametrize("typed", ["/make-tea", "/make_tea"])
-async def test_a_skill_is_a_command(tmp_path: Path, model: MockModel, typed: str) -> None:
+async def test_a_skill_is_a_command(tmp_path: Path, model: FakeModelProcess, typed: str) -> None:
     async with gateway(tmp_path, model.url, every=0) as (app, channel):
         await channel.say(f"{typed} for two")
-        await until(lambda: "Tea is made." in channel.seen_in("1"))
+        await wait_until(lambda: "Tea is made." in channel.texts_in("1"))
         assert app.learning.usage.of("make-tea").use_count == 1

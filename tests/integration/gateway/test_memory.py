@@ -12,11 +12,11 @@ from hermes.kit.clock import SystemClock
 from hermes.ports.store import OpenSession
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
-from hermes.testing.gateway_process import alone
-from hermes.testing.homes import CHANNEL, Furniture, furnish
-from hermes.testing.household import at_work, key_of
-from hermes.testing.lives import Answers, Life, living
-from hermes.testing.platform.server import PlatformServer, serve
+from hermes.testing.gateway_instances import AnswerWaiter, GatewayInstance, gateway_instance
+from hermes.testing.gateway_process import single_profile_spec
+from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.profile_gateway import profile_gateway, session_key_of
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ class People:
 
     def __init__(self, server: PlatformServer, chats: int) -> None:
         self._server = server
-        self._answers = Answers(server)
+        self._answers = AnswerWaiter(server)
         self.chats = chats
         self._asked = 0
 
@@ -50,7 +50,7 @@ class People:
             await self._answers.all()
 
 
-def resident(life: Life) -> int:
+def resident(life: GatewayInstance) -> int:
     """Bytes of memory it has taken; pages of files are the system's to take back."""
     lines = Path(f"/proc/{life.process.pid}/status").read_text().splitlines()
     (taken,) = [line.split()[1] for line in lines if line.startswith("RssAnon:")]
@@ -63,7 +63,10 @@ async def sizes(folder: Path, turns: Sequence[int], chats: int) -> list[int]:
     A few chats begin: they are looked back at, so that every kind of work was done once.
     """
     found: list[int] = []
-    async with serve() as server, living(alone(folder, server.url, ACCOUNT)) as life:
+    async with (
+        serve_platform() as server,
+        gateway_instance(single_profile_spec(folder, server.url, ACCOUNT)) as life,
+    ):
         people = People(server, FEW)
         async with anyio.create_task_group() as group:
             group.start_soon(life.watch)
@@ -107,17 +110,17 @@ async def know(home: Path, sessions: int) -> None:
 
 
 def known_one(number: int) -> Session:
-    key = key_of(CHANNEL, f"known{number}")
-    return Session(id=f"s{number}", started_at=SystemClock().now(), source=CHANNEL, key=key)
+    key = session_key_of(CHANNEL_NAME, f"known{number}")
+    return Session(id=f"s{number}", started_at=SystemClock().now(), source=CHANNEL_NAME, key=key)
 
 
 async def objects_with(folder: Path, known: int) -> int:
     """How many objects are alive after one turn beside so many known sessions."""
     home = folder / "home"
-    async with serve() as server:
-        furnish(home, Furniture(account=ACCOUNT, url=server.url))
+    async with serve_platform() as server:
+        write_profile(home, ProfileSettings(account=ACCOUNT, url=server.url))
         await know(home, known)
-        async with at_work(home):
+        async with profile_gateway(home):
             await People(server, 1).ask(1)
             gc.collect()
             return len(gc.get_objects())

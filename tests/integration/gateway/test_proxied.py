@@ -8,30 +8,38 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from fars import HEAD, FarGateway, far_gateway, refusal, says, then_silence, whole
-from gateways import until
-from hermes.app.build import App, Choices, open_app
+from hermes.app.build import App, AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.letters import Busy
+from hermes.gateway.messages import BusyMode
 from hermes.schema.messages import Assistant, Stop, Text
-from nears import near, session_of
-from workbench import Ear
+from support.gateway import wait_until
+from support.local_gateway import local_gateway, session_of
+from support.remote_gateway import (
+    STREAM_HEAD,
+    FakeRemoteGateway,
+    delta_events,
+    error_response,
+    fake_remote_gateway,
+    full_answer,
+    respond_then_hang,
+)
+from support.turns import EventRecorder
 
 pytestmark = pytest.mark.anyio
 
-HALF = then_silence(HEAD + says("Half"))
-HUSH = then_silence(HEAD)
+HALF = respond_then_hang(STREAM_HEAD + delta_events("Half"))
+HUSH = respond_then_hang(STREAM_HEAD)
 
 
-def words_of(far: FarGateway) -> list[list[str]]:
+def words_of(far: FakeRemoteGateway) -> list[list[str]]:
     return [[one["content"] for one in asked.body["messages"]] for asked in far.asked]
 
 
 async def test_a_chat_is_answered_from_afar(tmp_path: Path) -> None:
     async with (
-        far_gateway(whole("Hello."), whole("Still here.")) as far,
-        near(tmp_path, far.url) as lobby,
+        fake_remote_gateway(full_answer("Hello."), full_answer("Still here.")) as far,
+        local_gateway(tmp_path, far.url) as lobby,
     ):
         await lobby.channel.say("hi")
         await lobby.sees("Hello.")
@@ -47,8 +55,8 @@ async def test_a_chat_is_answered_from_afar(tmp_path: Path) -> None:
 
 async def test_a_refusal_reaches_the_chat_and_the_talk_goes_on(tmp_path: Path) -> None:
     async with (
-        far_gateway(refusal(500, b"no disk"), whole("Back.")) as far,
-        near(tmp_path, far.url) as lobby,
+        fake_remote_gateway(error_response(500, b"no disk"), full_answer("Back.")) as far,
+        local_gateway(tmp_path, far.url) as lobby,
     ):
         await lobby.channel.say("hi")
         hint = "Ask again, or look into the log of the far gateway."
@@ -61,14 +69,17 @@ async def test_a_refusal_reaches_the_chat_and_the_talk_goes_on(tmp_path: Path) -
 
 
 async def test_a_stop_hangs_up_and_what_was_heard_stays(tmp_path: Path) -> None:
-    async with far_gateway(HALF, whole("Anew.")) as far, near(tmp_path, far.url) as lobby:
+    async with (
+        fake_remote_gateway(HALF, full_answer("Anew.")) as far,
+        local_gateway(tmp_path, far.url) as lobby,
+    ):
         await lobby.channel.say("hi")
-        await until(lambda: bool(far.asked))
+        await wait_until(lambda: bool(far.asked))
         await lobby.channel.say("/stop")
-        await until(far.left.is_set)
+        await wait_until(far.left.is_set)
         await lobby.calm()
         await lobby.channel.say("again")
-        await until(lambda: "Anew." in lobby.channel.seen_in("1"))
+        await wait_until(lambda: "Anew." in lobby.channel.texts_in("1"))
         await lobby.calm()
         kept = [one for one in await lobby.transcript() if isinstance(one, Assistant)]
         assert kept[-1].stop is Stop.END
@@ -77,16 +88,16 @@ async def test_a_stop_hangs_up_and_what_was_heard_stays(tmp_path: Path) -> None:
 
 
 async def test_an_interruption_takes_the_line(tmp_path: Path) -> None:
-    manner = Busy.INTERRUPT
+    manner = BusyMode.INTERRUPT
     async with (
-        far_gateway(HUSH, whole("Second.")) as far,
-        near(tmp_path, far.url, busy=manner) as lobby,
+        fake_remote_gateway(HUSH, full_answer("Second.")) as far,
+        local_gateway(tmp_path, far.url, busy=manner) as lobby,
     ):
         await lobby.channel.say("first")
-        await until(lambda: bool(far.asked))
+        await wait_until(lambda: bool(far.asked))
         await lobby.channel.say("second")
-        await until(lambda: "Second." in lobby.channel.seen_in("1"))
-        await until(far.left.is_set)
+        await wait_until(lambda: "Second." in lobby.channel.texts_in("1"))
+        await wait_until(far.left.is_set)
         await lobby.calm()
         assert words_of(far)[1] == ["Be kind.", "first", "second"]
 
@@ -102,9 +113,9 @@ async def test_two_chats_are_answered_at_once_and_apart(tmp_path: Path) -> None:
         if len(waiting) == 2:
             both.set()
         await both.wait()
-        await stream.send(whole(f"re: {mine}"))
+        await stream.send(full_answer(f"re: {mine}"))
 
-    async with far_gateway(meets) as far, near(tmp_path, far.url) as lobby:
+    async with fake_remote_gateway(meets) as far, local_gateway(tmp_path, far.url) as lobby:
         await lobby.channel.say("one", chat="1")
         await lobby.channel.say("two", chat="2")
         await lobby.sees("re: one", chat="1")
@@ -116,12 +127,12 @@ async def test_two_chats_are_answered_at_once_and_apart(tmp_path: Path) -> None:
 
 
 async def test_after_a_power_cut_the_same_question_is_asked_again(tmp_path: Path) -> None:
-    async with far_gateway(HUSH, whole("All.")) as far:
-        async with near(tmp_path, far.url) as lobby:
+    async with fake_remote_gateway(HUSH, full_answer("All.")) as far:
+        async with local_gateway(tmp_path, far.url) as lobby:
             await lobby.channel.say("hi")
-            await until(lambda: bool(far.asked))
+            await wait_until(lambda: bool(far.asked))
         first = len(far.asked)
-        async with near(tmp_path, far.url) as lobby:
+        async with local_gateway(tmp_path, far.url) as lobby:
             await lobby.sees("All.")
             await lobby.calm()
     assert (first, len(far.asked)) == (1, 2)
@@ -131,16 +142,16 @@ async def test_after_a_power_cut_the_same_question_is_asked_again(tmp_path: Path
 @asynccontextmanager
 async def opened(path: Path, **env: str) -> AsyncGenerator[App]:
     given = Env({"HOME": str(path), "PATH": "/bin", **env})
-    async with open_app(Home(root=path, path=path), given, Choices(workspace=str(path))) as app:
+    async with open_app(Home(root=path, path=path), given, AppOptions(workspace=str(path))) as app:
         yield app
 
 
 async def test_who_sits_at_this_machine_talks_to_this_one(tmp_path: Path) -> None:
-    async with far_gateway(whole("From afar.")) as far:
+    async with fake_remote_gateway(full_answer("From afar.")) as far:
         model = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "sk-x"}
         chosen = {"HERMES_INFERENCE_PROVIDER": "openai", "HERMES_INFERENCE_MODEL": "m"}
         async with opened(tmp_path, GATEWAY_PROXY_URL=far.url, **model, **chosen) as app:
-            ear = Ear()
+            ear = EventRecorder()
             await app.conversation.say([Text("hi")], ear)
         assert far.asked == []
         assert ear.ended.code == "network"

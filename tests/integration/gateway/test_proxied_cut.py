@@ -7,20 +7,28 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api_house import KEY, House, house
-from gateways import until
-from hermes.agent.plan import Entrusted
+from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
-from hermes.runtimes.proxy.far_runtime import FarRuntime
-from hermes.runtimes.proxy.far_turn import Parts
-from hermes.runtimes.proxy.runtime import Far
+from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
+from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps
 from hermes.schema.events import Outcome, TextDelta, ToolStarted
 from hermes.store.blobs import FileBlobs
-from hermes.testing.cut_link import Break, CutLink, Manner, at_random, cut_link
-from hermes.testing.mock_openai import Reply, Rule, Script
-from linked import Linked, answers_in, asked_in, exam, linked, question, tokens
-from workbench import SCOPE, Ear, user
+from hermes.testing.fake_openai import Reply, Rule, Script
+from hermes.testing.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link, random_breaks
+from support.api_server import KEY, ApiHarness, api_harness
+from support.gateway import wait_until
+from support.gateway_pair import (
+    GatewayPair,
+    answer_tokens,
+    answers_in,
+    gateway_pair,
+    numbered_script,
+    question,
+    questions_in,
+)
+from support.turns import SCOPE, EventRecorder, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -28,14 +36,14 @@ TURNS = 48
 COUNT = 30
 
 
-def told(turns: int, link: CutLink) -> str:
+def told(turns: int, link: FaultyLink) -> str:
     return (
         f"{turns} turns, {link.connections} connections, {link.cuts} cuts, {link.carried:,} bytes; "
         "every answer whole and there once, on both sides"
     )
 
 
-def steps_asked(far: House, questions: Sequence[str]) -> int:
+def steps_asked(far: ApiHarness, questions: Sequence[str]) -> int:
     """How often the model was asked to go on; a long talk is also summarised now and then."""
     known, steps = set(questions), 0
     for number in range(len(far.mock.requests)):
@@ -44,29 +52,29 @@ def steps_asked(far: House, questions: Sequence[str]) -> int:
     return steps
 
 
-async def examine(both: Linked, turns: int, count: int) -> None:
+async def examine(both: GatewayPair, turns: int, count: int) -> None:
     """Ask everything in one chat; the answers, here and there, are whole and there once."""
     lobby, far, link = both.lobby, both.far, both.link
     expected: list[str] = []
     for number in range(turns):
         look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
-        expected.append(look + tokens(number, count))
+        expected.append(look + answer_tokens(number, count))
         await lobby.channel.say(question(number))
         await lobby.sees(*expected)
     await lobby.calm()
-    link.plan = Break
+    link.plan = LinkBreak
     questions = [question(number) for number in range(turns)]
     here = await lobby.transcript()
-    assert (asked_in(here), answers_in(here)) == (questions, expected)
+    assert (questions_in(here), answers_in(here)) == (questions, expected)
     there = await both.there()
-    assert (asked_in(there), answers_in(there)) == (questions, expected)
+    assert (questions_in(there), answers_in(there)) == (questions, expected)
     assert steps_asked(far, questions) == turns + (turns + 2) // 3
     assert await lobby.open_rows() == []
 
 
 async def test_every_token_of_every_turn_arrives_once(tmp_path: Path) -> None:
-    async with linked(tmp_path, exam(TURNS, COUNT)) as both:
-        both.link.plan = at_random(8642, most=2_500, share=0.9)
+    async with gateway_pair(tmp_path, numbered_script(TURNS, COUNT)) as both:
+        both.link.plan = random_breaks(8642, most=2_500, share=0.9)
         await examine(both, TURNS, COUNT)
         sys.stdout.write(told(TURNS, both.link))
         assert both.link.cuts >= TURNS
@@ -78,8 +86,8 @@ async def test_a_thousand_turns_over_a_bad_link(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
     turns = 1_000
-    async with linked(tmp_path, exam(turns, 60, pace=0.001)) as both:
-        both.link.plan = at_random(4711, most=6_000, share=0.9)
+    async with gateway_pair(tmp_path, numbered_script(turns, 60, pace=0.001)) as both:
+        both.link.plan = random_breaks(4711, most=6_000, share=0.9)
         with anyio.fail_after(1_800):
             await examine(both, turns, 60)
         prove(told(turns, both.link))
@@ -89,25 +97,25 @@ async def test_a_thousand_turns_over_a_bad_link(
 async def test_the_words_grow_without_a_gap_or_an_echo(tmp_path: Path) -> None:
     """What the listener is told, piece by piece, is the answer; each use of a tool is told once."""
     async with (
-        house(tmp_path, exam(TURNS, COUNT, pace=0.001)) as far,
-        cut_link(far.server.port) as link,
+        api_harness(tmp_path, numbered_script(TURNS, COUNT, pace=0.001)) as far,
+        faulty_link(far.server.port) as link,
     ):
-        parts = Parts(
-            far=Far(url=link.url, key=KEY),
+        parts = RemoteTurnDeps(
+            far=RemoteGateway(url=link.url, key=KEY),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )
-        runtime = FarRuntime(parts)
-        link.plan = at_random(1789, most=2_500, share=0.9)
+        runtime = RemoteRuntime(parts)
+        link.plan = random_breaks(1789, most=2_500, share=0.9)
         for number in range(TURNS):
-            ear = Ear()
-            plan = Entrusted(scope=SCOPE, runtime=runtime, system="", history=())
+            ear = EventRecorder()
+            plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", history=())
             with anyio.fail_after(60):
-                outcome = await run_turn(plan, [user(question(number))], ear)
+                outcome = await run_turn(plan, [user_message(question(number))], ear)
             assert outcome is Outcome.DONE, ear.ended.reason
             deltas = "".join(one.text for one in ear.events if isinstance(one, TextDelta))
             look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
-            assert deltas == ear.texts[-1] == look + tokens(number, COUNT)
+            assert deltas == ear.texts[-1] == look + answer_tokens(number, COUNT)
             used = [one.call.name for one in ear.events if isinstance(one, ToolStarted)]
             assert used == (["todo"] if look else [])
         sys.stdout.write(told(TURNS, link))
@@ -118,18 +126,18 @@ async def test_the_words_grow_without_a_gap_or_an_echo(tmp_path: Path) -> None:
 async def test_a_cut_after_each_byte_of_the_first_answers(tmp_path: Path) -> None:
     """Where exactly the beginning of a run is torn does not matter."""
     turns = 36
-    async with linked(tmp_path, exam(turns, 3)) as both:
+    async with gateway_pair(tmp_path, numbered_script(turns, 3)) as both:
         await both.lobby.channel.say(question(0))
-        await until(lambda: bool(both.lobby.channel.seen_in("1")))
-        expected = both.lobby.channel.seen_in("1")
+        await wait_until(lambda: bool(both.lobby.channel.texts_in("1")))
+        expected = both.lobby.channel.texts_in("1")
         for number in range(1, turns):
             places = [number * 7, number * 13 + 1, number * 3]
-            both.link.plan = lambda places=places: Break(
-                down=places.pop() if places else None, manner=Manner.RESET
+            both.link.plan = lambda places=places: LinkBreak(
+                down=places.pop() if places else None, manner=BreakKind.RESET
             )
             await both.lobby.channel.say(question(number))
             look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
-            expected.append(look + tokens(number, 3))
+            expected.append(look + answer_tokens(number, 3))
             await both.lobby.sees(*expected)
         await both.lobby.calm()
         assert len(both.far.mock.requests) == turns + turns // 3
@@ -139,17 +147,17 @@ async def test_a_cut_after_each_byte_of_the_first_answers(tmp_path: Path) -> Non
 async def test_a_link_that_died_without_a_sound_is_taken_up(tmp_path: Path) -> None:
     """Keepalives tell a long silence from a dead link; without them it is made anew."""
     script = Script(rules=[Rule("hi", [Reply("one two three four five six", chunk=4)])])
-    async with house(tmp_path, script) as far, cut_link(far.server.port) as link:
-        breaks = [Break(), Break(down=700, manner=Manner.SILENT)]
-        link.plan = lambda: breaks.pop(0) if breaks else Break()
-        parts = Parts(
-            far=Far(url=link.url, key=KEY, alive=0.3),
+    async with api_harness(tmp_path, script) as far, faulty_link(far.server.port) as link:
+        breaks = [LinkBreak(), LinkBreak(down=700, manner=BreakKind.SILENT)]
+        link.plan = lambda: breaks.pop(0) if breaks else LinkBreak()
+        parts = RemoteTurnDeps(
+            far=RemoteGateway(url=link.url, key=KEY, alive=0.3),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )
-        ear = Ear()
-        plan = Entrusted(scope=SCOPE, runtime=FarRuntime(parts), system="", history=())
+        ear = EventRecorder()
+        plan = RuntimePlan(scope=SCOPE, runtime=RemoteRuntime(parts), system="", history=())
         with anyio.fail_after(60):
-            await run_turn(plan, [user("hi")], ear)
+            await run_turn(plan, [user_message("hi")], ear)
         assert ear.texts[-1] == "one two three four five six"
         assert (link.cuts, len(far.mock.requests)) == (1, 1)

@@ -9,12 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api_house import KEY
-from hermes.gateway.delivery import MARK
-from hermes.testing.mock_openai import Reply, Rule, Script
-from hermes.testing.world import check_seen
-from lived import Lived, lived
-from processes import PATIENCE, MockModel, mock_model
+from hermes.gateway.delivery import RECOVERED_MARK
+from hermes.testing.channel import check_posts
+from hermes.testing.fake_openai import Reply, Rule, Script
+from support.api_server import KEY
+from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_process
+from support.restarted_gateway import RestartedGateway, restarted_gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ RULES = [Rule(f"question {chat}", [Reply(f"answer {chat}", chunk=3, pace=0.1)]) 
 
 
 @contextmanager
-def far_gateway(home: Path, model: MockModel) -> Iterator[str]:
+def far_gateway(home: Path, model: FakeModelProcess) -> Iterator[str]:
     """The address of a gateway of ours, in a process of its own."""
     home.mkdir()
     command = [sys.executable, str(FAR), str(home), model.url]
@@ -40,34 +40,36 @@ def far_gateway(home: Path, model: MockModel) -> Iterator[str]:
             process.kill()
 
 
-def asked(model: MockModel) -> dict[str, int]:
+def asked(model: FakeModelProcess) -> dict[str, int]:
     return {chat: len(model.requests(f"question {chat}")) for chat in CHATS}
 
 
-async def is_killed(chat: Lived, model: MockModel, place: str) -> None:
+async def is_killed(chat: RestartedGateway, model: FakeModelProcess, place: str) -> None:
     if place != MID_ANSWER:
-        await chat.dies_at(place)
+        await chat.crash_at(place)
         return
     async with chat.life():
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             while not any(asked(model).values()):  # noqa: ASYNC110 - another process is asked
                 await anyio.sleep(0.02)
 
 
-async def is_answered(chat: Lived) -> None:
+async def is_answered(chat: RestartedGateway) -> None:
     async with chat.life():
         for one in CHATS:
             await chat.sees(f"answer {one}", one)
     expected = {one: [f"answer {one}"] for one in CHATS}
     seen = {one: [post.text for post in chat.posts(f"answer {one}", one)] for one in CHATS}
-    check_seen(expected, seen.__getitem__, MARK)
+    check_posts(expected, seen.__getitem__, RECOVERED_MARK)
 
 
 @pytest.mark.parametrize("place", [*UNANSWERED, *ANSWERED])
 async def test_kill_9_anywhere(tmp_path: Path, place: str) -> None:
     """Behind it is a plain server: what it was asked and did not answer, it is asked again."""
-    with mock_model(tmp_path / "far", Script(rules=RULES)) as far:
-        async with lived(tmp_path, GATEWAY_PROXY_URL=far.url.removesuffix("/v1")) as chat:
+    with fake_model_process(tmp_path / "far", Script(rules=RULES)) as far:
+        async with restarted_gateway(
+            tmp_path, GATEWAY_PROXY_URL=far.url.removesuffix("/v1")
+        ) as chat:
             for one in CHATS:
                 chat.say(f"question {one}", chat=one)
             await is_killed(chat, far, place)
@@ -88,10 +90,12 @@ async def test_kill_9_anywhere_runs_no_turn_of_a_gateway_of_ours_twice(
 ) -> None:
     """The run is found again by its name; what it said meanwhile is in its journal."""
     with (
-        mock_model(tmp_path / "model", Script(rules=RULES)) as model,
+        fake_model_process(tmp_path / "model", Script(rules=RULES)) as model,
         far_gateway(tmp_path / "far", model) as url,
     ):
-        async with lived(tmp_path, GATEWAY_PROXY_URL=url, GATEWAY_PROXY_KEY=KEY) as chat:
+        async with restarted_gateway(
+            tmp_path, GATEWAY_PROXY_URL=url, GATEWAY_PROXY_KEY=KEY
+        ) as chat:
             for one in CHATS:
                 chat.say(f"question {one}", chat=one)
             await is_killed(chat, model, place)

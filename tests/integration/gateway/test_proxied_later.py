@@ -5,14 +5,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api_house import KEY, House, house
-from gateways import until, update
-from hermes.api.entry import SOURCE
+from hermes.api.turn_gate import SOURCE
 from hermes.schema.scope import Address, Scope
-from hermes.testing.cut_link import at_random
-from hermes.testing.mock_openai import Reply, Rule, Script
-from linked import asked_in, linked
-from nears import near, session_of
+from hermes.testing.fake_openai import Reply, Rule, Script
+from hermes.testing.faulty_link import random_breaks
+from support.api_server import KEY, ApiHarness, api_harness
+from support.gateway import make_inbound, wait_until
+from support.gateway_pair import gateway_pair, questions_in
+from support.local_gateway import local_gateway, session_of
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ SCRIPT = Script(
 )
 
 
-async def ends(far: House, session: str, number: int = 1) -> None:
+async def ends(far: ApiHarness, session: str, number: int = 1) -> None:
     """A background job of that session ends at the far side."""
     scope = Scope("default", session, "run", "", address=Address(SOURCE, session))
     await far.app.store.commit(*far.app.later.brought(scope, f"job-{number}", "The job is done."))
@@ -33,7 +33,7 @@ async def ends(far: House, session: str, number: int = 1) -> None:
 
 
 async def test_a_job_that_ends_later_is_told_in_the_chat(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT) as both:
+    async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby = both.lobby
         await lobby.channel.say("build it")
         await lobby.sees("I began.")
@@ -45,23 +45,23 @@ async def test_a_job_that_ends_later_is_told_in_the_chat(tmp_path: Path) -> None
         await lobby.channel.say("thanks")
         await lobby.sees("I began.", "The build is ready.", "You are welcome.")
         await lobby.calm()
-        asked = asked_in(await both.there())
+        asked = questions_in(await both.there())
         assert [one for one in asked if "job" not in one] == ["build it", "thanks"]
         assert await lobby.open_rows() == []
 
 
 async def test_over_a_bad_link_it_is_told_once(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT) as both:
+    async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby = both.lobby
         await lobby.channel.say("build it")
         await lobby.sees("I began.")
-        both.link.plan = at_random(5, most=1_500, share=0.7)
+        both.link.plan = random_breaks(5, most=1_500, share=0.7)
         both.link.hang_up()
         for number in range(3):
             await ends(both.far, await session_of(lobby), number)
             expected = ["I began.", *["The build is ready."] * (number + 1)]
             with anyio.fail_after(60):
-                while lobby.channel.seen_in("1") != expected:
+                while lobby.channel.texts_in("1") != expected:
                     await anyio.lowlevel.checkpoint()
         await lobby.calm()
         assert len(both.far.mock.requests) == 4
@@ -70,20 +70,20 @@ async def test_over_a_bad_link_it_is_told_once(tmp_path: Path) -> None:
 async def test_what_was_said_while_this_gateway_was_down_is_told(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     (tmp_path / "far").mkdir()
-    async with house(tmp_path / "far", SCRIPT) as far:
-        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
+    async with api_harness(tmp_path / "far", SCRIPT) as far:
+        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
             await lobby.channel.say("build it")
             await lobby.sees("I began.")
             await lobby.calm()
             session = await session_of(lobby)
         await ends(far, session)
-        await until(lambda: len(far.mock.requests) == 2)
-        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
+        await wait_until(lambda: len(far.mock.requests) == 2)
+        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
             await lobby.sees("The build is ready.")
             await lobby.calm()
-        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
-            await lobby.channel.type(update("thanks", "another"))
+        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
+            await lobby.channel.type(make_inbound("thanks", "another"))
             await lobby.sees("You are welcome.")
             await lobby.calm()
             # What was told before is not told again.
-            assert lobby.channel.seen_in("1") == ["You are welcome."]
+            assert lobby.channel.texts_in("1") == ["You are welcome."]

@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api_house import KEY, house
-from gateways import until
-from hermes.app.build import Choices, open_app
-from hermes.app.directory import Directory
-from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.build import AppOptions, open_app
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.gateway import GatewayOptions, build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ports.channel import Channel
 from hermes.testing.channel import FakeChannel
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.api_server import KEY, api_harness
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def both(path: Path) -> AsyncGenerator[FakeChannel]:
     far.mkdir()
     channel = FakeChannel()
     channels: dict[str, Channel] = {channel.name: channel}
-    async with house(far, script(path / "note.txt")) as lender:
+    async with api_harness(far, script(path / "note.txt")) as lender:
         env = Env(
             {
                 "HOME": str(near),
@@ -55,11 +55,11 @@ async def both(path: Path) -> AsyncGenerator[FakeChannel]:
             }
         )
         home = Home(root=near, path=near)
-        async with open_app(home, env, Choices(workspace=str(near))) as app:
-            parts = ChatParts(
+        async with open_app(home, env, AppOptions(workspace=str(near))) as app:
+            parts = GatewayOptions(
                 channels=channels,
-                door=build_door(app, channels, multiplexed=False),
-                directory=Directory(near / "chats.json", app.clock),
+                door=build_access(app, channels, multiplexed=False),
+                directory=ChatDirectory(near / "chats.json", app.clock),
             )
             gateway = build_gateway(app, parts)
             async with anyio.create_task_group() as group:
@@ -69,7 +69,7 @@ async def both(path: Path) -> AsyncGenerator[FakeChannel]:
 
 
 def saw(channel: FakeChannel, words: str) -> bool:
-    return any(words in post for post in channel.seen_in("1"))
+    return any(words in post for post in channel.texts_in("1"))
 
 
 @pytest.mark.parametrize(("word", "is_there"), [("/approve", True), ("/deny", False)])
@@ -78,23 +78,23 @@ async def test_leave_is_given_here_and_used_there(
 ) -> None:
     async with both(tmp_path) as channel:
         await channel.say("take a note")
-        await until(lambda: saw(channel, "/approve"))
+        await wait_until(lambda: saw(channel, "/approve"))
         assert not (tmp_path / "note.txt").exists()
         await channel.say(word)
-        await until(lambda: saw(channel, "That was it."))
+        await wait_until(lambda: saw(channel, "That was it."))
     assert (tmp_path / "note.txt").exists() is is_there
 
 
 async def test_who_is_not_the_owner_here_gives_no_leave_there(tmp_path: Path) -> None:
     async with both(tmp_path) as channel:
         await channel.say("take a note", sender="bob")
-        await until(lambda: saw(channel, "That was it."))
+        await wait_until(lambda: saw(channel, "That was it."))
     assert not (tmp_path / "note.txt").exists()
 
 
 async def test_a_question_from_there_is_answered_here(tmp_path: Path) -> None:
     async with both(tmp_path) as channel:
         await channel.say("paint it")
-        await until(lambda: saw(channel, "Answer with a number"))
+        await wait_until(lambda: saw(channel, "Answer with a number"))
         await channel.say("2")
-        await until(lambda: saw(channel, "Painted."))
+        await wait_until(lambda: saw(channel, "Painted."))

@@ -5,21 +5,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api_house import KEY, house
-from gateways import until
-from hermes.app.build import Choices, open_app
-from hermes.app.directory import Directory
-from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.build import AppOptions, open_app
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.gateway import GatewayOptions, build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.letters import Busy
+from hermes.gateway.messages import BusyMode
 from hermes.ports.channel import Channel
 from hermes.schema.messages import text_of
 from hermes.testing.channel import FakeChannel
-from hermes.testing.cut_link import Break
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from linked import asked_in, linked
-from nears import near
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from hermes.testing.faulty_link import LinkBreak
+from support.api_server import KEY, api_harness
+from support.gateway import wait_until
+from support.gateway_pair import gateway_pair, questions_in
+from support.local_gateway import local_gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ gateway:
 
 
 async def test_a_talk_goes_on_in_the_same_session_there(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT) as both:
+    async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("first?")
         await lobby.sees("The first answer.")
@@ -58,7 +58,7 @@ async def test_a_talk_goes_on_in_the_same_session_there(tmp_path: Path) -> None:
 
 
 async def test_the_tools_there_do_the_work(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT) as both:
+    async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("look!")
         await lobby.sees("I looked.")
@@ -70,38 +70,38 @@ async def test_the_tools_there_do_the_work(tmp_path: Path) -> None:
 async def test_what_the_tools_there_do_is_shown_here(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     async with (
-        house(tmp_path, SCRIPT) as far,
-        near(tmp_path / "near", far.url, key=KEY, progress=True) as lobby,
+        api_harness(tmp_path, SCRIPT) as far,
+        local_gateway(tmp_path / "near", far.url, key=KEY, progress=True) as lobby,
     ):
         await lobby.channel.say("watch")
-        await until(lambda: lobby.channel.seen_in("1") == ["· todo {}"])
+        await wait_until(lambda: lobby.channel.texts_in("1") == ["· todo {}"])
         await lobby.sees("I watched.")
 
 
 async def test_a_wrong_key_is_told_in_the_chat(tmp_path: Path) -> None:
-    async with house(tmp_path, SCRIPT) as far:
+    async with api_harness(tmp_path, SCRIPT) as far:
         (tmp_path / "near").mkdir()
-        async with near(tmp_path / "near", far.url, key="wrong-0123456789abc") as lobby:
+        async with local_gateway(tmp_path / "near", far.url, key="wrong-0123456789abc") as lobby:
             await lobby.channel.say("first?")
-            await until(lambda: bool(lobby.channel.seen_in("1")))
-    (told,) = lobby.channel.seen_in("1")
+            await wait_until(lambda: bool(lobby.channel.texts_in("1")))
+    (told,) = lobby.channel.texts_in("1")
     assert told.startswith("⚠️ Proxy error (401): ")
     assert told.endswith("Set GATEWAY_PROXY_KEY to the key of the far gateway.")
     assert far.mock.requests == []
 
 
 async def test_a_link_that_stays_down_is_told_and_the_talk_goes_on(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT, config=IMPATIENT) as both:
+    async with gateway_pair(tmp_path, SCRIPT, config=IMPATIENT) as both:
         lobby = both.lobby
         await lobby.channel.say("first?")
         await lobby.sees("The first answer.")
-        both.link.plan = lambda: Break(down=30)
+        both.link.plan = lambda: LinkBreak(down=30)
         await lobby.channel.say("first, again?")
-        await until(lambda: len(lobby.channel.seen_in("1")) == 2)
+        await wait_until(lambda: len(lobby.channel.texts_in("1")) == 2)
         await lobby.calm()
-        told = lobby.channel.seen_in("1")[-1]
+        told = lobby.channel.texts_in("1")[-1]
         assert told.startswith("⚠️ Proxy connection error: ")
-        both.link.plan = Break
+        both.link.plan = LinkBreak
         await lobby.channel.say("second?")
         await lobby.sees("The first answer.", told, "The second answer.")
         await lobby.calm()
@@ -109,29 +109,29 @@ async def test_a_link_that_stays_down_is_told_and_the_talk_goes_on(tmp_path: Pat
 
 
 async def test_a_word_that_interrupts_stops_the_turn_there(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT, busy=Busy.INTERRUPT) as both:
+    async with gateway_pair(tmp_path, SCRIPT, busy=BusyMode.INTERRUPT) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("hang on")
-        await until(lambda: bool(far.mock.requests))
+        await wait_until(lambda: bool(far.mock.requests))
         await lobby.channel.say("second?")
-        await until(lambda: "The second answer." in lobby.channel.seen_in("1"))
+        await wait_until(lambda: "The second answer." in lobby.channel.texts_in("1"))
         await lobby.calm()
         assert any(line.endswith("/stop HTTP/1.1") for line in both.link.asked)
-        assert asked_in(await both.there()) == ["hang on", "second?"]
-        assert asked_in(await lobby.transcript()) == ["hang on", "second?"]
+        assert questions_in(await both.there()) == ["hang on", "second?"]
+        assert questions_in(await lobby.transcript()) == ["hang on", "second?"]
 
 
 async def test_a_word_that_steers_reaches_the_turn_there(tmp_path: Path) -> None:
-    async with linked(tmp_path, SCRIPT, busy=Busy.STEER) as both:
+    async with gateway_pair(tmp_path, SCRIPT, busy=BusyMode.STEER) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("slowly")
-        await until(lambda: bool(far.mock.requests))
+        await wait_until(lambda: bool(far.mock.requests))
         await lobby.channel.say("second?")
-        await until(lambda: bool(lobby.channel.seen_in("1")))
+        await wait_until(lambda: bool(lobby.channel.texts_in("1")))
         await lobby.calm()
-        assert lobby.channel.seen_in("1") == ["x" * 20 + "\n\nThe second answer."]
-        assert asked_in(await both.there()) == ["slowly", "second?"]
-        assert asked_in(await lobby.transcript()) == ["slowly", "second?"]
+        assert lobby.channel.texts_in("1") == ["x" * 20 + "\n\nThe second answer."]
+        assert questions_in(await both.there()) == ["slowly", "second?"]
+        assert questions_in(await lobby.transcript()) == ["slowly", "second?"]
         assert await lobby.open_rows() == []
 
 
@@ -139,14 +139,14 @@ async def test_a_turn_that_ended_with_this_gateway_is_begun_anew(tmp_path: Path)
     """Its run was stopped there, so that its name leads nowhere: the next one is another run."""
     (tmp_path / "near").mkdir()
     (tmp_path / "far").mkdir()
-    async with house(tmp_path / "far", SCRIPT) as far:
-        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
+    async with api_harness(tmp_path / "far", SCRIPT) as far:
+        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
             await lobby.channel.say("silent")
-            await until(lambda: bool(far.mock.requests))
-        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
+            await wait_until(lambda: bool(far.mock.requests))
+        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
             await lobby.sees("Here.")
             await lobby.calm()
-            assert asked_in(await lobby.transcript())[0] == "silent"
+            assert questions_in(await lobby.transcript())[0] == "silent"
             assert await lobby.open_rows() == []
 
 
@@ -160,25 +160,25 @@ async def test_the_model_is_chosen_there(tmp_path: Path) -> None:
             "GATEWAY_ALLOWED_USERS": "ann",
         }
     )
-    async with open_app(home, env, Choices(workspace=str(tmp_path))) as app:
+    async with open_app(home, env, AppOptions(workspace=str(tmp_path))) as app:
         channel = FakeChannel()
         channels: dict[str, Channel] = {channel.name: channel}
-        parts = ChatParts(
+        parts = GatewayOptions(
             channels=channels,
-            door=build_door(app, channels, multiplexed=False),
-            directory=Directory(tmp_path / "chats.json", app.clock),
+            door=build_access(app, channels, multiplexed=False),
+            directory=ChatDirectory(tmp_path / "chats.json", app.clock),
         )
         gateway = build_gateway(app, parts)
         async with anyio.create_task_group() as group:
             group.start_soon(gateway.run)
             await channel.say("/model")
-            await until(lambda: len(channel.seen_in("1")) == 1)
+            await wait_until(lambda: len(channel.texts_in("1")) == 1)
             await channel.say("/model other")
-            await until(lambda: len(channel.seen_in("1")) == 2)
+            await wait_until(lambda: len(channel.texts_in("1")) == 2)
             await channel.say("/status")
-            await until(lambda: len(channel.seen_in("1")) == 3)
+            await wait_until(lambda: len(channel.texts_in("1")) == 3)
             group.cancel_scope.cancel()
-    asked, chosen, status = channel.seen_in("1")
+    asked, chosen, status = channel.texts_in("1")
     assert (
         asked
         == chosen

@@ -11,12 +11,20 @@ import anyio.lowlevel
 import pytest
 
 from hermes import Agent
-from hermes.app.build import Choices
-from hermes.library import BUFFER
+from hermes.app.build import AppOptions
+from hermes.library import EVENT_BUFFER
 from hermes.schema.errors import ConfigError, NotFound, Unauthorized, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said, TextDelta, ToolStarted
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    TextDelta,
+    ToolStarted,
+)
 from hermes.schema.messages import Assistant, Result, User, text_of
-from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Rule, Script, serve
+from hermes.testing.fake_openai import Call, FakeOpenAiServer, Fault, Reply, Rule, Script, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -52,10 +60,10 @@ def make_home(path: Path, url: str, key: str = "sk-library") -> Path:
 @asynccontextmanager
 async def open_agent(
     folder: Path, script: Script = SCRIPT
-) -> AsyncIterator[tuple[Agent, MockServer]]:
+) -> AsyncIterator[tuple[Agent, FakeOpenAiServer]]:
     async with serve(script) as server:
         home = make_home(folder / "home", server.url)
-        async with Agent(Choices(workspace=str(folder)), home=home) as agent:
+        async with Agent(AppOptions(workspace=str(folder)), home=home) as agent:
             yield agent, server
 
 
@@ -82,7 +90,7 @@ async def test_events_come_as_they_happen(tmp_path: Path) -> None:
     assert isinstance(first, RunStarted)
     assert isinstance(last, RunEnded)
     assert last.outcome is Outcome.DONE
-    facts = [event for event in events if isinstance(event, Said | ToolStarted)]
+    facts = [event for event in events if isinstance(event, MessageAdded | ToolStarted)]
     kinds = [type(getattr(event, "message", event)) for event in facts]
     assert kinds == [User, Assistant, ToolStarted, Result, Assistant]
     assert "".join(one.text for one in events if isinstance(one, TextDelta)) == "Said hi."
@@ -94,7 +102,7 @@ async def test_the_talk_goes_on_from_turn_to_turn_and_from_day_to_day(tmp_path: 
         answer = await agent.answer("second")
         assert answer.text == WORDS
         assert answer.ended.usage.input == 10
-        async with Agent(Choices(workspace=str(tmp_path)), home=tmp_path / "home") as later:
+        async with Agent(AppOptions(workspace=str(tmp_path)), home=tmp_path / "home") as later:
             await later.resume(agent.session)
             await later.ask("third")
             with pytest.raises(NotFound):
@@ -137,10 +145,10 @@ async def test_a_slow_reader_misses_deltas_but_no_fact(tmp_path: Path) -> None:
                 rest = [event async for event in events]
     assert isinstance(first, RunStarted)
     deltas = [event for event in rest if isinstance(event, TextDelta)]
-    assert 0 < len(deltas) <= BUFFER
+    assert 0 < len(deltas) <= EVENT_BUFFER
     asked, said, ended = [event for event in rest if not isinstance(event, TextDelta)]
-    assert isinstance(asked, Said)
-    assert isinstance(said, Said)
+    assert isinstance(asked, MessageAdded)
+    assert isinstance(said, MessageAdded)
     assert text_of(said.message) == "word " * 4000
     assert isinstance(ended, RunEnded)
 
@@ -187,7 +195,7 @@ async def test_an_agent_answers_one_thing_at_a_time(tmp_path: Path) -> None:
 
 async def test_choices_are_given_in_one_place() -> None:
     with pytest.raises(UsageError, match="choices"):
-        Agent(Choices(workspace="/"), model="mock")
+        Agent(AppOptions(workspace="/"), model="mock")
 
 
 async def test_two_agents_in_one_process_share_nothing(tmp_path: Path) -> None:
@@ -198,7 +206,7 @@ async def test_two_agents_in_one_process_share_nothing(tmp_path: Path) -> None:
         ]
         (homes[0] / "SOUL.md").write_text("You are ONE.")
         (homes[1] / "SOUL.md").write_text("You are TWO.")
-        choices = Choices(workspace=str(tmp_path))
+        choices = AppOptions(workspace=str(tmp_path))
         async with Agent(choices, home=homes[0]) as one, Agent(choices, home=homes[1]) as two:
             for _ in range(2):
                 async with anyio.create_task_group() as group:

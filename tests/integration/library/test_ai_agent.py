@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from hermes import AIAgent
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import MockModel
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import FakeModelProcess
 
 KEYS = """
     final_response last_reasoning messages api_calls completed partial interrupted failed error
@@ -37,11 +37,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def agent(model: MockModel, home: Path) -> AIAgent:
+def agent(model: FakeModelProcess, home: Path) -> AIAgent:
     return AIAgent(base_url=model.url, api_key="sk-x", provider="custom", model="mock")
 
 
-def test_a_turn_says_all_about_itself(agent: AIAgent, model: MockModel) -> None:
+def test_a_turn_says_all_about_itself(agent: AIAgent, model: FakeModelProcess) -> None:
     result = agent.run_conversation("use a tool")
     assert set(result) == set(KEYS.split())
     assert result["final_response"] == "Said hi."
@@ -59,7 +59,7 @@ def test_a_turn_says_all_about_itself(agent: AIAgent, model: MockModel) -> None:
     assert agent.session_id == result["session_id"]
 
 
-def test_chat_goes_on_with_the_same_session(agent: AIAgent, model: MockModel) -> None:
+def test_chat_goes_on_with_the_same_session(agent: AIAgent, model: FakeModelProcess) -> None:
     assert agent.chat("hello CHAT-1") == "Plain answer."
     assert agent.chat("and CHAT-2") == "Plain answer."
     contents = [one["content"] for one in model.requests("CHAT-2")[0]["messages"][1:]]
@@ -73,7 +73,7 @@ def test_words_are_passed_on_as_they_come(agent: AIAgent) -> None:
     assert result["last_reasoning"] == "Hm."
 
 
-def test_a_history_from_elsewhere_comes_first(agent: AIAgent, model: MockModel) -> None:
+def test_a_history_from_elsewhere_comes_first(agent: AIAgent, model: FakeModelProcess) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
     history = [
         {"role": "system", "content": "not part of the talk"},
@@ -110,7 +110,7 @@ def test_what_cannot_start_is_a_result_too(home: Path) -> None:
     assert "nobody" in result["error"]
 
 
-def test_another_thread_can_interrupt(agent: AIAgent, model: MockModel) -> None:
+def test_another_thread_can_interrupt(agent: AIAgent, model: FakeModelProcess) -> None:
     heard = threading.Event()
     results: list[dict] = []
 
@@ -137,7 +137,7 @@ def test_it_works_inside_of_async_code_too(agent: AIAgent) -> None:
     assert anyio.run(main) == "Plain answer."
 
 
-def test_prompts_and_tools_are_as_told(model: MockModel, home: Path) -> None:
+def test_prompts_and_tools_are_as_told(model: FakeModelProcess, home: Path) -> None:
     agent = AIAgent(
         base_url=model.url,
         provider="custom",

@@ -6,12 +6,11 @@ import sys
 
 import anyio
 
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.local.door import LocalDoor
-from hermes.local.guest import Services
-from hermes.local.marks import marks_of
+from hermes.ipc.protocol import env_fingerprint
+from hermes.ipc.server import IpcServer, ServerCallbacks
 
 
 def say(word: str) -> None:
@@ -22,13 +21,13 @@ def say(word: str) -> None:
 async def serve(uid: int) -> None:
     env = Env(process_env())
     home = resolve_home(env)
-    services = Services(wake=lambda: say("woken"))
-    choices = Choices(workspace="/", source="gateway", looks_back=True, logs=True)
+    services = ServerCallbacks(wake=lambda: say("woken"))
+    choices = AppOptions(workspace="/", source="gateway", looks_back=True, logs=True)
     async with (
         open_app(home, env, choices) as app,
         anyio.create_task_group() as group,
     ):
-        await group.start(LocalDoor(home.path, app, marks_of(env), services, uid).run)
+        await group.start(IpcServer(home.path, app, env_fingerprint(env), services, uid).run)
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
             say("ready")
             async for _ in signals:

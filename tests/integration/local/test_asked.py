@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from doors import WAYS, Opener, partners
-from hermes.local.partner import Partner, Question
-from hermes.schema.events import Answered, Asked, Event, Notice, Outcome, Said
+from hermes.ipc.client import AgentClient, UserInput
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Notice,
+    Outcome,
+    QuestionAnswered,
+    QuestionAsked,
+)
 from hermes.schema.messages import Result, Text, text_of
-from hermes.schema.questions import Asking
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.schema.questions import QuestionKind
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
+from support.ipc_server import CLIENT_KINDS, OpenTestClient, client_opener
 
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
 SCRIPT = Script(
@@ -26,63 +33,65 @@ SCRIPT = Script(
 )  # fmt: skip
 
 
-@pytest.fixture(params=WAYS)
-def meet(request: pytest.FixtureRequest, tmp_path: Path, model: MockModel) -> Iterator[Opener]:
-    hermes = Hermes(tmp_path, model.url)
+@pytest.fixture(params=CLIENT_KINDS)
+def meet(
+    request: pytest.FixtureRequest, tmp_path: Path, model: FakeModelProcess
+) -> Iterator[OpenTestClient]:
+    hermes = HermesCli(tmp_path, model.url)
     hermes.configure("approvals:\n  mode: manual\n")
     (hermes.work / "build").mkdir(parents=True)
-    with partners(request.param, hermes) as opener:
+    with client_opener(request.param, hermes) as opener:
         yield opener
 
 
 class Person:
     """Answers what is asked with the words that are given."""
 
-    def __init__(self, partner: Partner, *words: str) -> None:
+    def __init__(self, partner: AgentClient, *words: str) -> None:
         self._partner = partner
         self._words = words
         self.events: list[Event] = []
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, Asked):
+        if isinstance(event, QuestionAsked):
             for word in self._words:
                 self._partner.answer(event.question.id, word)
 
     @property
-    def questions(self) -> list[Asked]:
-        return [event for event in self.events if isinstance(event, Asked)]
+    def questions(self) -> list[QuestionAsked]:
+        return [event for event in self.events if isinstance(event, QuestionAsked)]
 
     @property
     def result(self) -> Result:
         (found,) = [
             one.message
             for one in self.events
-            if isinstance(one, Said) and isinstance(one.message, Result)
+            if isinstance(one, MessageAdded) and isinstance(one.message, Result)
         ]
         return found
 
 
-def say(partner: Partner, text: str, *words: str) -> Person:
+def say(partner: AgentClient, text: str, *words: str) -> Person:
     person = Person(partner, *words)
-    assert partner.say(Question((Text(text),)), person) is Outcome.DONE
+    assert partner.say(UserInput((Text(text),)), person) is Outcome.DONE
     return person
 
 
-def test_once_and_for_the_session(meet: Opener, tmp_path: Path) -> None:
+def test_once_and_for_the_session(meet: OpenTestClient, tmp_path: Path) -> None:
     with meet(person=True) as partner:
         first = say(partner, "delete", "once")
         (asked,) = first.questions
         assert asked.question.subject == "rm -rf build"
         assert asked.question.reason == "to build anew"
-        assert Answered(asked.question.id, "once", "owner") in first.events
+        assert QuestionAnswered(asked.question.id, "once", "owner") in first.events
         assert not first.result.failed
         again = say(partner, "delete once more", "session")
         assert len(again.questions) == 1
         assert say(partner, "delete again").questions == []
 
 
-def test_a_refusal_and_a_second_thought(meet: Opener) -> None:
+def test_a_refusal_and_a_second_thought(meet: OpenTestClient) -> None:
     with meet(person=True) as partner:
         heard = say(partner, "delete", "deny", "once")
         assert "refused" in text_of(heard.result)
@@ -90,14 +99,14 @@ def test_a_refusal_and_a_second_thought(meet: Opener) -> None:
         assert any("answered already" in text for text in notices)
 
 
-def test_a_clarification(meet: Opener) -> None:
+def test_a_clarification(meet: OpenTestClient) -> None:
     with meet(person=True) as partner:
         heard = say(partner, "colour", "2")
-        assert heard.questions[0].question.kind is Asking.CLARIFY
+        assert heard.questions[0].question.kind is QuestionKind.CLARIFY
         assert '"user_response":"blue"' in text_of(heard.result)
 
 
-def test_where_nobody_sits_nobody_is_asked(meet: Opener) -> None:
+def test_where_nobody_sits_nobody_is_asked(meet: OpenTestClient) -> None:
     with meet() as partner:
         heard = say(partner, "delete")
         assert heard.questions == []

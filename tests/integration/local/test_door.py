@@ -14,28 +14,35 @@ import msgspec
 import pexpect
 import pytest
 
-from doors import DoorProcess, served
-from hermes.local.line import connected
-from hermes.local.marks import marks_of
-from hermes.local.partner import Question, Start
-from hermes.local.remote import wake
-from hermes.local.wire import (
-    FIRST_LIMIT,
+from hermes.ipc.client import ConversationOptions, UserInput
+from hermes.ipc.protocol import (
+    MAX_FIRST_FRAME,
     Accepted,
-    Answer,
-    Failed,
+    ConversationOpened,
     Hello,
     Interrupt,
     Refused,
-    Say,
+    RequestFailed,
+    ServerFrame,
+    StartTurn,
     Wake,
-    Welcome,
-    Woken,
-    pack,
+    WakeAccepted,
+    encode_frame,
+    env_fingerprint,
 )
+from hermes.ipc.socket_client import open_socket, wake_gateway
 from hermes.schema.messages import Text
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Fifo, Hermes, MockModel, Ran, untimed
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import (
+    HERMES_PROGRAM,
+    TEST_TIMEOUT,
+    CliResult,
+    FakeModelProcess,
+    Fifo,
+    HermesCli,
+    without_durations,
+)
+from support.ipc_server import IpcServerProcess, ipc_server_process
 
 HANG = Fault("hang", after=3)
 TREE = "exec 9> told; echo up >&9; sleep 1000"
@@ -65,55 +72,55 @@ HEAVY = {"asyncio", "anyio", "aiohttp", "apsw", "yaml", "logging", "hermes.app",
 
 
 @pytest.fixture
-def door(hermes: Hermes) -> Iterator[DoorProcess]:
-    with served(hermes) as running:
+def door(hermes: HermesCli) -> Iterator[IpcServerProcess]:
+    with ipc_server_process(hermes) as running:
         yield running
 
 
-def probed(hermes: Hermes, *words: str, **env: str) -> tuple[Ran, set[str]]:
+def probed(hermes: HermesCli, *words: str, **env: str) -> tuple[CliResult, set[str]]:
     """What it did, and which modules it has loaded for that."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *words], cwd=hermes.work, env=hermes.env | env,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     err, _, modules = done.stderr.rpartition("modules: ")
-    return Ran(done.returncode, done.stdout, err), set(modules.split())
+    return CliResult(done.returncode, done.stdout, err), set(modules.split())
 
 
 def went_through_the_door(modules: set[str]) -> bool:
     return not HEAVY & modules
 
 
-def receive(connection: socket.socket) -> Answer | None:
+def receive(connection: socket.socket) -> ServerFrame | None:
     """The next frame from the door; None when it hung up."""
     data = connection.recv(4, socket.MSG_WAITALL)
     if not data:
         return None
     return msgspec.json.decode(
-        connection.recv(int.from_bytes(data, "big"), socket.MSG_WAITALL), type=Answer
+        connection.recv(int.from_bytes(data, "big"), socket.MSG_WAITALL), type=ServerFrame
     )
 
 
 @pytest.fixture
-def call(hermes: Hermes, door: DoorProcess) -> Iterator[socket.socket]:
+def call(hermes: HermesCli, door: IpcServerProcess) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TEST_TIMEOUT)
         connection.connect(str(hermes.home / "gateway.sock"))
         yield connection
 
 
-def hello(hermes: Hermes) -> Hello:
+def hello(hermes: HermesCli) -> Hello:
     from hermes import __version__  # noqa: PLC0415
 
-    start = Start(cwd=str(hermes.work))
-    return Hello(version=__version__, marks=marks_of(hermes.env), start=start)
+    start = ConversationOptions(cwd=str(hermes.work))
+    return Hello(version=__version__, marks=env_fingerprint(hermes.env), start=start)
 
 
-def let_in(connection: socket.socket, hermes: Hermes) -> str:
-    connection.sendall(pack(hello(hermes)))
+def let_in(connection: socket.socket, hermes: HermesCli) -> str:
+    connection.sendall(encode_frame(hello(hermes)))
     assert receive(connection) == Accepted()
     welcome = receive(connection)
-    assert isinstance(welcome, Welcome)
+    assert isinstance(welcome, ConversationOpened)
     return welcome.state.session
 
 
@@ -128,7 +135,9 @@ def let_in(connection: socket.socket, hermes: Hermes) -> str:
         ("-q", "hello", "--json"),
     ],
 )
-def test_little_is_loaded(hermes: Hermes, door: DoorProcess, words: tuple[str, ...]) -> None:
+def test_little_is_loaded(
+    hermes: HermesCli, door: IpcServerProcess, words: tuple[str, ...]
+) -> None:
     hermes("-z", "something to go on with")
     ran, modules = probed(hermes, *words)
     assert ran.code == 0
@@ -136,7 +145,7 @@ def test_little_is_loaded(hermes: Hermes, door: DoorProcess, words: tuple[str, .
     assert len(modules) < 200
 
 
-def test_the_same_words_and_codes_as_without(hermes: Hermes) -> None:
+def test_the_same_words_and_codes_as_without(hermes: HermesCli) -> None:
     lines = (
         ("-z", "hello"),
         ("-q", "tool please"),
@@ -150,10 +159,14 @@ def test_the_same_words_and_codes_as_without(hermes: Hermes) -> None:
         ("-z", "hello", "--cwd", "/nowhere"),
     )
     alone = [hermes(*words) for words in lines]
-    with served(hermes):
+    with ipc_server_process(hermes):
         together = [hermes(*words) for words in lines]
     for words, one, other in zip(lines, alone, together, strict=True):
-        assert (words, other.code, untimed(other.out)) == (words, one.code, untimed(one.out))
+        assert (words, other.code, without_durations(other.out)) == (
+            words,
+            one.code,
+            without_durations(one.out),
+        )
         assert _without_ids(other.err) == _without_ids(one.err)
 
 
@@ -161,7 +174,9 @@ def _without_ids(text: str) -> str:
     return " ".join("<id>" if word.count("_") == 2 else word for word in text.split())
 
 
-def test_events_and_usage_come_through(hermes: Hermes, door: DoorProcess, tmp_path: Path) -> None:
+def test_events_and_usage_come_through(
+    hermes: HermesCli, door: IpcServerProcess, tmp_path: Path
+) -> None:
     file = tmp_path / "usage.json"
     ran, modules = probed(hermes, "-q", "tool please", "--json", "--usage-file", str(file))
     assert went_through_the_door(modules)
@@ -173,7 +188,7 @@ def test_events_and_usage_come_through(hermes: Hermes, door: DoorProcess, tmp_pa
 
 
 def test_a_session_goes_on_with_c_and_r(
-    hermes: Hermes, door: DoorProcess, model: MockModel
+    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     first = hermes("-q", "remember THROUGH-1").err.split()[1]
     hermes("-z", "something else")
@@ -200,20 +215,20 @@ def test_a_session_goes_on_with_c_and_r(
     ],
 )
 def test_what_the_gateway_would_do_otherwise_is_done_here(
-    hermes: Hermes, door: DoorProcess, words: tuple[str, ...], env: dict[str, str]
+    hermes: HermesCli, door: IpcServerProcess, words: tuple[str, ...], env: dict[str, str]
 ) -> None:
     ran, modules = probed(hermes, *words, **env)
     assert ran == (0, "Plain answer.\n", "")
     assert not went_through_the_door(modules)
 
 
-def test_what_makes_no_difference_is_no_reason(hermes: Hermes, door: DoorProcess) -> None:
+def test_what_makes_no_difference_is_no_reason(hermes: HermesCli, door: IpcServerProcess) -> None:
     env = {"TERM": "dumb", "COLORTERM": "x", "SHLVL": "9", "XDG_SESSION_ID": "7", "PWD": "/"}
     assert went_through_the_door(probed(hermes, "-z", "hello", **env)[1])
 
 
 def test_changed_settings_are_heeded_at_once(
-    hermes: Hermes, door: DoorProcess, model: MockModel
+    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     hermes.env.pop("HERMES_INFERENCE_MODEL")
     hermes.configure("model: other\n")
@@ -222,7 +237,7 @@ def test_changed_settings_are_heeded_at_once(
 
 
 def test_ctrl_c_ends_the_turn_in_the_gateway(
-    hermes: Hermes, door: DoorProcess, model: MockModel
+    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     with hermes.running("-q", "hang ONCE") as running:
         running.hears("first words")
@@ -234,7 +249,7 @@ def test_ctrl_c_ends_the_turn_in_the_gateway(
 
 
 def test_a_killed_client_takes_its_turn_along(
-    hermes: Hermes, door: DoorProcess, model: MockModel
+    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     fifo = Fifo(hermes.work / "told")
     with hermes.running("-q", "long job KILLED") as running:
@@ -251,12 +266,12 @@ def test_a_killed_client_takes_its_turn_along(
 
 @pytest.mark.parametrize("words", [("-q", "hang"), ("-q", "hang", "--json")])
 def test_a_killed_gateway_is_told_of(
-    hermes: Hermes, door: DoorProcess, words: tuple[str, ...]
+    hermes: HermesCli, door: IpcServerProcess, words: tuple[str, ...]
 ) -> None:
     with hermes.running(*words) as running:
         running.hears("first ")
         door.die()
-        out, err = running.process.communicate(timeout=PATIENCE)
+        out, err = running.process.communicate(timeout=TEST_TIMEOUT)
     assert running.process.returncode == 1
     assert err.decode().startswith("hermes: The gateway hung up.\n  What was said so far is kept")
     if "--json" in words:
@@ -268,18 +283,18 @@ def test_a_killed_gateway_is_told_of(
     assert not went_through_the_door(modules)
 
 
-def test_a_gateway_that_is_stopped_says_so(hermes: Hermes, door: DoorProcess) -> None:
+def test_a_gateway_that_is_stopped_says_so(hermes: HermesCli, door: IpcServerProcess) -> None:
     with hermes.running("-q", "hang") as running:
         running.hears("first ")
         assert door.stop() == 0
-        out, err = running.process.communicate(timeout=PATIENCE)
+        out, err = running.process.communicate(timeout=TEST_TIMEOUT)
     assert running.process.returncode == 1
     assert b"Interrupted." in out
     assert err.endswith(b"hermes: The gateway was stopped.\n  Nothing said so far is lost.\n")
     assert not (hermes.home / "gateway.sock").exists()
 
 
-def test_a_chat_through_the_door(hermes: Hermes, door: DoorProcess) -> None:
+def test_a_chat_through_the_door(hermes: HermesCli, door: IpcServerProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert f"openai/mock · {hermes.work}" in child.before
@@ -309,47 +324,47 @@ def test_a_chat_through_the_door(hermes: Hermes, door: DoorProcess) -> None:
     assert child.exitstatus == 0
 
 
-def test_a_dead_gateways_socket_is_replaced_and_a_living_ones_is_not(hermes: Hermes) -> None:
-    with served(hermes) as first:
+def test_a_dead_gateways_socket_is_replaced_and_a_living_ones_is_not(hermes: HermesCli) -> None:
+    with ipc_server_process(hermes) as first:
         first.die()
     place = hermes.home / "gateway.sock"
     assert place.exists()
-    with served(hermes):
+    with ipc_server_process(hermes):
         assert place.stat().st_mode & 0o777 == 0o600
         second = subprocess.run(
             [sys.executable, str(Path(__file__).parent / "door_process.py")],
-            env=hermes.env, capture_output=True, timeout=PATIENCE, check=False,
+            env=hermes.env, capture_output=True, timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
         assert b"Another gateway listens" in second.stderr
         assert went_through_the_door(probed(hermes, "-z", "hello")[1])
     assert list(hermes.home.glob("*gateway.sock*")) == []
 
 
-def test_a_home_with_a_long_name_has_a_door_too(hermes: Hermes, tmp_path: Path) -> None:
+def test_a_home_with_a_long_name_has_a_door_too(hermes: HermesCli, tmp_path: Path) -> None:
     hermes.home = tmp_path / ("long" * 30) / "home"
     hermes.home.parent.mkdir()
     hermes.env["HERMES_HOME"] = str(hermes.home)
-    with served(hermes):
+    with ipc_server_process(hermes):
         ran, modules = probed(hermes, "-z", "hello")
     assert ran.out == "Plain answer.\n"
     assert went_through_the_door(modules)
 
 
-def test_another_user_is_turned_away(hermes: Hermes) -> None:
-    with served(hermes, "--uid", str(os.getuid() + 1)):
-        assert not wake(hermes.home)
+def test_another_user_is_turned_away(hermes: HermesCli) -> None:
+    with ipc_server_process(hermes, "--uid", str(os.getuid() + 1)):
+        assert not wake_gateway(hermes.home)
         ran, modules = probed(hermes, "-z", "hello")
     assert ran.out == "Plain answer.\n"
     assert not went_through_the_door(modules)
     assert "was turned away" in (hermes.home / "logs/agent.log").read_text()
 
 
-def test_waking_needs_no_conversation(hermes: Hermes, door: DoorProcess) -> None:
-    assert wake(hermes.home)
+def test_waking_needs_no_conversation(hermes: HermesCli, door: IpcServerProcess) -> None:
+    assert wake_gateway(hermes.home)
     door.hears("woken")
     assert hermes("sessions", "list", "--json").events == []
     door.stop()
-    assert not wake(hermes.home)
+    assert not wake_gateway(hermes.home)
 
 
 @pytest.mark.parametrize(
@@ -358,93 +373,97 @@ def test_waking_needs_no_conversation(hermes: Hermes, door: DoorProcess) -> None
         b"\0\0\0\x05hello",
         b'\0\0\0\x11{"type":"nobody"}',
         b"\0\0\0\0",
-        (FIRST_LIMIT + 1).to_bytes(4, "big"),
+        (MAX_FIRST_FRAME + 1).to_bytes(4, "big"),
         b"\xff\xff\xff\xff",
-        pack(Interrupt()),
+        encode_frame(Interrupt()),
     ],
 )
 def test_garbage_is_answered_and_the_door_stays_open(
-    hermes: Hermes, call: socket.socket, data: bytes
+    hermes: HermesCli, call: socket.socket, data: bytes
 ) -> None:
     call.sendall(data)
     answer = receive(call)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, RequestFailed)
     assert answer.trouble.code == "bad_frame"
     assert receive(call) is None
-    assert wake(hermes.home)
+    assert wake_gateway(hermes.home)
 
 
 @pytest.mark.parametrize("data", [b"\0\0\0\x01{", b"\xff\xff\xff\xff"])
 def test_garbage_in_the_middle_of_a_turn_ends_it(
-    hermes: Hermes, call: socket.socket, data: bytes
+    hermes: HermesCli, call: socket.socket, data: bytes
 ) -> None:
     let_in(call, hermes)
-    call.sendall(pack(Say(Question((Text("hang"),)))) + data)
+    call.sendall(encode_frame(StartTurn(UserInput((Text("hang"),)))) + data)
     kinds: list[str] = []
     while (answer := receive(call)) is not None:
         kinds.append(type(answer).__name__)
     assert "Failed" in kinds
     assert kinds[-1] == "Ended"
-    assert wake(hermes.home)
+    assert wake_gateway(hermes.home)
 
 
-def test_two_requests_at_once_are_refused(hermes: Hermes, call: socket.socket) -> None:
+def test_two_requests_at_once_are_refused(hermes: HermesCli, call: socket.socket) -> None:
     let_in(call, hermes)
-    call.sendall(2 * pack(Say(Question((Text("hang"),)))))
-    answers: list[Answer] = []
+    call.sendall(2 * encode_frame(StartTurn(UserInput((Text("hang"),)))))
+    answers: list[ServerFrame] = []
     while (answer := receive(call)) is not None:
         answers.append(answer)
-    assert any(isinstance(one, Failed) and one.trouble.code == "usage" for one in answers)
+    assert any(isinstance(one, RequestFailed) and one.trouble.code == "usage" for one in answers)
 
 
-def test_another_version_is_sent_home(hermes: Hermes, call: socket.socket) -> None:
-    call.sendall(pack(msgspec.structs.replace(hello(hermes), version="0.0.0")))
+def test_another_version_is_sent_home(hermes: HermesCli, call: socket.socket) -> None:
+    call.sendall(encode_frame(msgspec.structs.replace(hello(hermes), version="0.0.0")))
     assert isinstance(receive(call), Refused)
     assert receive(call) is None
 
 
-def test_many_guests_at_once_and_one_too_many(hermes: Hermes, door: DoorProcess) -> None:
+def test_many_guests_at_once_and_one_too_many(hermes: HermesCli, door: IpcServerProcess) -> None:
     calls = [socket.socket(socket.AF_UNIX) for _ in range(200)]
     for one in calls:
-        one.settimeout(PATIENCE)
+        one.settimeout(TEST_TIMEOUT)
         one.connect(str(hermes.home / "gateway.sock"))
-        one.sendall(pack(hello(hermes)))
+        one.sendall(encode_frame(hello(hermes)))
     for one in calls:
         assert receive(one) == Accepted()
-        assert isinstance(receive(one), Welcome)
+        assert isinstance(receive(one), ConversationOpened)
     for one in calls[:50]:
-        one.sendall(pack(Say(Question((Text("hello from many"),)))))
+        one.sendall(encode_frame(StartTurn(UserInput((Text("hello from many"),)))))
     for one in calls[:50]:
         while type(answer := receive(one)).__name__ == "Happened":
             continue
         assert type(answer).__name__ == "Ended"
-    with connected(hermes.home) as line:
+    with open_socket(hermes.home) as line:
         assert line is not None
         line.send(Wake())
-        assert line.receive() == Woken()
+        assert line.receive() == WakeAccepted()
     for one in calls:
         one.close()
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
-def test_a_reader_who_stops_and_goes_on_misses_nothing(hermes: Hermes, door: DoorProcess) -> None:
+def test_a_reader_who_stops_and_goes_on_misses_nothing(
+    hermes: HermesCli, door: IpcServerProcess
+) -> None:
     with subprocess.Popen(
-        [HERMES, "-q", "at length"], cwd=hermes.work, env=hermes.env,
+        [HERMES_PROGRAM, "-q", "at length"], cwd=hermes.work, env=hermes.env,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.read(1) == b"w"
         process.send_signal(signal.SIGSTOP)
-        assert wake(hermes.home)
+        assert wake_gateway(hermes.home)
         process.send_signal(signal.SIGCONT)
         rest = process.stdout.read()
     assert b"w" + rest == b"word " * 400_000 + b"\n"
 
 
-def test_connections_that_say_nothing_keep_nobody_out(hermes: Hermes, door: DoorProcess) -> None:
+def test_connections_that_say_nothing_keep_nobody_out(
+    hermes: HermesCli, door: IpcServerProcess
+) -> None:
     with ExitStack() as stack:
-        silent = [stack.enter_context(connected(hermes.home)) for _ in range(300)]
+        silent = [stack.enter_context(open_socket(hermes.home)) for _ in range(300)]
         assert None not in silent
-        assert wake(hermes.home)
+        assert wake_gateway(hermes.home)
         door.hears("woken")
         assert hermes("-z", "hello").out == "Plain answer.\n"

@@ -6,14 +6,14 @@ from time import monotonic
 
 import pytest
 
-from doors import WAYS, Opener, partners
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.local.partner import Partner, Question, Told
+from hermes.ipc.client import AgentClient, TextReply, UserInput
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
 from hermes.schema.messages import Text
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
+from support.ipc_server import CLIENT_KINDS, OpenTestClient, client_opener
 
 KEEP = {"target": "user", "action": "add", "content": "prefers short answers"}
 SCRIPT = Script(
@@ -24,36 +24,36 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    one = Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
+    one = HermesCli(tmp_path, model.url)
     one.configure("memory:\n  nudge_interval: 1\n")
     one.work.mkdir(parents=True, exist_ok=True)
     return one
 
 
-@pytest.fixture(params=WAYS)
-def meet(request: pytest.FixtureRequest, hermes: Hermes) -> Iterator[Opener]:
-    with partners(request.param, hermes) as opener:
+@pytest.fixture(params=CLIENT_KINDS)
+def meet(request: pytest.FixtureRequest, hermes: HermesCli) -> Iterator[OpenTestClient]:
+    with client_opener(request.param, hermes) as opener:
         yield opener
 
 
-def wait_for_news(partner: Partner) -> None:
+def wait_for_news(partner: AgentClient) -> None:
     deadline = monotonic() + PATIENCE
     while not partner.news():
         assert monotonic() < deadline, "nobody looked back"
 
 
 def test_it_is_told_without_a_turn_and_undone_by_a_command(
-    meet: Opener, hermes: Hermes, model: MockModel
+    meet: OpenTestClient, hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     before = len(model.requests())
     with meet(person=True) as partner:
         heard: list[Event] = []
-        assert partner.say(Question((Text("Be brief."),)), heard.append) is Outcome.DONE
+        assert partner.say(UserInput((Text("Be brief."),)), heard.append) is Outcome.DONE
         wait_for_news(partner)
         asked = len(model.requests())
         told: list[Event] = []
-        assert partner.say(Question(()), told.append) is Outcome.DONE
+        assert partner.say(UserInput(()), told.append) is Outcome.DONE
         notice, end = told
         assert isinstance(notice, Notice)
         assert "prefers short answers" in notice.text
@@ -63,7 +63,7 @@ def test_it_is_told_without_a_turn_and_undone_by_a_command(
         file = resolve_home(Env(hermes.env)).path / "memories/USER.md"
         assert file.read_text() == "prefers short answers"
         listed = partner.command("/changes")
-        assert isinstance(listed, Told)
+        assert isinstance(listed, TextReply)
         partner.command(f"/changes undo {listed.text.split()[0]}")
         assert not file.exists()
     first, review, _ = model.requests()[before:]
@@ -71,7 +71,9 @@ def test_it_is_told_without_a_turn_and_undone_by_a_command(
     assert review["tools"] == first["tools"]
 
 
-def test_one_question_is_answered_without_looking_back(hermes: Hermes, model: MockModel) -> None:
+def test_one_question_is_answered_without_looking_back(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
     before = len(model.requests())
     ran = hermes("-z", "Only this once.")
     assert ran.code == 0

@@ -11,46 +11,46 @@ import anyio
 import apsw
 import pytest
 
-from doors import served
 from hermes.cli.context import CliContext
-from hermes.cli.full_screen import FIRST, AtTerminal
+from hermes.cli.verbs.chat.full_screen import FIRST_RUN_NOTE, TerminalClient
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.config.schema import Config
-from hermes.kit.clock import SystemClock
-from hermes.local.here import open_here
-from hermes.local.host import SHOWN
-from hermes.local.meet import meet as meet_somebody
-from hermes.local.partner import (
-    Ask,
-    Back,
-    Leave,
-    Partner,
-    Past,
-    Plain,
-    Question,
-    Start,
-    Told,
+from hermes.ipc.client import (
+    AgentClient,
+    ConversationOptions,
+    NotACommand,
+    QuitReply,
+    RecentHistory,
+    ResumedReply,
+    SubmitReply,
+    TextReply,
+    UserInput,
 )
-from hermes.local.remote import open_remote
-from hermes.ports.store import Append, OpenSession
+from hermes.ipc.connect import connect as meet_somebody
+from hermes.ipc.conversation_service import MAX_SHOWN
+from hermes.ipc.in_process import open_in_process
+from hermes.ipc.socket_client import open_socket_client
+from hermes.kit.clock import SystemClock
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Outcome,
     RunEnded,
     RunStarted,
-    Said,
     TextDelta,
     ToolStarted,
 )
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.sessions import Session
-from hermes.session.recap import SIZE
+from hermes.session.recap import MAX_BYTES
 from hermes.store.sqlite import open_store
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from hermes.tui import companion as tui
-from processes import PATIENCE, Hermes, MockModel
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from hermes.tui import client as tui
+from support.cli_process import TEST_TIMEOUT, FakeModelProcess, HermesCli
+from support.ipc_server import ipc_server_process
 
 SENT_HOME = (
     "The running gateway is not used here. The gateway has another LANG. "
@@ -77,7 +77,7 @@ SCRIPT = Script(
 EXCHANGES = Config().display.resume_exchanges
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
-Opener = Callable[..., AbstractContextManager[Partner]]
+Opener = Callable[..., AbstractContextManager[AgentClient]]
 
 
 class Ear:
@@ -108,33 +108,37 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def hermes(
-    kind: str, tmp_path_factory: pytest.TempPathFactory, model: MockModel
-) -> Iterator[Hermes]:
-    hermes = Hermes(tmp_path_factory.mktemp(kind), model.url)
+    kind: str, tmp_path_factory: pytest.TempPathFactory, model: FakeModelProcess
+) -> Iterator[HermesCli]:
+    hermes = HermesCli(tmp_path_factory.mktemp(kind), model.url)
     if kind == "here":
         yield hermes
         return
-    with served(hermes):
+    with ipc_server_process(hermes):
         yield hermes
 
 
 @pytest.fixture
-def meet(kind: str, hermes: Hermes) -> Opener:
+def meet(kind: str, hermes: HermesCli) -> Opener:
     env = Env(hermes.env)
     home = resolve_home(env)
 
-    def open_partner(**given: object) -> AbstractContextManager[Partner]:
-        start = Start(cwd=str(hermes.work), **given)
-        return open_here(home, env, start) if kind == "here" else open_remote(home.path, env, start)
+    def open_partner(**given: object) -> AbstractContextManager[AgentClient]:
+        start = ConversationOptions(cwd=str(hermes.work), **given)
+        return (
+            open_in_process(home, env, start)
+            if kind == "here"
+            else open_socket_client(home.path, env, start)
+        )
 
     return open_partner
 
 
-def said(text: str) -> Question:
-    return Question((Text(text),))
+def said(text: str) -> UserInput:
+    return UserInput((Text(text),))
 
 
-def test_a_turn_is_told_from_its_start_to_its_end(meet: Opener, hermes: Hermes) -> None:
+def test_a_turn_is_told_from_its_start_to_its_end(meet: Opener, hermes: HermesCli) -> None:
     ear = Ear()
     with meet() as partner:
         assert not partner.state.started
@@ -146,9 +150,11 @@ def test_a_turn_is_told_from_its_start_to_its_end(meet: Opener, hermes: Hermes) 
     first = ear.events[0]
     assert isinstance(first, RunStarted)
     assert first.session == session
-    kinds = [type(event.message).__name__ for event in ear.events if isinstance(event, Said)]
+    kinds = [
+        type(event.message).__name__ for event in ear.events if isinstance(event, MessageAdded)
+    ]
     assert kinds == ["User", "Assistant", "Result", "Assistant"]
-    results = [event.message for event in ear.events if isinstance(event, Said)]
+    results = [event.message for event in ear.events if isinstance(event, MessageAdded)]
     assert str(hermes.work) in str(results[2])
     assert ear.ended.outcome is Outcome.DONE
 
@@ -183,11 +189,11 @@ def test_commands_are_answered(meet: Opener) -> None:
     with meet() as partner:
         partner.say(said("before the commands"), Ear())
         told = partner.command("/status")
-        assert isinstance(told, Told)
+        assert isinstance(told, TextReply)
         assert partner.state.session in told.text
-        assert partner.command("/retry") == Ask((Text("before the commands"),), undone=1)
-        assert partner.command("/etc/hosts is a file") == Plain()
-        assert partner.command("/quit") == Leave()
+        assert partner.command("/retry") == SubmitReply((Text("before the commands"),), undone=1)
+        assert partner.command("/etc/hosts is a file") == NotACommand()
+        assert partner.command("/quit") == QuitReply()
         with pytest.raises(UsageError, match="no command /frob") as caught:
             partner.command("/frob")
         assert caught.value.hint
@@ -210,7 +216,7 @@ def test_a_screen_knows_that_nothing_is_asked_for(meet: Opener) -> None:
 
 def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> None:
     with meet() as partner:
-        assert partner.past() == Past()
+        assert partner.past() == RecentHistory()
         for place in range(EXCHANGES + 1):
             partner.say(said(f"turn {place}"), Ear())
         first = partner.state.session
@@ -221,7 +227,7 @@ def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> No
     assert past.more == 4
     with meet(person=True) as partner:
         reply = partner.command(f"/resume {first}")
-        assert isinstance(reply, Back)
+        assert isinstance(reply, ResumedReply)
         assert reply.told == f"Back in session {first}, {len(past.rows) + 4} messages."
         assert reply.recap.splitlines()[0] == f"you: turn {EXCHANGES - 1}"
         assert partner.past() == past
@@ -235,11 +241,11 @@ def test_a_screen_knows_the_past_from_whom_it_talks_to(meet: Opener, tmp_path: P
         partner.say(said("hello there"), Ear())
         first = partner.state.session
         partner.command("/new")
-        with closing(AtTerminal(lambda: nullcontext(partner), context)) as companion:
+        with closing(TerminalClient(lambda: nullcontext(partner), context)) as companion:
             companion.open()
-            assert isinstance(companion.command("/resume"), tui.Shown)
+            assert isinstance(companion.command("/resume"), tui.TextReply)
             done = companion.command(f"/resume {first}")
-            assert done == tui.Back(f"Back in session {first}, 2 messages.")
+            assert done == tui.ResumedReply(f"Back in session {first}, 2 messages.")
             rows = companion.before().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []
@@ -249,14 +255,14 @@ def test_whoever_is_new_is_told_what_to_do_first(meet: Opener, tmp_path: Path) -
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
     with meet(person=True, screen=True) as partner:
-        for told in ((FIRST,), ()):
-            with closing(AtTerminal(lambda: nullcontext(partner), context)) as companion:
+        for told in ((FIRST_RUN_NOTE,), ()):
+            with closing(TerminalClient(lambda: nullcontext(partner), context)) as companion:
                 companion.open()
                 assert companion.hello.notes == told
             (tmp_path / "state.db").touch()
 
 
-def test_a_past_has_a_bound(meet: Opener, hermes: Hermes) -> None:
+def test_a_past_has_a_bound(meet: Opener, hermes: HermesCli) -> None:
     """So many messages, of so many bytes; one that is larger by itself comes alone."""
     clock = SystemClock()
 
@@ -264,7 +270,7 @@ def test_a_past_has_a_bound(meet: Opener, hermes: Hermes) -> None:
         async with open_store(hermes.home / "state.db", clock) as store:
             session = Session(id=name, started_at=clock.now())
             said = [User(f"{name}-{n}", (Text("x" * size),)) for n, size in enumerate(sizes)]
-            rows = [Append(name, "r1", one, clock.now()) for one in said]
+            rows = [AppendMessage(name, "r1", one, clock.now()) for one in said]
             await store.commit(OpenSession(session), *rows)
 
     def told(name: str) -> tuple[int, int]:
@@ -274,13 +280,13 @@ def test_a_past_has_a_bound(meet: Opener, hermes: Hermes) -> None:
 
     with meet() as partner:
         partner.news()  # the home is made by whoever comes first
-    anyio.run(said_before, "many", *[10] * (SHOWN + 30))
-    anyio.run(said_before, "large", *[SIZE // 3] * 4)
-    anyio.run(said_before, "huge", 10, SIZE + 10)
+    anyio.run(said_before, "many", *[10] * (MAX_SHOWN + 30))
+    anyio.run(said_before, "large", *[MAX_BYTES // 3] * 4)
+    anyio.run(said_before, "huge", 10, MAX_BYTES + 10)
     with meet(resume="many") as partner:
         past = partner.past()
     assert len(past.rows) == EXCHANGES
-    assert past.more == SHOWN + 30 - EXCHANGES
+    assert past.more == MAX_SHOWN + 30 - EXCHANGES
     assert told("large") == (2, 2)
     assert told("huge") == (1, 1)
 
@@ -295,7 +301,7 @@ def test_an_interrupted_turn_ends_in_order(meet: Opener, from_a_thread: bool) ->
                 return
             helper = threading.Thread(target=partner.interrupt)
             helper.start()
-            helper.join(PATIENCE)
+            helper.join(TEST_TIMEOUT)
 
         ear = Ear(interrupt)
         partner.interrupt()
@@ -305,7 +311,7 @@ def test_an_interrupted_turn_ends_in_order(meet: Opener, from_a_thread: bool) ->
         assert partner.say(said("and now"), Ear()) is Outcome.DONE
 
 
-def test_whoever_cannot_show_a_turn_ends_it(meet: Opener, model: MockModel) -> None:
+def test_whoever_cannot_show_a_turn_ends_it(meet: Opener, model: FakeModelProcess) -> None:
     def break_down() -> None:
         raise OSError("the paper is finished")
 
@@ -318,7 +324,9 @@ def test_whoever_cannot_show_a_turn_ends_it(meet: Opener, model: MockModel) -> N
     assert "first words" in str(model.requests("go on UNSHOWN")[-1])
 
 
-def test_words_to_a_turn_are_heard_by_it(meet: Opener, hermes: Hermes, model: MockModel) -> None:
+def test_words_to_a_turn_are_heard_by_it(
+    meet: Opener, hermes: HermesCli, model: FakeModelProcess
+) -> None:
     """The tool is held until they are on disk, so that its step is followed by one that hears."""
     said_to = threading.Event()
 
@@ -332,7 +340,7 @@ def test_words_to_a_turn_are_heard_by_it(meet: Opener, hermes: Hermes, model: Mo
             if isinstance(event, ToolStarted):
                 helper = threading.Thread(target=steer)
                 helper.start()
-                helper.join(PATIENCE)
+                helper.join(TEST_TIMEOUT)
                 until(lambda: waits_in(hermes, "msg_steer"))
                 (hermes.work / "GO").touch()
 
@@ -343,20 +351,20 @@ def test_words_to_a_turn_are_heard_by_it(meet: Opener, hermes: Hermes, model: Mo
         assert partner.say(said("wait for it"), ear) is Outcome.DONE
     (hermes.work / "GO").unlink()
     assert said_to.is_set()
-    heard = [one.message.id for one in ear.events if isinstance(one, Said)]
+    heard = [one.message.id for one in ear.events if isinstance(one, MessageAdded)]
     assert "msg_steer" in heard
     assert model.requests("STEERED")
     assert not waits_in(hermes, "msg_steer")
 
 
-def waits_in(hermes: Hermes, key: str) -> bool:
+def waits_in(hermes: HermesCli, key: str) -> bool:
     """Asked of the library that the store has, too: another one would undo its locks."""
     with closing(apsw.Connection(str(hermes.home / "state.db"), apsw.SQLITE_OPEN_READONLY)) as db:
         return bool(list(db.execute("SELECT 1 FROM parcels WHERE key = ? AND state < 2", [key])))
 
 
 def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TEST_TIMEOUT
     pause = threading.Event()
     while not true():
         assert time.monotonic() < end
@@ -382,10 +390,10 @@ def test_trouble_keeps_its_kind_and_its_hint(meet: Opener, tmp_path: Path) -> No
     text.write_text("no picture")
     with meet() as partner:
         with pytest.raises(UsageError, match="is no picture") as caught:
-            partner.say(Question((), (bytes(text),)), Ear())
+            partner.say(UserInput((), (bytes(text),)), Ear())
         assert "PNG" in caught.value.hint
         with pytest.raises(UsageError, match="cannot be read"):
-            partner.say(Question((), (b"/nowhere/\xff.png",)), Ear())
+            partner.say(UserInput((), (b"/nowhere/\xff.png",)), Ear())
         with pytest.raises(UsageError, match="nothing to answer"):
             partner.say(said(" "), Ear())
         assert not partner.state.started
@@ -394,11 +402,11 @@ def test_trouble_keeps_its_kind_and_its_hint(meet: Opener, tmp_path: Path) -> No
         assert ear.ended.code == "auth"
 
 
-def test_a_picture_goes_along(meet: Opener, tmp_path: Path, model: MockModel) -> None:
+def test_a_picture_goes_along(meet: Opener, tmp_path: Path, model: FakeModelProcess) -> None:
     picture = tmp_path / "dot.png"
     picture.write_bytes(PNG)
     with meet() as partner:
-        assert partner.say(Question((Text("PICTURED"),), (bytes(picture),)), Ear()) is Outcome.DONE
+        assert partner.say(UserInput((Text("PICTURED"),), (bytes(picture),)), Ear()) is Outcome.DONE
     parts = model.requests("PICTURED")[-1]["messages"][-1]["content"]
     assert [part["type"] for part in parts] == ["text", "image_url"]
 
@@ -422,13 +430,13 @@ def test_a_session_is_run_once_at_a_time(meet: Opener) -> None:
     with meet() as first:
         first.say(said("begin"), Ear())
         assert first.say(said("hang"), Ear(in_a_thread)) is Outcome.CANCELLED
-        helpers[0].join(PATIENCE)
+        helpers[0].join(TEST_TIMEOUT)
         assert not helpers[0].is_alive()
     assert len(refused) == 1
 
 
 def test_a_model_that_is_asked_for_stays_with_the_session(
-    meet: Opener, model: MockModel, kind: str
+    meet: Opener, model: FakeModelProcess, kind: str
 ) -> None:
     with meet(model="other", person=True) as partner:
         assert partner.greeting.model == "openai/other"
@@ -446,24 +454,26 @@ def test_a_model_that_is_asked_for_stays_with_the_session(
 
 
 def test_whoever_is_sent_home_is_told_why(
-    kind: str, hermes: Hermes, tmp_path: Path, model: MockModel
+    kind: str, hermes: HermesCli, tmp_path: Path, model: FakeModelProcess
 ) -> None:
     """A person only: a program is answered in the same way, and has no use for the reason."""
     env = Env(hermes.env | {"LANG": "de_DE.UTF-8"})
     home = resolve_home(env)
-    with meet_somebody(home, env, Start(cwd=str(hermes.work), person=True)) as partner:
+    with meet_somebody(
+        home, env, ConversationOptions(cwd=str(hermes.work), person=True)
+    ) as partner:
         notes = partner.greeting.notes
     expected = () if kind == "here" else (SENT_HOME,)
     assert notes == expected
-    with meet_somebody(home, env, Start(cwd=str(hermes.work))) as partner:
+    with meet_somebody(home, env, ConversationOptions(cwd=str(hermes.work))) as partner:
         assert partner.greeting.notes == ()
 
 
-def test_a_folder_that_is_gone_is_told_of(meet: Opener, tmp_path: Path, hermes: Hermes) -> None:
+def test_a_folder_that_is_gone_is_told_of(meet: Opener, tmp_path: Path, hermes: HermesCli) -> None:
     folder = tmp_path / "soon-gone"
     folder.mkdir()
     env = Env(hermes.env)
-    with open_here(resolve_home(env), env, Start(cwd=str(folder))) as partner:
+    with open_in_process(resolve_home(env), env, ConversationOptions(cwd=str(folder))) as partner:
         partner.say(said("from there"), Ear())
         session = partner.state.session
     folder.rmdir()

@@ -9,29 +9,29 @@ from msgspec import Raw
 
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
+from hermes.ipc.client import ConversationOptions, UserInput
+from hermes.ipc.in_process import open_in_process
 from hermes.kit.clock import SystemClock
-from hermes.local.here import open_here
-from hermes.local.partner import Question, Start
-from hermes.ports.store import Parcel, Post
+from hermes.ports.store import EnqueueItem, QueueItem
 from hermes.schema.messages import Text, Trust, User
 from hermes.store.sqlite import open_store
-from hermes.testing.mock_openai import Reply, Script
-from processes import Hermes, mock_model
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import HermesCli, fake_model_process
 
 
 @pytest.mark.parametrize(("kept", "told"), [((), 1), (("msg_left",), 0)])
 def test_words_are_said_once(tmp_path: Path, kept: tuple[str, ...], told: int) -> None:
-    with mock_model(tmp_path / "model", Script(default=Reply("Well."))) as model:
-        hermes = Hermes(tmp_path, model.url)
+    with fake_model_process(tmp_path / "model", Script(default=Reply("Well."))) as model:
+        hermes = HermesCli(tmp_path, model.url)
         env = Env(hermes.env)
         home = resolve_home(env)
-        with open_here(home, env, Start(cwd=str(hermes.work))) as partner:
-            partner.say(Question((Text("first"),)), lambda event: None)
+        with open_in_process(home, env, ConversationOptions(cwd=str(hermes.work))) as partner:
+            partner.say(UserInput((Text("first"),)), lambda event: None)
             session = partner.state.session
         anyio.run(_leave, home.state_db, session)
-        start = Start(cwd=str(hermes.work), resume=session, unheard=kept)
-        with open_here(home, env, start) as partner:
-            partner.say(Question((Text("second"),)), lambda event: None)
+        start = ConversationOptions(cwd=str(hermes.work), resume=session, unheard=kept)
+        with open_in_process(home, env, start) as partner:
+            partner.say(UserInput((Text("second"),)), lambda event: None)
         asked = model.requests("second")
         assert len([one for one in asked if "LEFT BEHIND" in str(one)]) == told
 
@@ -40,4 +40,6 @@ async def _leave(path: Path, session: str) -> None:
     word = User("msg_left", (Text("LEFT BEHIND"),), Trust.OWNER)
     body = Raw(msgspec.json.encode(word))
     async with open_store(path, SystemClock()) as store:
-        await store.commit(Post(Parcel(key=word.id, lane="inbox", topic=session, body=body)))
+        await store.commit(
+            EnqueueItem(QueueItem(key=word.id, lane="inbox", topic=session, body=body))
+        )

@@ -14,64 +14,71 @@ from anyio.lowlevel import checkpoint
 from mcp.client import Client
 from mcp_types import CallToolResult
 
-from hermes.app.mcp import launched
+from hermes.app.mcp_servers import launch_program
 from hermes.kit.retry import Backoff
-from hermes.kit.tasks import beside
-from hermes.mcp.link import Late, Link, LinkParts, Lost, Patience, State
-from hermes.mcp.server import Program, Server, Site, Way
-from hermes.sandbox.door import Door
+from hermes.kit.tasks import background_tasks
+from hermes.mcp.connection import (
+    CallTimedOut,
+    ConnectionLost,
+    ConnectionState,
+    McpConnection,
+    McpConnectionDeps,
+    ReconnectPolicy,
+)
+from hermes.mcp.server_config import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
-from hermes.testing.cut_link import WHOLE, Break, Manner, cut_link
-from mcp_talk import SERVER, lines, site, talk, until
-from processes import PATIENCE
+from hermes.testing.faulty_link import NO_BREAK, BreakKind, LinkBreak, faulty_link
+from support.cli_process import TEST_TIMEOUT
+from support.mcp_harness import SERVER_SCRIPT, http_server, lines, mcp_harness, wait_until
 
 pytestmark = pytest.mark.anyio
-SOON = Patience(backoff=Backoff(base=0.05, cap=0.1), strikes=100, attempts=100)
-LATE = Patience(backoff=Backoff(base=600.0, cap=600.0), strikes=2)
+SOON = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), strikes=100, attempts=100)
+LATE = ReconnectPolicy(backoff=Backoff(base=600.0, cap=600.0), strikes=2)
 
 
 class Shared(NamedTuple):
     """A server for all tests of this file that need no other; its files are in `root`."""
 
     root: Path
-    way: Site
+    way: HttpEndpoint
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     root = tmp_path_factory.mktemp("site")
-    with site(root) as url:
-        yield Shared(root, Site(url=url, headers={}))
+    with http_server(root) as url:
+        yield Shared(root, HttpEndpoint(url=url, headers={}))
 
 
-def shell(script: str, root: Path) -> Program:
+def shell(script: str, root: Path) -> StdioEndpoint:
     env = {"PATH": "/usr/bin:/bin", "PLAYGROUND": str(root)}
-    argv = ("sh", "-c", script, "sh", sys.executable, SERVER)
-    return Program(argv=argv, cwd=str(root), env=env)
+    argv = ("sh", "-c", script, "sh", sys.executable, SERVER_SCRIPT)
+    return StdioEndpoint(argv=argv, cwd=str(root), env=env)
 
 
 @asynccontextmanager
 async def linked(
-    way: Way,
-    patience: Patience,
-    listed: Callable[[Link], None] = lambda link: None,
+    way: Endpoint,
+    patience: ReconnectPolicy,
+    listed: Callable[[McpConnection], None] = lambda link: None,
     **more: object,
-) -> AsyncGenerator[Link]:
+) -> AsyncGenerator[McpConnection]:
     async def unheard(name: str, text: str) -> None:
         pass
 
-    with Door() as door:
-        parts = LinkParts(
-            launch=partial(launched, LocalSandbox(door)),
+    with Spawner() as door:
+        parts = McpConnectionDeps(
+            launch=partial(launch_program, LocalSandbox(door)),
             log=unheard,
             redact=lambda text: text,
             listed=listed,
             patience=patience,
         )
-        link = Link(Server(name="play", way=way, **more), parts)  # pyright: ignore[reportArgumentType]
-        with anyio.fail_after(PATIENCE):
-            async with beside() as group:
+        link = McpConnection(ServerConfig(name="play", way=way, **more), parts)  # pyright: ignore[reportArgumentType]
+        with anyio.fail_after(TEST_TIMEOUT):
+            async with background_tasks() as group:
                 group.start_soon(link.run)
                 yield link
 
@@ -85,10 +92,10 @@ async def hang(client: Client) -> CallToolResult:
     return await client.call_tool("hang", {})
 
 
-async def begin(link: Link) -> None:
+async def begin(link: McpConnection) -> None:
     """As the first turn does, which then calls while it is still being connected."""
     link.wake()
-    while link.state is not State.CONNECTING:
+    while link.state is not ConnectionState.CONNECTING:
         await checkpoint()
 
 
@@ -101,7 +108,7 @@ async def test_one_that_keeps_failing_is_left_alone_for_a_while(tmp_path: Path) 
         with pytest.raises(ToolError, match=r"tried again in \d+ s"):
             await link.call(add)
         assert (tmp_path / "tries").read_text() == "x\nx\n"
-        assert link.state is State.BROKEN
+        assert link.state is ConnectionState.BROKEN
 
 
 async def test_it_is_found_again_by_itself(tmp_path: Path) -> None:
@@ -112,7 +119,7 @@ async def test_it_is_found_again_by_itself(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="cannot be used now"):
             await link.call(add)
         (tmp_path / "ok").touch()
-        await until(lambda: link.state is State.READY)
+        await wait_until(lambda: link.state is ConnectionState.READY)
         assert await link.call(add) == "{'result': 3}"
         assert {"add", "note"} <= {*link.tools}
 
@@ -127,7 +134,7 @@ async def test_a_failure_is_followed_by_a_pause_although_somebody_called(tmp_pat
     script = "echo x >> tries; until test -e go; do sleep 0.01; done; exit 1"
     async with linked(shell(script, tmp_path), LATE) as link:
         link.wake()
-        await until((tmp_path / "tries").exists)
+        await wait_until((tmp_path / "tries").exists)
 
         async def call() -> None:
             with pytest.raises(ToolError, match="it ended before it had answered"):
@@ -139,17 +146,17 @@ async def test_a_failure_is_followed_by_a_pause_although_somebody_called(tmp_pat
             (tmp_path / "go").touch()
         for _ in range(20):
             await checkpoint()
-        assert link.state is State.BROKEN
+        assert link.state is ConnectionState.BROKEN
         assert lines(tmp_path / "tries") == ["x"]
 
 
 @pytest.mark.parametrize("limit", ["idle", "lifetime"])
 async def test_one_that_rests_is_begun_again_only_for_somebody(shared: Shared, limit: str) -> None:
-    begun: list[Link] = []
+    begun: list[McpConnection] = []
     async with linked(shared.way, LATE, begun.append, **{limit: 0.05}) as link:
         await begin(link)
         assert await link.call(add) == "{'result': 3}"
-        await until(lambda: link.state is State.RESTING)
+        await wait_until(lambda: link.state is ConnectionState.RESTING)
         assert len(begun) == 1
         assert await link.call(add) == "{'result': 3}"
         assert len(begun) == 2
@@ -157,34 +164,34 @@ async def test_one_that_rests_is_begun_again_only_for_somebody(shared: Shared, l
 
 @pytest.mark.parametrize("limit", ["idle", "lifetime"])
 async def test_one_that_is_waited_for_does_not_rest(shared: Shared, limit: str) -> None:
-    begun: list[Link] = []
+    begun: list[McpConnection] = []
     async with linked(shared.way, LATE, begun.append, **{limit: 0.05}) as link:
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(link.call, hang)
             # Somebody else comes, and goes long after it could have rested.
             with anyio.move_on_after(0.3):
                 await link.call(hang)
-            await until(lambda: link.state is State.READY)
+            await wait_until(lambda: link.state is ConnectionState.READY)
             assert len(begun) == 1
             waiting.cancel_scope.cancel()
-        await until(lambda: link.state is State.RESTING)
+        await wait_until(lambda: link.state is ConnectionState.RESTING)
         assert len(begun) == 1
 
 
 async def test_one_that_answers_nobody_is_begun_anew(shared: Shared) -> None:
-    begun: list[Link] = []
+    begun: list[McpConnection] = []
     async with linked(shared.way, SOON, begun.append, timeout=0.1) as link:
         for _ in range(2):
-            with pytest.raises(Late, match=r"took longer than 0\.1 s"):
+            with pytest.raises(CallTimedOut, match=r"took longer than 0\.1 s"):
                 await link.call(hang)
         assert len(begun) == 1
-        with pytest.raises(Late):
+        with pytest.raises(CallTimedOut):
             await link.call(hang)
-        await until(lambda: len(begun) == 2)
+        await wait_until(lambda: len(begun) == 2)
 
 
 async def test_who_goes_by_themselves_says_nothing_of_the_server(shared: Shared) -> None:
-    begun: list[Link] = []
+    begun: list[McpConnection] = []
     async with linked(shared.way, SOON, begun.append) as link:
         for _ in range(4):
             with anyio.move_on_after(0.05):
@@ -194,12 +201,12 @@ async def test_who_goes_by_themselves_says_nothing_of_the_server(shared: Shared)
 
 
 async def test_what_goes_wrong_with_its_tools_keeps_no_call_waiting(shared: Shared) -> None:
-    def stumble(link: Link) -> None:
+    def stumble(link: McpConnection) -> None:
         raise RuntimeError("no room for them")
 
     async with linked(shared.way, LATE, stumble, connect=1000.0) as link:
         assert await link.call(add) == "{'result': 3}"
-        assert link.state is State.READY
+        assert link.state is ConnectionState.READY
 
 
 async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> None:
@@ -213,8 +220,8 @@ async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> Non
 
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(wait)
-            await until((tmp_path / "hangs").exists)
-            with pytest.raises(Lost):
+            await wait_until((tmp_path / "hangs").exists)
+            with pytest.raises(ConnectionLost):
                 await link.call(lambda client: client.call_tool("crash", {}))
         assert "was lost" in failures[0]
     with pytest.raises(ToolError, match="disconnected"):
@@ -225,16 +232,16 @@ async def test_a_site_that_goes_away_and_comes_back(shared: Shared) -> None:
     there = urlsplit(shared.way.url)
     assert there.port
     async with (
-        cut_link(there.port) as wire,
-        linked(Site(url=f"{wire.url}{there.path}", headers={}), SOON) as link,
+        faulty_link(there.port) as wire,
+        linked(HttpEndpoint(url=f"{wire.url}{there.path}", headers={}), SOON) as link,
     ):
         assert await link.call(add) == "{'result': 3}"
-        wire.plan = lambda: Break(up=0, manner=Manner.RESET)
+        wire.plan = lambda: LinkBreak(up=0, manner=BreakKind.RESET)
         wire.hang_up()
         with pytest.raises(ToolError):
             await link.call(add)
-        wire.plan = lambda: WHOLE
-        await until(lambda: link.state is State.READY)
+        wire.plan = lambda: NO_BREAK
+        await wait_until(lambda: link.state is ConnectionState.READY)
         assert await link.call(add) == "{'result': 3}"
 
 
@@ -247,21 +254,23 @@ async def test_a_site_that_was_begun_anew_tells_by_itself_what_it_has_now(
     before.mkdir()
     after.mkdir()
     (after / "grown").touch()
-    with site(before, *flags) as first, site(after, *flags) as second:
+    with http_server(before, *flags) as first, http_server(after, *flags) as second:
         old, new = urlsplit(first), urlsplit(second)
         assert old.port
         assert new.port
         async with (
-            cut_link(old.port) as wire,
-            linked(Site(url=f"{wire.url}{old.path}", headers={}, events=bool(flags)), SOON) as link,
+            faulty_link(old.port) as wire,
+            linked(
+                HttpEndpoint(url=f"{wire.url}{old.path}", headers={}, events=bool(flags)), SOON
+            ) as link,
         ):
             assert await link.call(add) == "{'result': 3}"
             # One of them is to hear of changes.
-            await until(lambda: len(wire.asked) >= requests)
+            await wait_until(lambda: len(wire.asked) >= requests)
             assert "plus" not in link.tools
             wire.port = new.port
             wire.hang_up()
-            await until(lambda: "plus" in link.tools)
+            await wait_until(lambda: "plus" in link.tools)
             await link.call(lambda client: client.call_tool("note", {"text": "here"}))
     assert lines(after / "notes") == ["here"]
 
@@ -275,10 +284,10 @@ async def test_behind_the_wall_only_its_folder_can_be_changed(tmp_path: Path) ->
         "walled": {**server("walled"), "sandbox": True},
         "free": {**server("free"), "cwd": "."},
     }
-    async with talk(tmp_path, servers) as here:
+    async with mcp_harness(tmp_path, servers) as here:
         await here.names()
         states = here.app.servers.states
-        await until(lambda: all(state.endswith("said: over") for _, state in states()))
+        await wait_until(lambda: all(state.endswith("said: over") for _, state in states()))
     assert {path.name for path in tmp_path.iterdir()} >= {"free", "work"}
     assert not (tmp_path / "walled").exists()
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"free", "walled"}

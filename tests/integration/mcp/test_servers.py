@@ -10,10 +10,18 @@ import pytest
 
 from hermes.config.home import Home
 from hermes.schema.messages import Media, text_of
-from hermes.schema.questions import Choice
+from hermes.schema.questions import ApprovalChoice
 from hermes.schema.tools import Effect
-from mcp_talk import Talk, is_alive, lines, program, site, talk, until
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
+from support.mcp_harness import (
+    McpHarness,
+    http_server,
+    is_alive,
+    lines,
+    mcp_harness,
+    stdio_server,
+    wait_until,
+)
 
 pytestmark = pytest.mark.anyio
 CANARY = "canary-4711-0815-secret"
@@ -29,12 +37,12 @@ class Shared(NamedTuple):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     root = tmp_path_factory.mktemp("site")
-    with site(root) as url:
+    with http_server(root) as url:
         yield Shared(root, {"url": url, "headers": {"X-Token": CANARY}})
 
 
 async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
-    async with talk(tmp_path, {"play": program(tmp_path, TOKEN=CANARY)}) as here:
+    async with mcp_harness(tmp_path, {"play": stdio_server(tmp_path, TOKEN=CANARY)}) as here:
         plan = await here.plan()
         add, note = plan.tools["mcp__play__add"].spec, plan.tools["mcp__play__note"].spec
         assert (add.effect, note.effect) == (Effect.READ, Effect.OUTSIDE)
@@ -58,31 +66,31 @@ async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
         await _lets_go(here, tmp_path)
 
 
-async def _keeps_secrets(here: Talk) -> None:
+async def _keeps_secrets(here: McpHarness) -> None:
     """The server has what the settings give it, and nothing of ours."""
     seen = json.loads(await here.text("variables"))
     assert "OPENAI_API_KEY" not in seen
     assert not [name for name in seen if name.startswith("HERMES")]
     assert (seen["TOKEN"], seen["PLAYGROUND"]) == ("[redacted]", str(here.root))
     log = here.app.home.logs / "mcp-stderr.log"
-    await until(lambda: any("play: PLAIN [redacted]" in line for line in lines(log)))
+    await wait_until(lambda: any("play: PLAIN [redacted]" in line for line in lines(log)))
     assert CANARY not in log.read_text()
 
 
-async def _lets_go(here: Talk, root: Path) -> None:
+async def _lets_go(here: McpHarness, root: Path) -> None:
     """Whoever waits in vain can go, and the server is still connected."""
     (root / "hangs").unlink(missing_ok=True)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         async with anyio.create_task_group() as turn:
             turn.start_soon(here.says, ("mcp__play__hang", {}))
-            await until((root / "hangs").exists)
+            await wait_until((root / "hangs").exists)
             turn.cancel_scope.cancel()
     assert await here.text("add", a=2, b=2) == "4"
     assert dict(here.app.servers.states())["play"].startswith("ready")
 
 
 async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path, shared: Shared) -> None:
-    async with talk(tmp_path, {"play": {**shared.settings, "timeout": 0.2}}) as here:
+    async with mcp_harness(tmp_path, {"play": {**shared.settings, "timeout": 0.2}}) as here:
         [result] = await here.says(("mcp__play__hang", {}))
         assert result.failed
         assert "took longer than 0.2 s" in text_of(result)
@@ -90,7 +98,9 @@ async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path, shared: Sha
 
 async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
     """What only reads is done again; of anything else it is not known whether it was done."""
-    async with talk(tmp_path, {"play": program(tmp_path)}, approvals={"mode": "off"}) as here:
+    async with mcp_harness(
+        tmp_path, {"play": stdio_server(tmp_path)}, approvals={"mode": "off"}
+    ) as here:
         first = json.loads(await here.text("variables"))["pid"]
         assert await here.text("crash_once") == "Still here."
         assert json.loads(await here.text("variables"))["pid"] != first
@@ -99,35 +109,39 @@ async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
 
 
 async def test_a_server_over_http(tmp_path: Path, shared: Shared) -> None:
-    async with talk(tmp_path, {"play": shared.settings}) as here:
+    async with mcp_harness(tmp_path, {"play": shared.settings}) as here:
         assert await here.text("add", a=20, b=3) == "23"
         await _lets_go(here, shared.root)
 
 
 async def test_a_server_of_the_older_kind(tmp_path: Path) -> None:
-    with site(tmp_path, "--sse") as url:
-        async with talk(tmp_path, {"play": {"url": url, "transport": "sse"}}) as here:
+    with http_server(tmp_path, "--sse") as url:
+        async with mcp_harness(tmp_path, {"play": {"url": url, "transport": "sse"}}) as here:
             assert await here.text("add", a=20, b=3) == "23"
             await _lets_go(here, tmp_path)
 
 
 async def test_what_acts_is_asked_for(tmp_path: Path, shared: Shared) -> None:
     note, notes = ("mcp__play__note", {"text": "one"}), shared.root / "notes"
-    async with talk(tmp_path, {"play": shared.settings}) as here:
-        [refused], asked = await here.answered(Choice.DENY, note)
+    async with mcp_harness(tmp_path, {"play": shared.settings}) as here:
+        [refused], asked = await here.answered(ApprovalChoice.DENY, note)
         assert (refused.failed, asked, lines(notes)) == (True, 1, [])
         assert "every call of this tool of the MCP server play" in here.questions[-1]
-        [done], asked = await here.answered(Choice.SESSION, note)
+        [done], asked = await here.answered(ApprovalChoice.SESSION, note)
         assert (text_of(done), asked, lines(notes)) == ("Noted.", 1, ["one"])
         other = ("mcp__play__note", {"text": "two"})
-        [_], asked = await here.answered(Choice.DENY, other)
+        [_], asked = await here.answered(ApprovalChoice.DENY, other)
         assert (asked, lines(notes)) == (0, ["one", "two"])
         # Words of strangers in the turn: what was allowed for the session no longer counts.
-        _, asked = await here.answered(Choice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note)
+        _, asked = await here.answered(
+            ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
+        )
         assert (asked, len(lines(notes))) == (1, 2)
         # What was allowed for good does.
-        await here.answered(Choice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note)
-        _, asked = await here.answered(Choice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note)
+        await here.answered(ApprovalChoice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note)
+        _, asked = await here.answered(
+            ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
+        )
         assert (asked, len(lines(notes))) == (0, 4)
         [unasked] = await here.says(("mcp__play__crash", {}), attended=False)
         assert "nobody can be asked here" in text_of(unasked)
@@ -139,8 +153,8 @@ async def test_profiles_share_no_server(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     async with (
-        talk(tmp_path / "one", {"play": program(tmp_path / "one")}) as one,
-        talk(tmp_path / "two", {"play": program(tmp_path / "two", OLD="1")}) as two,
+        mcp_harness(tmp_path / "one", {"play": stdio_server(tmp_path / "one")}) as one,
+        mcp_harness(tmp_path / "two", {"play": stdio_server(tmp_path / "two", OLD="1")}) as two,
     ):
         for here in (one, two):
             await _grows(here)
@@ -152,16 +166,16 @@ async def test_profiles_share_no_server(tmp_path: Path) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
-async def _grows(here: Talk) -> None:
+async def _grows(here: McpHarness) -> None:
     """New tools are there for the next turn."""
     assert "mcp__play__plus" not in await here.names()
     before = here.app.servers.states()
     assert await here.text("grow") == "Grown."
-    await until(lambda: here.app.servers.states() != before)
+    await wait_until(lambda: here.app.servers.states() != before)
     assert "mcp__play__plus" in await here.names()
 
 
-async def _asks(here: Talk) -> None:
+async def _asks(here: McpHarness) -> None:
     """A server asks the person something, if there is one."""
     found, _ = await here.answered("Ann", ("mcp__play__greet", {}))
     assert text_of(found[0]) == "Hello, Ann."
@@ -178,13 +192,13 @@ async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> No
         "wrong": {"url": "ftp://nowhere"},
         "off": {"command": "sleep", "enabled": False},
     }
-    async with talk(tmp_path, servers, mcp_discovery_timeout=0.1) as here:
-        with anyio.fail_after(PATIENCE):
+    async with mcp_harness(tmp_path, servers, mcp_discovery_timeout=0.1) as here:
+        with anyio.fail_after(TEST_TIMEOUT):
             assert await here.names() == set()
         states = here.app.servers.states
         # Now and then they are tried again.
-        await until(lambda: "Monday" in dict(states())["broken"])
-        await until(lambda: "No such file" in dict(states())["absent"])
+        await wait_until(lambda: "Monday" in dict(states())["broken"])
+        await wait_until(lambda: "No such file" in dict(states())["absent"])
         assert "its url" in dict(states())["wrong"]
         assert [one for one in here.app.warnings if "its url" in one]
         assert dict(states())["silent"].startswith("connecting")
@@ -192,27 +206,27 @@ async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> No
 
 
 async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path, shared: Shared) -> None:
-    async with talk(tmp_path, {"play": shared.settings}, mcp_discovery_timeout=0) as here:
+    async with mcp_harness(tmp_path, {"play": shared.settings}, mcp_discovery_timeout=0) as here:
         assert await here.names() == set()
-        await until(lambda: dict(here.app.servers.states())["play"].startswith("ready"))
+        await wait_until(lambda: dict(here.app.servers.states())["play"].startswith("ready"))
         assert "mcp__play__add" in await here.names()
 
 
 async def test_settings_are_read_again(tmp_path: Path) -> None:
     """One that takes its time to end is gone before the next begins."""
-    real = program(tmp_path)
+    real = stdio_server(tmp_path)
     alone = 'test -e ../pid && kill -0 "$(cat ../pid)" 2>/dev/null && exit 1; echo $$ > ../pid'
     script = f"{alone}; trap 'sleep 0.3' EXIT; trap exit TERM; \"$@\"; true"
     words = ["-c", script, "sh", real["command"], *real["args"]]
     settings = {"mcp_servers": {"play": {**real, "command": "sh", "args": words}}}
-    async with talk(tmp_path, {}) as here:
+    async with mcp_harness(tmp_path, {}) as here:
         assert await here.names() == set()
         config = Home(root=tmp_path / "home", path=tmp_path / "home").config
-        config.write_text(json.dumps({**settings, "mcp_discovery_timeout": PATIENCE}))
+        config.write_text(json.dumps({**settings, "mcp_discovery_timeout": TEST_TIMEOUT}))
         assert "play: ready" in await here.app.servers.reload()
         assert "mcp__play__add" in await here.names()
         settings |= {"platform_toolsets": {"cli": ["file", "no_mcp"]}}
-        config.write_text(json.dumps({**settings, "mcp_discovery_timeout": PATIENCE}))
+        config.write_text(json.dumps({**settings, "mcp_discovery_timeout": TEST_TIMEOUT}))
         assert "play: ready" in await here.app.servers.reload()
         assert await here.names() == set()
         assert here.app.toolbox.toolsets()["play"]
@@ -225,8 +239,8 @@ async def test_settings_are_read_again(tmp_path: Path) -> None:
 
 async def test_one_that_is_not_needed_rests(tmp_path: Path, shared: Shared) -> None:
     settings = {**shared.settings, "idle_timeout_seconds": 0.05}
-    async with talk(tmp_path, {"play": settings}) as here:
+    async with mcp_harness(tmp_path, {"play": settings}) as here:
         assert "mcp__play__add" in await here.names()
-        await until(lambda: dict(here.app.servers.states())["play"].startswith("resting"))
+        await wait_until(lambda: dict(here.app.servers.states())["play"].startswith("resting"))
         assert "mcp__play__add" in await here.names()
         assert await here.text("add", a=5, b=5) == "10"

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from hermes.kit.clock import SystemClock
-from hermes.models.build import build_model
-from hermes.models.discover import find_local, list_models, resolve_live
-from hermes.models.resolve import Resolved, resolve
-from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
-from hermes.ports.model import Request
+from hermes.models.discovery import find_local_servers, list_models, resolve_with_discovery
+from hermes.models.factory import build_model
+from hermes.models.resolver import ResolvedModels, resolve_models
+from hermes.models.settings import CustomProvider, FallbackModel, ModelOverrides, ModelSettings
+from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     ConfigError,
     NotFound,
@@ -23,9 +23,9 @@ from hermes.schema.events import Notice, StreamReset
 from hermes.schema.messages import Media, Text, User
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.model import Heard, listen
-from hermes.testing.mock_openai import Fault, MockServer, Reply, Script, serve
-from processes import reserved_port
+from hermes.testing.contracts.model import StreamRecord, read_stream
+from hermes.testing.fake_openai import FakeOpenAiServer, Fault, Reply, Script, serve
+from support.cli_process import reserved_port
 
 pytestmark = pytest.mark.anyio
 
@@ -38,23 +38,23 @@ class NoBlobs:
         raise NotFound(digest)
 
 
-def settings(*servers: MockServer, **more) -> ModelSettings:
+def settings(*servers: FakeOpenAiServer, **more) -> ModelSettings:
     customs = tuple(
         CustomProvider(name=f"s{n}", base_url=server.url, api_key="k1,k2", model="m")
         for n, server in enumerate(servers)
     )
-    spare = tuple(Fallback(provider=f"s{n}") for n in range(1, len(servers)))
+    spare = tuple(FallbackModel(provider=f"s{n}") for n in range(1, len(servers)))
     return ModelSettings(provider="s0", custom_providers=customs, fallback_providers=spare, **more)
 
 
-def decided(*servers: MockServer, **more) -> Resolved:
-    return resolve(settings(*servers, **more), {}.get)
+def decided(*servers: FakeOpenAiServer, **more) -> ResolvedModels:
+    return resolve_models(settings(*servers, **more), {}.get)
 
 
-async def ask(resolved: Resolved, clock: FakeClock | None = None) -> Heard:
+async def ask(resolved: ResolvedModels, clock: FakeClock | None = None) -> StreamRecord:
     model = build_model(resolved, NoBlobs(), clock or FakeClock(auto=True))
     try:
-        return await listen(model)
+        return await read_stream(model)
     finally:
         await model.aclose()
 
@@ -112,7 +112,7 @@ async def test_retry_after_is_honoured():
 
 async def test_another_api_mode_is_refused_with_a_hint():
     custom = CustomProvider(name="a", base_url="http://127.0.0.1:1/v1", api_mode="x", model="m")
-    resolved = resolve(ModelSettings(provider="a", custom_providers=(custom,)), {}.get)
+    resolved = resolve_models(ModelSettings(provider="a", custom_providers=(custom,)), {}.get)
     with pytest.raises(ConfigError, match="'x' of a is not supported") as caught:
         build_model(resolved, NoBlobs(), FakeClock())
     assert "chat_completions" in caught.value.hint
@@ -122,7 +122,7 @@ async def test_a_running_server_is_found_and_asked():
     async with serve(Script(models=("text-embed", "chatty"))) as server:
         with reserved_port() as port:
             env = {"LM_BASE_URL": server.url, "OLLAMA_HOST": f"127.0.0.1:{port}"}
-            found = await find_local(env.get, timeout=60.0)
+            found = await find_local_servers(env.get, timeout=60.0)
         mine = [one for one in found if one.base_url == server.url]
         assert [(one.provider, list(one.models)) for one in mine] == [
             ("lmstudio", ["text-embed", "chatty"])
@@ -131,7 +131,9 @@ async def test_a_running_server_is_found_and_asked():
         async def look():
             return mine
 
-        resolved = await resolve_live(ModelSettings(), {}.get, Flags(), look, list_models)
+        resolved = await resolve_with_discovery(
+            ModelSettings(), {}.get, ModelOverrides(), look, list_models
+        )
         heard = await ask(resolved)
     assert (heard.answer.provider, heard.answer.model) == ("lmstudio", "chatty")
 
@@ -144,7 +146,7 @@ async def test_a_server_without_a_named_model_is_asked_for_its_list():
             raise AssertionError("the provider is known")
 
         wanted = ModelSettings(provider="llamacpp")
-        resolved = await resolve_live(wanted, env, Flags(), look, list_models)
+        resolved = await resolve_with_discovery(wanted, env, ModelOverrides(), look, list_models)
     assert (resolved.primary.model, resolved.primary.base_url) == ("first", server.url)
 
 
@@ -167,9 +169,11 @@ async def test_a_local_server_that_does_not_run_is_told_at_once(tmp_path: Path) 
     chunks = []
     with reserved_port() as port:
         settings = ModelSettings(base_url=f"http://127.0.0.1:{port}/v1", default="m")
-        model = build_model(resolve(settings, lambda _: None), FileBlobs(tmp_path), SystemClock())
+        model = build_model(
+            resolve_models(settings, lambda _: None), FileBlobs(tmp_path), SystemClock()
+        )
         with pytest.raises(NotRunning):
-            async with model.stream(Request("", [User("u", (Text("hi"),))])) as stream:
+            async with model.stream(ModelRequest("", [User("u", (Text("hi"),))])) as stream:
                 chunks = [chunk async for chunk in stream]
     assert chunks == []
     await model.aclose()

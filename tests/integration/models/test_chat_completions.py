@@ -10,15 +10,14 @@ import anyio
 import pytest
 from aiohttp import web
 
-from hermes.kit.serving import put_away
-from hermes.models.chat_completions import ChatCompletions, Served
-from hermes.models.endpoint import Endpoint, Place
-from hermes.models.errors import Origin
-from hermes.models.images import LEFT_OUT, Images, data_url
-from hermes.models.profile import Profile
-from hermes.models.resilient import Resilient, Route
-from hermes.models.wire.chat_request import ChatRequestCodec
-from hermes.ports.model import Request
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.models.endpoint import Endpoint, EndpointSettings
+from hermes.models.images import OMITTED, ImageUrls, data_url
+from hermes.models.model_profile import ModelProfile
+from hermes.models.provider_errors import RequestOrigin
+from hermes.models.resilient_model import KeyedModel, ResilientModel
+from hermes.models.wire.chat_completions import ChatCompletionsModel, ChatRequestCodec, ServedModel
+from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -33,8 +32,8 @@ from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Media, Result, Stop, Text, User
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.model import ASKED, Heard, listen
-from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Script, serve
+from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
+from hermes.testing.fake_openai import Call, FakeOpenAiServer, Fault, Reply, Script, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -57,17 +56,23 @@ class MemoryBlobs:
 @asynccontextmanager
 async def model_at(
     url: str, *, idle: float = 5.0, key: str = "", blobs: MemoryBlobs | None = None, **served
-) -> AsyncIterator[ChatCompletions]:
-    endpoint = Endpoint(Place(base_url=url, idle=idle, connect=2.0, grace=0.05))
-    known = Served(model="mock-model", provider="mock", window=1000, key_env="MOCK_KEY", **served)
+) -> AsyncIterator[ChatCompletionsModel]:
+    endpoint = Endpoint(EndpointSettings(base_url=url, idle=idle, connect=2.0, grace=0.05))
+    known = ServedModel(
+        model="mock-model", provider="mock", window=1000, key_env="MOCK_KEY", **served
+    )
     try:
-        yield ChatCompletions(endpoint, known, Images(blobs or MemoryBlobs()), FakeClock(), key)
+        yield ChatCompletionsModel(
+            endpoint, known, ImageUrls(blobs or MemoryBlobs()), FakeClock(), key
+        )
     finally:
         await endpoint.aclose()
 
 
 @asynccontextmanager
-async def talking(*replies: Reply, **kwargs) -> AsyncIterator[tuple[ChatCompletions, MockServer]]:
+async def talking(
+    *replies: Reply, **kwargs
+) -> AsyncIterator[tuple[ChatCompletionsModel, FakeOpenAiServer]]:
     async with (
         serve(Script(replies=list(replies))) as server,
         model_at(server.url, **kwargs) as model,
@@ -91,28 +96,28 @@ async def talking(*replies: Reply, **kwargs) -> AsyncIterator[tuple[ChatCompleti
     ids=lambda value: getattr(value, "kind", None),
 )
 async def test_faults(fault: Fault, error: type[ModelError], said: str):
-    heard = Heard()
+    heard = StreamRecord()
     idle = 0.05 if fault.kind == "hang" else 5.0
     async with talking(Reply(text="Hello there, you", fault=fault), idle=idle) as (model, _):
         with pytest.raises(error, match=said):
-            await listen(model, heard=heard)
+            await read_stream(model, heard=heard)
     assert "Hello there, you".startswith(heard.text)
 
 
 async def test_silence_before_the_first_byte_has_an_end():
     async with talking(Reply(first_byte=30.0), idle=0.05) as (model, _):
         with pytest.raises(Unreachable, match="silent"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_slow_tokens_are_no_silence():
     async with talking(Reply(text="x" * 30, chunk=1, pace=0.1), idle=2.0) as (model, _):
-        assert (await listen(model)).text == "x" * 30
+        assert (await read_stream(model)).text == "x" * 30
 
 
 async def test_an_end_without_done_is_an_end():
     async with talking(Reply(text="whole", fault=Fault("no_done"))) as (model, _):
-        heard = await listen(model)
+        heard = await read_stream(model)
     assert heard.answer.text == "whole"
     assert heard.answer.usage.input == 10
 
@@ -120,14 +125,14 @@ async def test_an_end_without_done_is_an_end():
 async def test_nobody_listening():
     async with model_at("http://127.0.0.1:9/v1", local=True) as model:
         with pytest.raises(Unreachable, match="no connection to mock") as caught:
-            await listen(model)
+            await read_stream(model)
     assert "Start the local server" in caught.value.hint
 
 
 async def test_an_address_that_is_none():
     async with model_at("nonsense") as model:
         with pytest.raises(BadRequest, match="is no address"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_a_date_to_wait_for():
@@ -135,7 +140,7 @@ async def test_a_date_to_wait_for():
     fault = Fault("status", named="rate_limited", headers={"retry-after": date})
     async with talking(Reply(fault=fault)) as (model, _):
         with pytest.raises(RateLimited) as caught:
-            await listen(model)
+            await read_stream(model)
     assert caught.value.wait == 25.0
 
 
@@ -146,11 +151,11 @@ async def test_the_key_is_sent_and_never_shown():
     replies = [Reply(fault=fault), Reply(fault=fault)]
     async with talking(*replies, key="sk-secret-secret-42") as (model, server):
         with pytest.raises(Unauthorized) as caught:
-            await listen(model)
+            await read_stream(model)
         assert "42" not in str(caught.value)
         assert "MOCK_KEY" in caught.value.hint
         with pytest.raises(Unauthorized):
-            await listen(model.keyed("other"), Request("", []))
+            await read_stream(model.keyed("other"), ModelRequest("", []))
         assert [one.headers.get("authorization") for one in server.requests] == [
             "Bearer sk-secret-secret-42",
             "Bearer other",
@@ -159,7 +164,7 @@ async def test_the_key_is_sent_and_never_shown():
 
 async def test_no_key_no_header():
     async with talking(Reply(text="x")) as (model, server):
-        await listen(model)
+        await read_stream(model)
     assert "authorization" not in server.requests[0].headers
 
 
@@ -176,7 +181,7 @@ async def test_one_connection_serves_many_requests():
 
     async with raw_server(handle) as url, model_at(url) as model:
         for _ in range(5):
-            async with model.stream(ASKED) as chunks:
+            async with model.stream(REQUEST) as chunks:
                 async for chunk in chunks:
                     if hasattr(chunk, "stop"):
                         break
@@ -193,7 +198,7 @@ async def test_what_breaks_after_the_end_breaks_nothing():
         raise ConnectionResetError
 
     async with raw_server(handle) as url, model_at(url) as model:
-        assert (await listen(model)).answer.text == "x"
+        assert (await read_stream(model)).answer.text == "x"
 
 
 async def test_a_connection_that_died_in_its_sleep_costs_one_attempt_and_no_wait():
@@ -210,9 +215,12 @@ async def test_a_connection_that_died_in_its_sleep_costs_one_attempt_and_no_wait
         return web.Response(body=body, content_type="application/json")
 
     async with raw_server(handle) as url, model_at(url) as model:
-        resilient = Resilient([Route(model)], clock)
-        assert [type(chunk) for chunk in (await listen(resilient)).chunks] == [TextDelta, Assistant]
-        heard = await listen(resilient)
+        resilient = ResilientModel([KeyedModel(model)], clock)
+        assert [type(chunk) for chunk in (await read_stream(resilient)).chunks] == [
+            TextDelta,
+            Assistant,
+        ]
+        heard = await read_stream(resilient)
     assert [type(chunk) for chunk in heard.chunks] == [Notice, TextDelta, Assistant]
     assert seen == 3
     assert clock.slept == [0.1]
@@ -235,7 +243,7 @@ async def test_a_wrong_address_is_said_to_be_one(response: web.Response, said: s
 
     async with raw_server(handle) as url, model_at(url) as model:
         with pytest.raises(BadRequest, match=said) as caught:
-            await listen(model)
+            await read_stream(model)
     assert "/v1" in caught.value.hint
 
 
@@ -254,7 +262,7 @@ async def test_a_refusal_in_many_pieces_is_read_whole():
 
     async with raw_server(handle) as url, model_at(url) as model:
         with pytest.raises(ContextTooLong):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_it_does_not_wait_long_for_a_done_that_never_comes():
@@ -270,17 +278,19 @@ async def test_it_does_not_wait_long_for_a_done_that_never_comes():
         return response
 
     async with raw_server(handle) as url, model_at(url, idle=600.0) as model:
-        heard = await listen(model)
+        heard = await read_stream(model)
     assert heard.answer.text == "x"
 
 
 async def test_images_are_read_once_and_sent_as_data():
     shot = Media("d1", "image/png", "shot.png")
     blobs = MemoryBlobs(d1=b"\x89PNG")
-    talk = Request("", [User("u", (Text("see"), shot)), User("v", (Media("gone", "image/png"),))])
+    talk = ModelRequest(
+        "", [User("u", (Text("see"), shot)), User("v", (Media("gone", "image/png"),))]
+    )
     async with talking(Reply(text="a"), Reply(text="b"), blobs=blobs) as (model, server):
-        await listen(model, talk)
-        await listen(model, talk)
+        await read_stream(model, talk)
+        await read_stream(model, talk)
     first, second = server.requests
     assert first.body == second.body
     assert b"data:image/png;base64,iVBORw==" in first.body
@@ -291,17 +301,17 @@ async def test_images_are_read_once_and_sent_as_data():
 async def test_a_body_of_megabytes_arrives_whole():
     text = "äöü " * 1_000_000
     async with talking(Reply(text="a")) as (model, server):
-        await listen(model, Request("", [User("u", (Text(text),))]))
+        await read_stream(model, ModelRequest("", [User("u", (Text(text),))]))
     assert server.requests[0].json["messages"] == [{"role": "user", "content": text}]
 
 
 async def test_the_image_cache_is_bounded():
     blobs = MemoryBlobs(a=b"x" * 300, b=b"y" * 300)
-    images = Images(blobs, limit=600)
+    images = ImageUrls(blobs, limit=600)
     for digest in "abab":
         assert len(await images.urls([Media(digest, "image/png")])) == 1
     assert blobs.reads == 4
-    roomy = Images(blobs, limit=6000)
+    roomy = ImageUrls(blobs, limit=6000)
     for digest in "abab":
         await roomy.urls([Media(digest, "image/png")])
     assert blobs.reads == 6
@@ -310,14 +320,14 @@ async def test_the_image_cache_is_bounded():
 async def test_thinking_in_tags_over_the_wire():
     reply = Reply(text="<think>let me see</think>\n\nIt is 4.", chunk=2)
     async with talking(reply) as (model, _):
-        heard = await listen(model)
+        heard = await read_stream(model)
     assert (heard.thought, heard.text) == ("let me see", "It is 4.")
 
 
 async def test_a_call_cut_by_the_limit_is_broken_not_guessed():
     reply = Reply(calls=[Call("write", '{"text": "half of')], finish="length")
     async with talking(reply) as (model, _):
-        (call,) = (heard := await listen(model)).answer.calls
+        (call,) = (heard := await read_stream(model)).answer.calls
     assert heard.answer.stop is Stop.LENGTH
     assert (bytes(call.args), call.broken) == (b"{}", '{"text": "half of')
 
@@ -327,17 +337,17 @@ async def test_consecutive_requests_share_their_prefix():
         model,
         server,
     ):
-        first = (await listen(model)).answer
+        first = (await read_stream(model)).answer
         result = Result("r", first.calls[0].id, (Text("seen"),))
-        await listen(model, Request(ASKED.system, [*ASKED.messages, first, result]))
+        await read_stream(model, ModelRequest(REQUEST.system, [*REQUEST.messages, first, result]))
     one, two = (exchange.body for exchange in server.requests)
     assert two.startswith(one.removesuffix(b"]}"))
 
 
 async def test_a_provider_without_usage_or_stream_options():
-    profile = Profile(stream_usage=False)
+    profile = ModelProfile(stream_usage=False)
     async with talking(Reply(text="x", usage=None), profile=profile) as (model, server):
-        heard = await listen(model)
+        heard = await read_stream(model)
     assert heard.answer.usage.input == 0
     assert "stream_options" not in server.requests[0].json
 
@@ -350,22 +360,22 @@ async def raw_server(handle) -> AsyncIterator[str]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
 async def test_a_request_takes_the_newest_images_and_says_which_it_leaves_out():
     blobs = MemoryBlobs(a=b"x" * 300, b=b"y" * 300, c=b"z" * 300)
     shots = [Media(digest, "image/png", f"{digest}.png") for digest in "abca"]
     room = len(data_url(shots[0], b"x" * 300))
-    everything = await Images(blobs, per_request=4 * room).urls(shots)
+    everything = await ImageUrls(blobs, per_request=4 * room).urls(shots)
     assert all(everything.values())
-    assert await Images(blobs, per_request=3 * room).urls(shots) == {**everything, "b": LEFT_OUT}
-    few = Images(blobs, per_request=2 * room)
+    assert await ImageUrls(blobs, per_request=3 * room).urls(shots) == {**everything, "b": OMITTED}
+    few = ImageUrls(blobs, per_request=2 * room)
     before = blobs.reads
-    assert await few.urls(shots) == {"a": everything["a"], "b": LEFT_OUT, "c": LEFT_OUT}
+    assert await few.urls(shots) == {"a": everything["a"], "b": OMITTED, "c": OMITTED}
     assert blobs.reads == before + 1
-    told = ChatRequestCodec("m", "p", Profile()).body(
-        Request("", [User("u", tuple(shots))]), await few.urls(shots)
+    told = ChatRequestCodec("m", "p", ModelProfile()).body(
+        ModelRequest("", [User("u", tuple(shots))]), await few.urls(shots)
     )
     assert told.count(b"base64") == 2
     assert b"[the image b.png is left out here: later ones take all the room]" in told
@@ -376,7 +386,7 @@ async def test_an_image_that_is_damaged_does_not_spoil_the_request(tmp_path: Pat
     shot = await blobs.put(b"12345", "image/png", "shot.png")
     (file,) = tmp_path.glob("*/*")
     file.write_bytes(b"54321")
-    assert await Images(blobs).urls([shot]) == {}
+    assert await ImageUrls(blobs).urls([shot]) == {}
 
 
 @pytest.mark.parametrize(
@@ -393,13 +403,13 @@ async def test_an_image_that_is_damaged_does_not_spoil_the_request(tmp_path: Pat
 async def test_an_address_or_key_that_cannot_be_sent_is_told_without_its_secrets(
     url: str, key: str
 ):
-    endpoint = Endpoint(Place(base_url=url))
-    served = Served(model="m", provider="acme", window=1000, local=True)
-    model = ChatCompletions(endpoint, served, Images(MemoryBlobs()), FakeClock(), key)
-    origin = Origin(provider="acme", model="m", base_url=url, key=key)
+    endpoint = Endpoint(EndpointSettings(base_url=url))
+    served = ServedModel(model="m", provider="acme", window=1000, local=True)
+    model = ChatCompletionsModel(endpoint, served, ImageUrls(MemoryBlobs()), FakeClock(), key)
+    origin = RequestOrigin(provider="acme", model="m", base_url=url, key=key)
     try:
         with pytest.raises(ModelError) as caught:
-            await listen(model)
+            await read_stream(model)
         headers = {"authorization": f"Bearer {key}"} if key else {}
         with pytest.raises(ModelError) as listing:
             await endpoint.get("/models", headers, origin, FakeClock())

@@ -11,32 +11,32 @@ import anyio
 import msgspec
 import pytest
 
-from engines import model_of, running_engines, tiny  # noqa: F401 - a fixture
-from hermes.app.build import App, Choices, open_app
-from hermes.app.embedded import open_engine_room
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.embedded_models import open_model_servers
 from hermes.config.env import Env
 from hermes.config.home import Home, resolve_home
-from hermes.models.embedded.catalogue import Weights, weights_named
-from hermes.models.embedded.engine import Engine, Patience
-from hermes.models.embedded.place import FOLDER, Place
-from hermes.models.embedded.small import small_profile, small_prompt
-from hermes.ports.model import Model, Request
+from hermes.models.embedded.catalog import Weights, find_weights
+from hermes.models.embedded.engine import EngineTimeouts, ModelEngine
+from hermes.models.embedded.folder import FOLDER_NAME, ModelFolder
+from hermes.models.embedded.small_profile import small_profile, small_prompt
+from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import NotRunning, Unreachable
 from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Stop, Text, User
-from hermes.testing.contracts.model import Heard, listen
-from hermes.tools.lazily import known_specs
-from processes import PATIENCE
+from hermes.testing.contracts.model import StreamRecord, read_stream
+from hermes.tools.tool_wrappers import load_specs
+from support.cli_process import TEST_TIMEOUT
+from support.embedded_engine import embedded_model, running_engine_pool, tiny  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-TOOLS = [known_specs()[name] for name in sorted(small_profile().tools)]
+TOOLS = [load_specs()[name] for name in sorted(small_profile().tools)]
 HELLO = User("u1", (Text("Which files are here?"),))
-LONG = Request("Tell long stories.", [User("u2", (Text("Tell me a very long story."),))])
+LONG = ModelRequest("Tell long stories.", [User("u2", (Text("Tell me a very long story."),))])
 
 
-def choosing(*more: Assistant | User, output: int = 48) -> Request:
-    return Request(small_prompt(), [HELLO, *more], TOOLS, max_output=output)
+def choosing(*more: Assistant | User, output: int = 48) -> ModelRequest:
+    return ModelRequest(small_prompt(), [HELLO, *more], TOOLS, max_output=output)
 
 
 def cpu_of(pid: int) -> int:
@@ -50,7 +50,7 @@ def cpu_of(pid: int) -> int:
 
 async def until_still(pid: int) -> None:
     """Until it has used no processor for a while."""
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         before, still = cpu_of(pid), 0
         while still < 5:
             await anyio.sleep(0.1)
@@ -60,7 +60,7 @@ async def until_still(pid: int) -> None:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         while not true():  # noqa: ASYNC110 - what another process does sets no event
             await anyio.sleep(0.05)
 
@@ -69,10 +69,10 @@ async def until_gone(pid: int) -> None:
     await until(lambda: cpu_of(pid) < 0)
 
 
-async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> None:  # noqa: F811
-    async with running_engines() as engines:
-        engine, model = engines.of(*tiny), model_of(engines, *tiny)
-        first = await listen(model, choosing())
+async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, ModelFolder]) -> None:  # noqa: F811
+    async with running_engine_pool() as engines:
+        engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
+        first = await read_stream(model, choosing())
         assert first.chunks[0] == Notice(f"Loading the model {model.name} ...", passing=True)
         answer = first.answer
         if answer.calls and answer.stop is Stop.TOOLS:
@@ -83,12 +83,12 @@ async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> No
         else:
             assert answer.text or answer.stop is Stop.LENGTH
         assert 0 < answer.usage.input <= 400
-        second = await listen(model, choosing(answer, User("u3", (Text("And now?"),))))
+        second = await read_stream(model, choosing(answer, User("u3", (Text("And now?"),))))
         assert not any(isinstance(one, Notice) for one in second.chunks)
         again = second.answer
         assert again.usage.cache_read >= 150
 
-        heard = Heard()
+        heard = StreamRecord()
         async with model.stream(LONG) as chunks:
             async for chunk in chunks:
                 heard.chunks.append(chunk)
@@ -99,7 +99,7 @@ async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> No
         assert engine.started == 1
 
 
-async def killed_in_mid_answer(model: Model, engine: Engine) -> None:
+async def killed_in_mid_answer(model: Model, engine: ModelEngine) -> None:
     async with model.stream(LONG) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, TextDelta):
@@ -111,61 +111,64 @@ async def killed_in_mid_answer(model: Model, engine: Engine) -> None:
 
 
 async def test_a_crash_is_told_and_the_next_question_starts_anew(
-    tiny: tuple[Weights, Place],  # noqa: F811
+    tiny: tuple[Weights, ModelFolder],  # noqa: F811
 ) -> None:
-    async with running_engines(Patience(idle=0.5)) as engines:
-        engine, model = engines.of(*tiny), model_of(engines, *tiny)
+    async with running_engine_pool(EngineTimeouts(idle=0.5)) as engines:
+        engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
         with pytest.raises(Unreachable) as caught:
             await killed_in_mid_answer(model, engine)
         assert "ended in mid-answer: signal 9" in str(caught.value)
         assert caught.value.retryable
         assert caught.value.hint
 
-        short = Request("", [HELLO], max_output=2)
+        short = ModelRequest("", [HELLO], max_output=2)
         async with anyio.create_task_group() as group:
             for _ in range(3):
-                group.start_soon(listen, model, short)
+                group.start_soon(read_stream, model, short)
         assert engine.started == 2
         pid = engine.pid
         await until(lambda: not engine.pid)
         await until_gone(pid)
 
 
-async def test_weights_that_cannot_be_loaded(tiny: tuple[Weights, Place], tmp_path: Path) -> None:  # noqa: F811
+async def test_weights_that_cannot_be_loaded(
+    tiny: tuple[Weights, ModelFolder],  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
     weights, place = tiny
-    broken = Place(tmp_path)
+    broken = ModelFolder(tmp_path)
     (tmp_path / place.engine.name).symlink_to(place.engine)
     with broken.weights(weights).open("wb") as file:
         file.truncate(weights.size)
-    async with running_engines() as engines:
+    async with running_engine_pool() as engines:
         with pytest.raises(Unreachable) as caught:
-            await listen(model_of(engines, weights, broken))
+            await read_stream(embedded_model(engines, weights, broken))
         assert "ended before it was ready" in str(caught.value)
         with pytest.raises(NotRunning) as missing:
-            await listen(model_of(engines, weights_named("qwen2.5-coder-0.5b"), broken))
+            await read_stream(embedded_model(engines, find_weights("qwen2.5-coder-0.5b"), broken))
         assert "hermes setup --local" in missing.value.hint
 
 
-def home_with(tiny: tuple[Weights, Place], folder: Path) -> Home:  # noqa: F811
+def home_with(tiny: tuple[Weights, ModelFolder], folder: Path) -> Home:  # noqa: F811
     folder.mkdir()
-    (folder / FOLDER).symlink_to(tiny[1].folder)
+    (folder / FOLDER_NAME).symlink_to(tiny[1].folder)
     return resolve_home(Env({"HERMES_HOME": str(folder)}))
 
 
 async def heard_in(app: App, words: str) -> Assistant:
     model = await app.models.find()
-    return (await listen(model, Request(words, [HELLO], TOOLS, max_output=8))).answer
+    return (await read_stream(model, ModelRequest(words, [HELLO], TOOLS, max_output=8))).answer
 
 
 async def test_profiles_of_a_process_share_one_child_that_leaves_with_the_last(
-    tiny: tuple[Weights, Place],  # noqa: F811
+    tiny: tuple[Weights, ModelFolder],  # noqa: F811
     tmp_path: Path,
 ) -> None:
     env = Env({"PATH": os.environ["PATH"]})
-    choices = Choices(workspace=str(tmp_path), model=tiny[0].name, provider="embedded")
+    choices = AppOptions(workspace=str(tmp_path), model=tiny[0].name, provider="embedded")
     one, other = (home_with(tiny, tmp_path / name) for name in ("one", "other"))
     ours, theirs = ("Be short. " * 20, "Be friendly. " * 20)
-    async with open_engine_room() as room:
+    async with open_model_servers() as room:
         async with open_app(one, env, choices, room) as first:
             async with open_app(other, env, choices, room) as second:
                 await heard_in(first, ours)
@@ -187,22 +190,22 @@ async def test_profiles_of_a_process_share_one_child_that_leaves_with_the_last(
 OWNER = """
 import anyio, sys
 sys.path.insert(0, sys.argv[1])
-from engines import model_of, running_engines, smallest
-from hermes.ports.model import Request
+from support.embedded_engine import embedded_model, running_engine_pool, fetch_smallest
+from hermes.ports.model import ModelRequest
 from hermes.schema.messages import Text, User
 
 async def main(weights, place):
-    async with running_engines() as engines:
-        asked = Request("", [User("u", (Text("Tell me a very long story."),))])
-        async with model_of(engines, weights, place).stream(asked) as chunks:
+    async with running_engine_pool() as engines:
+        asked = ModelRequest("", [User("u", (Text("Tell me a very long story."),))])
+        async with embedded_model(engines, weights, place).stream(asked) as chunks:
             async for _ in chunks:
                 print(engines.of(weights, place).pid, flush=True)
 
-anyio.run(main, *smallest())
+anyio.run(main, *fetch_smallest())
 """
 
 
-async def test_it_dies_with_its_owner(tiny: tuple[Weights, Place]) -> None:  # noqa: F811
+async def test_it_dies_with_its_owner(tiny: tuple[Weights, ModelFolder]) -> None:  # noqa: F811
     tests = str(Path(__file__).parents[2])
     with subprocess.Popen(  # noqa: ASYNC220 - it must not be ours to end
         [sys.executable, "-c", OWNER, tests], stdout=subprocess.PIPE, text=True

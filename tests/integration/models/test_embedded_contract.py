@@ -9,12 +9,11 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
-from engines import model_of
-from hermes.models.embedded.catalogue import Weights, weights_named
-from hermes.models.embedded.engine import Ear, Running
-from hermes.models.embedded.model import NOT_OPENED
-from hermes.models.embedded.place import Place
-from hermes.ports.model import Chunk, Model, Request
+from hermes.models.embedded.catalog import Weights, find_weights
+from hermes.models.embedded.engine import EngineAddress, EngineProcess
+from hermes.models.embedded.folder import ModelFolder
+from hermes.models.embedded.model import PAGE_NOT_OPENED
+from hermes.ports.model import Model, ModelChunk, ModelRequest
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -27,8 +26,17 @@ from hermes.schema.errors import (
 )
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
 from hermes.schema.tools import ToolSpec
-from hermes.testing.contracts.model import ModelContract, Played, listen
-from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Script, Spent, serve
+from hermes.testing.contracts.model import ModelContract, ScriptedAnswer, read_stream
+from hermes.testing.fake_openai import (
+    Call,
+    FakeOpenAiServer,
+    Fault,
+    Reply,
+    Script,
+    TokenCounts,
+    serve,
+)
+from support.embedded_engine import embedded_model
 
 NAMED = {
     Unauthorized: "unauthorized",
@@ -56,13 +64,13 @@ class Standing:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def is_loaded(self, weights: Weights, place: Place) -> bool:
+    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
         return True
 
     @asynccontextmanager
-    async def turn(self, weights: Weights, place: Place) -> AsyncGenerator[Running]:
-        running = Running(weights)
-        running.ear = Ear(self._url, "token")
+    async def turn(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
+        running = EngineProcess(weights)
+        running.ear = EngineAddress(self._url, "token")
         yield running
 
 
@@ -73,11 +81,13 @@ class Asking:
         self._model = model
         self.name, self.provider, self.window = model.name, model.provider, model.window
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelChunk]]:
         return self._model.stream(structs.replace(request, tools=[LOOK]))
 
 
-def chosen(played: Played) -> str:
+def chosen(played: ScriptedAnswer) -> str:
     """As the grammar would have it written."""
     words = "".join(played.text)
     objects = [json.dumps({"reply": words}, ensure_ascii=False)] if words else []
@@ -89,31 +99,31 @@ def chosen(played: Played) -> str:
 
 
 class ChoosingRig:
-    server: MockServer
+    server: FakeOpenAiServer
 
     @asynccontextmanager
-    async def playing(self, *answers: Played) -> AsyncIterator[Model]:
+    async def playing(self, *answers: ScriptedAnswer) -> AsyncIterator[Model]:
         async with serve(Script(replies=[self.reply(one) for one in answers])) as self.server:
-            place = Place(Path("/nowhere"))
-            model = model_of(Standing(self.server.url), weights_named("smollm2-135m"), place)
+            place = ModelFolder(Path("/nowhere"))
+            model = embedded_model(Standing(self.server.url), find_weights("smollm2-135m"), place)
             yield self.asked(model)
 
     def asked(self, model: Model) -> Model:
         return Asking(model)
 
-    def reply(self, played: Played) -> Reply:
+    def reply(self, played: ScriptedAnswer) -> Reply:
         usage = played.usage
         written = chosen(played)
         return Reply(
             text=written,
             reasoning="".join(played.thought),
             finish=FINISHES[played.stop],
-            usage=Spent(usage.input, usage.output, usage.cache_read, usage.reasoning),
+            usage=TokenCounts(usage.input, usage.output, usage.cache_read, usage.reasoning),
             chunk=CHUNK,
             fault=fault(played, written),
         )
 
-    async def saw_us_leave(self) -> bool:
+    async def saw_disconnect(self) -> bool:
         last = self.server.requests[-1]
         with anyio.fail_after(60):
             await last.ended.wait()
@@ -124,7 +134,7 @@ class TalkingRig(ChoosingRig):
     def asked(self, model: Model) -> Model:
         return model
 
-    def reply(self, played: Played) -> Reply:
+    def reply(self, played: ScriptedAnswer) -> Reply:
         words = "".join(played.text)
         calls = [Call(name, args, identity) for identity, name, args in played.calls]
         plain = super().reply(played)
@@ -132,7 +142,7 @@ class TalkingRig(ChoosingRig):
         return plain
 
 
-def fault(played: Played, written: str) -> Fault | None:
+def fault(played: ScriptedAnswer, written: str) -> Fault | None:
     if played.error:
         return Fault("status", named=NAMED[played.error])
     chunks = -(-len(written) // CHUNK)
@@ -150,15 +160,15 @@ class TestChoosing(ModelContract):
 @pytest.mark.anyio
 @pytest.mark.parametrize(("failed", "asked"), [(False, 2), (True, 1)])
 async def test_a_call_is_not_made_twice_in_a_row(failed: bool, asked: int) -> None:
-    look = Played(calls=(("call_9", "look", '{"at": "x"}'),), stop=Stop.TOOLS)
+    look = ScriptedAnswer(calls=(("call_9", "look", '{"at": "x"}'),), stop=Stop.TOOLS)
     rig = ChoosingRig()
     history = [
         User("u1", (Text("look"),)),
         Assistant("a1", (ToolCall("call_1", "look", Raw(b'{"at": "x"}')),), Stop.TOOLS),
         Result("r1", "call_1", (Text("it is blue"),), failed=failed),
     ]
-    async with rig.playing(look, Played(text=("It is blue.",))) as model:
-        heard = await listen(model, Request("", history))
+    async with rig.playing(look, ScriptedAnswer(text=("It is blue.",))) as model:
+        heard = await read_stream(model, ModelRequest("", history))
     assert len(rig.server.requests) == asked
     assert heard.answer.text == ("" if failed else "It is blue.")
     assert [call.name for call in heard.answer.calls] == (["look"] if failed else [])
@@ -174,9 +184,9 @@ async def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was() -> None:
         Result("r1", "call_1", (Text('{"output": "curl: (6) no such host", "exit_code": 6}'),)),
     ]
     made_up = "The title is Good News."
-    async with ChoosingRig().playing(Played(text=(made_up,))) as model:
-        heard = await listen(model, Request("", history))
-    assert heard.answer.text == f"{made_up}\n\n{NOT_OPENED.format(page=page)}"
+    async with ChoosingRig().playing(ScriptedAnswer(text=(made_up,))) as model:
+        heard = await read_stream(model, ModelRequest("", history))
+    assert heard.answer.text == f"{made_up}\n\n{PAGE_NOT_OPENED.format(page=page)}"
 
 
 class TestTalking(ModelContract):

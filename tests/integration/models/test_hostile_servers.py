@@ -11,19 +11,19 @@ from aiohttp import web
 from anyio.abc import SocketStream
 
 from hermes.kit.clock import SystemClock
-from hermes.kit.serving import put_away
-from hermes.models.chat_completions import ChatCompletions, ChatWire, Served
-from hermes.models.driver import WireModel
-from hermes.models.endpoint import LARGEST_LIST, Endpoint, Place
-from hermes.models.errors import Origin
-from hermes.models.images import Images
-from hermes.models.resilient import Policy, Resilient, Route
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.models.endpoint import MAX_LIST_BYTES, Endpoint, EndpointSettings
+from hermes.models.images import ImageUrls
+from hermes.models.provider_errors import RequestOrigin
+from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolicy
+from hermes.models.wire.chat_completions import ChatCompletionsModel, ChatWire, ServedModel
 from hermes.models.wire.chat_stream import ChatStream
+from hermes.models.wire_model import WireModel
 from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
 from hermes.schema.events import Notice
 from hermes.schema.messages import Media, Stop
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.model import ASKED, Heard, listen
+from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
 
 pytestmark = pytest.mark.anyio
 
@@ -49,13 +49,13 @@ async def server(handle: Handle) -> AsyncIterator[str]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
 @asynccontextmanager
 async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
     endpoint = Endpoint(
-        Place(base_url=url, **{"idle": 30.0, "grace": 0.05, "ceiling": 20.0, **limits})
+        EndpointSettings(base_url=url, **{"idle": 30.0, "grace": 0.05, "ceiling": 20.0, **limits})
     )
     try:
         yield endpoint
@@ -63,13 +63,13 @@ async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
         await endpoint.aclose()
 
 
-def model_of(endpoint: Endpoint) -> ChatCompletions:
-    served = Served(model="m", provider="mock", window=1000)
-    return ChatCompletions(endpoint, served, Images(NoBlobs()), FakeClock(), "sk-secret")
+def model_of(endpoint: Endpoint) -> ChatCompletionsModel:
+    served = ServedModel(model="m", provider="mock", window=1000)
+    return ChatCompletionsModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), "sk-secret")
 
 
 @asynccontextmanager
-async def model_with(handle: Handle, **limits: float) -> AsyncIterator[ChatCompletions]:
+async def model_with(handle: Handle, **limits: float) -> AsyncIterator[ChatCompletionsModel]:
     async with server(handle) as url, endpoint_at(url, **limits) as endpoint:
         yield model_of(endpoint)
 
@@ -106,7 +106,7 @@ def endlessly(piece: bytes, *before: bytes) -> Handle:
 async def test_signs_of_life_are_no_answer(sign: bytes, before: tuple[bytes, ...]):
     async with model_with(endlessly(sign, *before), patience=0.1) as model:
         with pytest.raises(Unreachable, match=r"without an answer for 0\.1 s"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_blanks_before_a_whole_answer_are_no_answer():
@@ -119,7 +119,7 @@ async def test_blanks_before_a_whole_answer_are_no_answer():
 
     async with model_with(handle, patience=0.1) as model:
         with pytest.raises(Unreachable, match="without an answer"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_a_queue_may_take_longer_than_silence_may():
@@ -133,24 +133,24 @@ async def test_a_queue_may_take_longer_than_silence_may():
         return response
 
     async with model_with(handle, idle=1.0, patience=60.0) as model:
-        assert (await listen(model)).answer.text == "x"
+        assert (await read_stream(model)).answer.text == "x"
 
 
 async def test_signs_of_life_after_the_end_hold_nobody_up():
     async with model_with(endlessly(b": ping\n\n", TOKEN, LAST)) as model:
-        assert (await listen(model)).answer.text == "x"
+        assert (await read_stream(model)).answer.text == "x"
 
 
 async def test_an_answer_without_end_has_an_end():
     async with model_with(endlessly(TOKEN), ceiling=0.2) as model:
         with pytest.raises(Unreachable, match=r"longer than 0\.2 s"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_an_answer_without_end_does_not_fill_the_memory():
     async with model_with(endlessly(TOKEN), most_bytes=100_000) as model:
         with pytest.raises(Unreachable, match="more than 100,000 bytes"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_a_refusal_that_never_ends_is_still_one():
@@ -163,7 +163,7 @@ async def test_a_refusal_that_never_ends_is_still_one():
 
     async with model_with(handle, idle=1.0) as model:
         with pytest.raises(RateLimited, match="slow down"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_the_server_sees_as_many_requests_as_are_told():
@@ -181,9 +181,11 @@ async def test_the_server_sees_as_many_requests_as_are_told():
             group.start_soon(listener.serve, drop)
             async with endpoint_at(f"http://127.0.0.1:{port}/v1") as endpoint:
                 clock = FakeClock(auto=True)
-                model = Resilient([Route(model_of(endpoint))], clock, Policy(tries=3))
+                model = ResilientModel(
+                    [KeyedModel(model_of(endpoint))], clock, RetryPolicy(tries=3)
+                )
                 with pytest.raises(Unreachable, match="gave up after 3 attempts"):
-                    await listen(model)
+                    await read_stream(model)
             group.cancel_scope.cancel()
     assert seen == 3
 
@@ -203,7 +205,7 @@ async def test_the_key_follows_no_redirect():
 
         async with server(redirect) as url, endpoint_at(url) as endpoint:
             with pytest.raises(BadRequest, match="sends us to"):
-                await listen(model_of(endpoint))
+                await read_stream(model_of(endpoint))
             with pytest.raises(BadRequest, match="answered 307"):
                 await listing(endpoint)
     assert lured == []
@@ -223,7 +225,7 @@ async def test_no_list_of_models_means_a_wrong_address(body: str):
 async def test_an_event_without_end_is_not_kept():
     async with model_with(endlessly(b"x" * 65536, b"data: ")) as model:
         with pytest.raises(Unreachable, match="larger than 16,777,216 bytes"):
-            await listen(model)
+            await read_stream(model)
 
 
 def packed(content_type: str, data: bytes) -> Handle:
@@ -249,11 +251,11 @@ def packed(content_type: str, data: bytes) -> Handle:
 async def test_a_bomb_is_not_unpacked_whole(content_type: str, said: str):
     async with model_with(packed(content_type, b" " * 36_000_000)) as model:
         with pytest.raises(Unreachable, match=said):
-            await listen(model)
+            await read_stream(model)
 
 
 async def test_a_list_of_models_is_no_bomb_either():
-    handle = packed("application/json", b" " * (LARGEST_LIST + 1))
+    handle = packed("application/json", b" " * (MAX_LIST_BYTES + 1))
     async with server(handle) as url, endpoint_at(url) as endpoint:
         with pytest.raises(BadRequest, match="more than 20,971,520 bytes"):
             await listing(endpoint)
@@ -268,7 +270,7 @@ async def test_a_flood_of_calls_is_cut_off_and_said_to_be():
         return response
 
     async with model_with(handle) as model:
-        heard = await listen(model)
+        heard = await read_stream(model)
     assert [chunk for chunk in heard.chunks if isinstance(chunk, Notice)] == [
         Notice("The answer was cut off: more than 128 calls.")
     ]
@@ -280,11 +282,11 @@ async def test_deep_nonsense_is_a_broken_stream():
     deep = b"[" * 100_000 + b"]" * 100_000
     async with model_with(endlessly(DONE, b'data: {"x":' + deep + b"}\n\n")) as model:
         with pytest.raises(Unreachable, match="broken stream"):
-            await listen(model)
+            await read_stream(model)
 
 
 async def listing(endpoint: Endpoint) -> bytes:
-    origin = Origin(provider="mock", model="", base_url=endpoint.place.base_url)
+    origin = RequestOrigin(provider="mock", model="", base_url=endpoint.place.base_url)
     headers = {"authorization": "Bearer sk-secret"}
     return await endpoint.get("/models", headers, origin, SystemClock())
 
@@ -311,8 +313,8 @@ async def test_what_comes_faster_than_it_is_read_waits_and_is_read_whole():
             for _ in range(100):
                 await anyio.lowlevel.checkpoint()
 
-    heard = Heard()
-    async with model_with(handle) as model, model.stream(ASKED) as chunks:
+    heard = StreamRecord()
+    async with model_with(handle) as model, model.stream(REQUEST) as chunks:
         with anyio.fail_after(60):
             async for chunk in chunks:
                 if not heard.chunks:
@@ -337,11 +339,11 @@ async def test_an_answer_that_cannot_be_read_is_hung_up_and_no_longer_counted():
             left.set()
         return response
 
-    served = Served(model="m", provider="mock", window=1000)
+    served = ServedModel(model="m", provider="mock", window=1000)
     async with server(handle) as url, endpoint_at(url) as endpoint:
-        model = WireModel(endpoint, served, Images(NoBlobs()), FakeClock(), Unready(served))
+        model = WireModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), Unready(served))
         with pytest.raises(RuntimeError, match="not ready"):
-            await listen(model)
+            await read_stream(model)
         assert endpoint.crowd.answers == 0
         with anyio.fail_after(60):
             await left.wait()

@@ -8,27 +8,29 @@ import pytest
 from msgspec import structs
 from openai import AsyncOpenAI
 
-from api_house import KEY, house
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.library import collect
-from hermes.models.driver import Served
-from hermes.models.openai_responses import ResponsesWire
-from hermes.models.profile import Profile
-from hermes.ports.model import Request
+from hermes.models.model_profile import ModelProfile
+from hermes.models.wire.openai_responses import ResponsesWire
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest
 from hermes.schema.errors import BadRequest
 from hermes.schema.messages import Message, Result, Text, User
-from hermes.testing.contracts.model import listen
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, serve
-from hermes.testing.mock_openai.server import Exchange
-from hermes.testing.mock_responses import ResponsesDialect
-from hermes.testing.mock_wire import serve_wire
-from hermes.testing.wires import model_at
+from hermes.testing.contracts.model import read_stream
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
+from hermes.testing.fake_openai.server import RecordedRequest
+from hermes.testing.fake_provider.openai import ResponsesDialect
+from hermes.testing.fake_provider.server import serve_provider
+from hermes.testing.fake_provider.wire_rig import model_at
+from support.api_server import KEY, api_harness
 
 pytestmark = pytest.mark.anyio
 
-KEEPING = Served(model="mock-model", provider="mock", window=128_000, profile=Profile(keeps=True))
+KEEPING = ServedModel(
+    model="mock-model", provider="mock", window=128_000, profile=ModelProfile(keeps=True)
+)
 FIRST = User("u1", (Text("hello"),))
 
 
@@ -41,13 +43,13 @@ async def talked(*replies: Reply, turns: int, past: bool = True) -> list[dict[st
     """What was sent in that many turns of one conversation; without `past` one was taken back."""
     script = Script(replies=list(replies), default=Reply(text="yes"))
     async with (
-        serve_wire(ResponsesDialect(), script) as server,
+        serve_provider(ResponsesDialect(), script) as server,
         model_at(server.url, ResponsesWire, KEEPING) as model,
     ):
         said: list[Message] = []
         for number in range(turns):
             said.append(User(f"u{number}", (Text(f"question {number}"),)))
-            said.append((await listen(model, Request("Be brief.", list(said)))).answer)
+            said.append((await read_stream(model, ModelRequest("Be brief.", list(said)))).answer)
             if not past:
                 del said[:2]
     return [json.loads(one.body) for one in server.requests]
@@ -109,21 +111,21 @@ async def test_half_an_answer_is_nothing_to_go_on_from():
 async def test_any_other_refusal_stays_one():
     script = Script(replies=[refused("The input is not to my taste.")])
     async with (
-        serve_wire(ResponsesDialect(), script) as server,
+        serve_provider(ResponsesDialect(), script) as server,
         model_at(server.url, ResponsesWire, KEEPING) as model,
     ):
         with pytest.raises(BadRequest):
-            await listen(model)
+            await read_stream(model)
     assert len(server.requests) == 1
 
 
 async def test_the_same_request_comes_out_of_their_library():
     call = Reply(calls=[Call("look", '{"at":"x"}', "call_1")])
-    async with serve_wire(ResponsesDialect(), Script(replies=[call])) as server:
+    async with serve_provider(ResponsesDialect(), Script(replies=[call])) as server:
         async with model_at(server.url, ResponsesWire, KEEPING) as model:
-            answer = (await listen(model, Request("Be brief.", [FIRST]))).answer
+            answer = (await read_stream(model, ModelRequest("Be brief.", [FIRST]))).answer
             said = [FIRST, answer, Result("r1", "call_1", (Text("a boat"),))]
-            await listen(model, Request("Be brief.", said))
+            await read_stream(model, ModelRequest("Be brief.", said))
         async with (
             AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client,
             client.responses.stream(
@@ -142,13 +144,13 @@ async def test_the_same_request_comes_out_of_their_library():
 
 async def test_our_own_server_keeps_them(tmp_path: Path):
     script = Script(default=Reply(text="I will remember."))
-    async with house(tmp_path, script) as far:
+    async with api_harness(tmp_path, script) as far:
         served = structs.replace(KEEPING, model="hermes-agent")
         async with model_at(f"{far.url}/v1", ResponsesWire, served, key=KEY) as model:
             said: list[Message] = [User("u1", (Text("the word is swordfish"),))]
-            said.append((await listen(model, Request("", list(said)))).answer)
+            said.append((await read_stream(model, ModelRequest("", list(said)))).answer)
             said.append(User("u2", (Text("which word?"),)))
-            assert (await listen(model, Request("", list(said)))).answer.text
+            assert (await read_stream(model, ModelRequest("", list(said)))).answer.text
         asked = far.mock.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
     assert asked.count("which word?") == 1
@@ -167,7 +169,7 @@ custom_providers:
 """
 
 
-def previous(requests: list[Exchange]) -> list[object]:
+def previous(requests: list[RecordedRequest]) -> list[object]:
     return [one.json.get("previous_response_id") for one in requests]
 
 
@@ -177,7 +179,7 @@ async def test_a_setting_says_so(tmp_path: Path):
     async with serve(Script(rules=rules, default=Reply(text="yes"))) as server:
         home = Home(root=tmp_path, path=tmp_path)
         home.config.write_text(SETTINGS.format(url=server.url))
-        choices = Choices(workspace=str(tmp_path), looks_back=False)
+        choices = AppOptions(workspace=str(tmp_path), looks_back=False)
         async with open_app(home, Env({"HOME": str(tmp_path)}), choices) as app:
             # The first turn settles which model the session has.
             for text in ("hello", "go", "and again"):

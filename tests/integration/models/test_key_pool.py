@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.models import ModelDesk
+from hermes.app.models import ModelSelector
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
-from hermes.models.auth_file import AuthFile, Credential, Rest
+from hermes.models.auth_file import AuthFile, Cooldown, Credential
 from hermes.models.settings import CustomProvider, ModelSettings
 from hermes.store.blobs import FileBlobs
-from hermes.testing.contracts.model import listen
-from hermes.testing.mock_anthropic import AnthropicDialect
-from hermes.testing.mock_gemini import GeminiDialect
-from hermes.testing.mock_openai import Fault, Reply, Script
-from hermes.testing.mock_wire import serve_wire
-from processes import PATIENCE, Ran
+from hermes.testing.contracts.model import read_stream
+from hermes.testing.fake_openai import Fault, Reply, Script
+from hermes.testing.fake_provider.anthropic import AnthropicDialect
+from hermes.testing.fake_provider.gemini import GeminiDialect
+from hermes.testing.fake_provider.server import serve_provider
+from support.cli_process import TEST_TIMEOUT, CliResult
 
 pytestmark = pytest.mark.anyio
 
 
-def desk(home: Path, url: str, mode: str) -> ModelDesk:
+def desk(home: Path, url: str, mode: str) -> ModelSelector:
     custom = CustomProvider(name="mine", base_url=url, api_mode=mode, api_key="k0", model="m")
     settings = ModelSettings(provider="mine", custom_providers=(custom,))
     place = Home(home, home)
-    return ModelDesk(place, Env({}), settings, FileBlobs(home / "blobs"), SystemClock())
+    return ModelSelector(place, Env({}), settings, FileBlobs(home / "blobs"), SystemClock())
 
 
 @pytest.mark.parametrize("named", ["unauthorized", "rate_limited", "out_of_credit"])
@@ -38,10 +38,10 @@ async def test_a_bad_key_rests_also_in_the_next_process(tmp_path: Path, named: s
     for token in ("k1", "k2"):
         file.add("mine", Credential(access_token=token), SystemClock().now())
     bad = Reply(fault=Fault("status", named=named))
-    async with serve_wire(AnthropicDialect(), Script(replies=[bad, bad])) as server:
+    async with serve_provider(AnthropicDialect(), Script(replies=[bad, bad])) as server:
         for _ in range(2):
             house = desk(tmp_path, server.url, "anthropic_messages")
-            heard = await listen(await house.find())
+            heard = await read_stream(await house.find())
             await house.aclose()
             assert heard.answer.text
     used = [one.headers["x-api-key"] for one in server.requests]
@@ -53,14 +53,14 @@ async def test_models_are_listed_in_every_language(tmp_path: Path):
         (AnthropicDialect(), "anthropic_messages"),
         (GeminiDialect(), "gemini_native"),
     ):
-        async with serve_wire(dialect, Script(models=("m-1", "m-2"))) as server:
+        async with serve_provider(dialect, Script(models=("m-1", "m-2"))) as server:
             custom = CustomProvider(name="mine", base_url=server.url, api_mode=mode, api_key="k")
             settings = ModelSettings(provider="mine", custom_providers=(custom,))
             home = Home(tmp_path, tmp_path)
-            house = ModelDesk(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
+            house = ModelSelector(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
             model = await house.find()
             assert model.name == "m-1"
-            assert (await listen(model)).answer.text
+            assert (await read_stream(model)).answer.text
             await house.aclose()
 
 
@@ -69,16 +69,16 @@ class House:
         self.home = root / "home"
         self.env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(self.home), "LANG": "C.UTF-8"}
 
-    def __call__(self, *words: str, stdin: str = "", **env: str) -> Ran:
+    def __call__(self, *words: str, stdin: str = "", **env: str) -> CliResult:
         done = subprocess.run(
             [sys.executable, "-m", "hermes", "auth", *words],
             env=self.env | env,
             input=stdin.encode(),
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
             check=False,
         )
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_rests_are_shown_and_ended(auth: House):
     auth("add", "openai", "sk-second-0123456789")
     file = AuthFile(auth.home / "auth.json")
     now = SystemClock().now()
-    file.rest("openai", "sk-first-0123456789", Rest(now.timestamp() + 3000, "rate_limit"), now)
+    file.rest("openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now)
     assert "rests 50 min (rate limited)" in auth("list").out
     assert "as all others rest (2 keys)" in auth("status", "openai").out
     assert auth("reset", "openai").out == "1 key of openai woken\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.mock_openai import Reply, Script
-from processes import Hermes, MockModel, ended, mock_model
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import FakeModelProcess, HermesCli, exit_status, fake_model_process
 
 SCRIPT = Script(models=("m", "deepseek-chat"), default=Reply("From the other server."))
 DEEPSEEK_KEY = "sk-deepseek-0123456789"
@@ -14,16 +14,16 @@ OTHER_KEY = "sk-other-0123456789"
 
 
 @pytest.fixture(scope="module")
-def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeModelProcess]:
     """Stands for DeepSeek's own address; `model` is a server that must not get its key."""
     script = Script(models=("deepseek-chat",), default=Reply("From DeepSeek."))
-    with mock_model(tmp_path_factory.mktemp("deepseek"), script) as running:
+    with fake_model_process(tmp_path_factory.mktemp("deepseek"), script) as running:
         yield running
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel, deepseek: MockModel) -> Hermes:
-    one = Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess, deepseek: FakeModelProcess) -> HermesCli:
+    one = HermesCli(tmp_path, model.url)
     for name in list(one.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del one.env[name]
@@ -52,7 +52,7 @@ SWITCHES = {
 }
 
 
-def switched_in_a_chat(hermes: Hermes) -> None:
+def switched_in_a_chat(hermes: HermesCli) -> None:
     """The session itself takes it, and every later one."""
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
@@ -61,7 +61,7 @@ def switched_in_a_chat(hermes: Hermes) -> None:
             child.expect_exact("\r\n")
             child.expect_exact(PROMPT)
         child.sendline("/quit")
-        assert ended(child) == 0
+        assert exit_status(child) == 0
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def switched_in_a_chat(hermes: Hermes) -> None:
     [("model", False), ("model", True), ("setup", True), ("config set", False), ("chat", True)],
 )
 def test_another_provider_is_asked_at_its_own_address(
-    hermes: Hermes, model: MockModel, deepseek: MockModel, switch: str, key: bool
+    hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess, switch: str, key: bool
 ) -> None:
     hermes.configure(other_server(model.url, key=key))
     for words in SWITCHES[switch]:
@@ -84,7 +84,7 @@ def test_another_provider_is_asked_at_its_own_address(
 
 
 def test_a_provider_is_not_combined_with_an_address_and_a_key_that_had_none(
-    hermes: Hermes, model: MockModel, deepseek: MockModel
+    hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     hermes.configure(
         f"model:\n  default: deepseek-chat\n  base_url: {model.url}\n  api_key: {OTHER_KEY}\n"
@@ -99,7 +99,7 @@ def test_a_provider_is_not_combined_with_an_address_and_a_key_that_had_none(
 
 
 def test_the_provider_of_the_environment_does_not_get_the_address_of_the_settings(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure(f"model:\n  default: m\n  base_url: {model.url}\n")
     ran = hermes("-z", "by environment", HERMES_INFERENCE_PROVIDER="deepseek")
@@ -108,7 +108,7 @@ def test_the_provider_of_the_environment_does_not_get_the_address_of_the_setting
 
 
 def test_an_address_that_is_set_with_its_provider_gets_the_key(
-    hermes: Hermes, model: MockModel
+    hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("model:\n  default: deepseek-chat\n  provider: deepseek\n")
     told = hermes("config", "set", "model.base_url", model.url)
@@ -121,7 +121,7 @@ def test_an_address_that_is_set_with_its_provider_gets_the_key(
 
 
 def test_a_key_does_not_move_to_another_address(
-    hermes: Hermes, model: MockModel, deepseek: MockModel
+    hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     first = f"model:\n  default: m\n  provider: custom\n  base_url: {deepseek.url}\n"
     hermes.configure(f"{first}  api_key: sk-of-the-first-0123456789\n")
@@ -133,7 +133,7 @@ def test_a_key_does_not_move_to_another_address(
 
 
 def test_setup_does_not_try_the_key_of_one_server_at_another(
-    hermes: Hermes, model: MockModel, deepseek: MockModel
+    hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     key = "sk-set-up-0123456789"
     words = ["setup", "--model", "deepseek-chat", "--base-url"]
@@ -145,7 +145,7 @@ def test_setup_does_not_try_the_key_of_one_server_at_another(
 
 
 def test_a_pooled_key_for_a_custom_server_stays_with_it(
-    hermes: Hermes, model: MockModel, deepseek: MockModel
+    hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     key = "sk-pooled-0123456789"
     at = "model:\n  default: m\n  provider: custom\n  base_url: {}\n"

@@ -13,8 +13,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, Spent, serve
-from hermes.testing.mock_openai.faults import named_answers
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, TokenCounts, serve
+from hermes.testing.fake_openai.faults import named_answers
 
 pytestmark = pytest.mark.anyio
 ASK = [{"role": "user", "content": "hello"}]
@@ -29,7 +29,7 @@ async def test_the_sdk_reads_a_stream():
         text="Hello there",
         reasoning="hm",
         calls=[Call("look", {"at": "x"}), Call("go", "{}", "call_7")],
-        usage=Spent(100, 20, 80, 5),
+        usage=TokenCounts(100, 20, 80, 5),
         chunk=3,
     )
     async with serve(Script(replies=[reply])) as server, sdk(server.url) as client:
@@ -146,7 +146,7 @@ def test_as_a_process_of_its_own(source: str, tmp_path: Path):
     script.write_text('{"default": {"text": "from a file"}, "rules": []}')
     given = "from a flag" if source == "--reply" else str(script)
     log = tmp_path / "log.jsonl"
-    argv = [sys.executable, "-m", "hermes.testing.mock_openai", source, given, "--log", str(log)]
+    argv = [sys.executable, "-m", "hermes.testing.fake_openai", source, given, "--log", str(log)]
     with Popen(argv, stdout=PIPE, text=True) as process:
         try:
             url = process.stdout.readline().strip()
@@ -169,7 +169,7 @@ def test_a_wrong_script_is_named(text: str | None, tmp_path: Path):
     script = tmp_path / "script.json"
     if text is not None:
         script.write_text(text)
-    argv = [sys.executable, "-m", "hermes.testing.mock_openai", "--script", str(script)]
+    argv = [sys.executable, "-m", "hermes.testing.fake_openai", "--script", str(script)]
     with Popen(argv, stderr=PIPE, text=True) as process:
         _, told = process.communicate(timeout=60)
     assert process.returncode == 2

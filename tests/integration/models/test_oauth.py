@@ -16,26 +16,25 @@ from aiohttp import web
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from hermes.app.models import ModelDesk
+from hermes.app.models import ModelSelector
 from hermes.cli.context import CliContext
-from hermes.cli.keys import perform
+from hermes.cli.verbs.auth.actions import perform
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
-from hermes.kit.serving import put_away
+from hermes.kit.http_shutdown import shut_down_server
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
-from hermes.models.logins import DeviceLogin
-from hermes.models.oauth import Broker
-from hermes.models.pool import KeyPool, stored_secrets
-from hermes.models.settings import CustomProvider, ModelSettings
+from hermes.models.key_pool import KeyPool, stored_secrets
+from hermes.models.oauth import OAuthClient
+from hermes.models.settings import CustomProvider, DeviceLogin, ModelSettings
 from hermes.schema.errors import Unauthorized, Unreachable
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.model import listen
-from hermes.testing.mock_anthropic import AnthropicDialect
-from hermes.testing.mock_openai import Script
-from hermes.testing.mock_wire import serve_wire
-from processes import PATIENCE, Hermes, Ran, mock_model
+from hermes.testing.contracts.model import read_stream
+from hermes.testing.fake_openai import Script
+from hermes.testing.fake_provider.anthropic import AnthropicDialect
+from hermes.testing.fake_provider.server import serve_provider
+from support.cli_process import TEST_TIMEOUT, CliResult, HermesCli, fake_model_process
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +102,7 @@ async def portal(*answers: str) -> AsyncIterator[Portal]:
         one.url = "http://{}:{}".format(*runner.addresses[0][:2])
         yield one
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def file(tmp_path: Path) -> AuthFile:
 
 async def test_a_login(file: AuthFile):
     clock = FakeClock(auto=True)
-    broker = Broker(file, clock)
+    broker = OAuthClient(file, clock)
     async with portal("authorization_pending", "slow_down") as one:
         asked = await broker.begin(one.login)
         assert asked.user_code == "ABCD-EFGH"
@@ -127,7 +126,7 @@ async def test_a_login(file: AuthFile):
 
 @pytest.mark.parametrize("said", ["access_denied", "expired_token"])
 async def test_a_login_that_is_declined(file: AuthFile, said: str):
-    broker = Broker(file, FakeClock(auto=True))
+    broker = OAuthClient(file, FakeClock(auto=True))
     async with portal(said) as one:
         with pytest.raises(Unauthorized, match=said):
             await broker.wait(one.login, await broker.begin(one.login))
@@ -135,7 +134,7 @@ async def test_a_login_that_is_declined(file: AuthFile, said: str):
 
 
 async def test_a_login_nobody_answers(file: AuthFile):
-    broker = Broker(file, FakeClock(auto=True))
+    broker = OAuthClient(file, FakeClock(auto=True))
     async with portal(*["authorization_pending"] * 99) as one:
         with pytest.raises(Unauthorized, match="in time"):
             await broker.wait(one.login, await broker.begin(one.login))
@@ -147,7 +146,7 @@ async def test_nobody_there(file: AuthFile):
         device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
     )
     with pytest.raises(Unreachable):
-        await Broker(file, FakeClock()).begin(login)
+        await OAuthClient(file, FakeClock()).begin(login)
 
 
 def ending(file: AuthFile, clock: FakeClock) -> Credential:
@@ -168,7 +167,9 @@ async def test_many_who_renew_at_once_do_it_once(file: AuthFile):
         login = one.login
 
         async def renew() -> None:
-            found = await Broker(AuthFile(file.path), clock, patience=500).fresh("nous", old, login)
+            found = await OAuthClient(AuthFile(file.path), clock, patience=500).fresh(
+                "nous", old, login
+            )
             fresh.append(found.access_token)
 
         with anyio.fail_after(60):
@@ -196,8 +197,8 @@ def holders(path: Path) -> set[str]:
 async def test_two_processes_renew_once(tmp_path: Path):
     """The portal does not answer before both want the same thing."""
     now = SystemClock().now()
-    with mock_model(tmp_path / "mock", Script()) as model:
-        hermes = Hermes(tmp_path, model.url)
+    with fake_model_process(tmp_path / "mock", Script()) as model:
+        hermes = HermesCli(tmp_path, model.url)
         hermes.home.mkdir()
         for name in ("OPENAI_API_KEY", "HERMES_INFERENCE_PROVIDER", "HERMES_INFERENCE_MODEL"):
             del hermes.env[name]
@@ -220,12 +221,12 @@ async def test_two_processes_renew_once(tmp_path: Path):
             )
             lock = hermes.home / "auth-renewal.lock"
             one.held = lambda: len(holders(lock)) < 2
-            ran: list[Ran] = []
+            ran: list[CliResult] = []
 
             async def ask() -> None:
                 ran.append(await run_sync(hermes, "-z", "hello"))
 
-            with anyio.fail_after(PATIENCE * 2):
+            with anyio.fail_after(TEST_TIMEOUT * 2):
                 async with anyio.create_task_group() as both:
                     both.start_soon(ask)
                     both.start_soon(ask)
@@ -241,7 +242,7 @@ async def test_a_refused_renewal_says_what_to_do(file: AuthFile):
     file.update("nous", old.id, clock.now(), refresh_token="wrong")
     async with portal() as one:
         with pytest.raises(Unauthorized, match="invalid_grant") as caught:
-            await Broker(file, clock).fresh("nous", old, one.login)
+            await OAuthClient(file, clock).fresh("nous", old, one.login)
     assert "hermes auth add nous --oauth" in caught.value.hint
     assert file.credentials("nous")[0].access_token == "old"
 
@@ -263,22 +264,22 @@ def settings_of(one: Portal, url: str) -> ModelSettings:
     return ModelSettings(provider="nous", custom_providers=(custom,), logins={"nous": one.login})
 
 
-def desk_of(path: Path, settings: ModelSettings, clock: FakeClock) -> ModelDesk:
-    return ModelDesk(Home(path, path), Env({}), settings, FileBlobs(path / "blobs"), clock)
+def desk_of(path: Path, settings: ModelSettings, clock: FakeClock) -> ModelSelector:
+    return ModelSelector(Home(path, path), Env({}), settings, FileBlobs(path / "blobs"), clock)
 
 
 async def test_a_model_is_asked_with_tokens_that_are_good(tmp_path: Path, file: AuthFile):
     clock = FakeClock()
     ending(file, clock)
-    async with portal() as one, serve_wire(AnthropicDialect()) as server:
+    async with portal() as one, serve_provider(AnthropicDialect()) as server:
         desk = desk_of(tmp_path, settings_of(one, server.url), clock)
         first = await desk.find()
-        await listen(first)
+        await read_stream(first)
         assert await desk.find() is first
         await clock.advance(595)
         second = await desk.find()
-        await listen(second)
-        await listen(first)
+        await read_stream(second)
+        await read_stream(first)
         await desk.aclose()
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["a1", "a2", "a1"]
 
@@ -322,17 +323,17 @@ async def test_a_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: A
     """Each time a login is renewed, or cannot be, there is a new one for later turns."""
     clock = FakeClock()
     ending(file, clock)
-    async with portal() as one, serve_wire(AnthropicDialect()) as server:
+    async with portal() as one, serve_provider(AnthropicDialect()) as server:
         desk = desk_of(tmp_path, settings_of(one, server.url), clock)
         old = await desk.find()
-        await listen(old)
+        await read_stream(old)
         await clock.advance(2 * 3600)
         assert await desk.find() is not old
         # What others have left behind is theirs.
         gc.collect()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", ResourceWarning)
-            assert (await listen(old)).answer.text
+            assert (await read_stream(old)).answer.text
             del old
             gc.collect()
         assert [one for one in told if "nclosed c" in str(one.message)] == []
@@ -349,10 +350,10 @@ async def test_a_token_refused_before_its_time_is_renewed(tmp_path: Path, file: 
     clock = FakeClock(auto=True)
     later = clock.now().timestamp() + 5000
     file.update("nous", ending(file, clock).id, clock.now(), expires_at=later)
-    async with portal() as one, serve_wire(AnthropicDialect(), Script(api_key="a1")) as server:
+    async with portal() as one, serve_provider(AnthropicDialect(), Script(api_key="a1")) as server:
         desk = desk_of(tmp_path, settings_of(one, server.url), clock)
         with pytest.raises(Unauthorized):
-            await listen(await desk.find())
-        assert (await listen(await desk.find())).answer.text
+            await read_stream(await desk.find())
+        assert (await read_stream(await desk.find())).answer.text
         await desk.aclose()
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["old", "a1"]

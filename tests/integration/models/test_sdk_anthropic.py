@@ -8,16 +8,16 @@ import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types import Message
 
-from hermes.models.anthropic_keys import key_headers
-from hermes.models.anthropic_messages import AnthropicWire
-from hermes.models.profile import EffortForm, Profile
+from hermes.models.anthropic_auth import key_headers
+from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.schema.messages import Assistant, Reasoning, Text, ToolCall
-from hermes.testing.contracts.model import ASKED, listen
-from hermes.testing.mock_anthropic import SIGNATURE, AnthropicDialect
-from hermes.testing.mock_openai import Call, Reply, Script, Spent
-from hermes.testing.mock_wire import serve_wire
-from hermes.testing.wires import model_at
-from wire_talks import URLS, served, talk
+from hermes.testing.contracts.model import REQUEST, read_stream
+from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
+from hermes.testing.fake_provider.anthropic import SIGNATURE, AnthropicDialect
+from hermes.testing.fake_provider.server import serve_provider
+from hermes.testing.fake_provider.wire_rig import model_at
+from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ MARK: Any = {"type": "ephemeral"}
 
 
 async def asked_by_their_library(**params: Any) -> dict[str, Any]:
-    async with serve_wire(AnthropicDialect(), Script()) as server:
+    async with serve_provider(AnthropicDialect(), Script()) as server:
         async with (
             AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
             client.messages.stream(**params) as stream,
@@ -37,8 +37,8 @@ async def asked_by_their_library(**params: Any) -> dict[str, Any]:
 
 
 async def test_the_same_request_comes_out():
-    profile = Profile(effort=EffortForm.BUDGET)
-    ours = json.loads(AnthropicWire(served(profile)).body(talk(SEAL), URLS))
+    profile = ModelProfile(effort=EffortFormat.BUDGET)
+    ours = json.loads(AnthropicWire(sample_model(profile)).body(sample_request(SEAL), IMAGE_URLS))
     call_2 = ours["messages"][1]["content"][3]["id"]
     assert call_2.startswith("call_")
     picture: Any = {
@@ -122,7 +122,7 @@ REPLIES = [
         text="On it.",
         reasoning="let me see",
         calls=[Call("look", '{"at": "x", "n": [1, 2.5, null]}', "toolu_1"), Call("stop", "{}")],
-        usage=Spent(120, 30, 100, 12),
+        usage=TokenCounts(120, 30, 100, 12),
         chunk=2,
     ),
     Reply(text="half an ans", finish="length"),
@@ -161,9 +161,9 @@ def _block(part: Text | Reasoning | ToolCall) -> dict[str, Any]:
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
 async def test_the_same_answer_is_read(reply: Reply):
-    async with serve_wire(AnthropicDialect(), Script(replies=[reply, reply])) as server:
+    async with serve_provider(AnthropicDialect(), Script(replies=[reply, reply])) as server:
         async with model_at(server.url, AnthropicWire, key="k") as model:
-            ours = (await listen(model)).answer
+            ours = (await read_stream(model)).answer
         async with (
             AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
             client.messages.stream(
@@ -172,15 +172,15 @@ async def test_the_same_answer_is_read(reply: Reply):
         ):
             theirs = await stream.get_final_message()
     assert agrees(ours, theirs)
-    assert ASKED.messages[0].parts[0] == Text("hello")
+    assert REQUEST.messages[0].parts[0] == Text("hello")
     if reply.reasoning:
         assert SIGNATURE in (ours.parts[0].signature or "")
 
 
 async def test_headers_are_theirs():
-    async with serve_wire(AnthropicDialect(), Script(api_key="k")) as server:
+    async with serve_provider(AnthropicDialect(), Script(api_key="k")) as server:
         async with model_at(server.url, AnthropicWire, key="k") as model:
-            await listen(model)
+            await read_stream(model)
         async with (
             AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
             client.messages.stream(

@@ -8,15 +8,15 @@ import pytest
 from google import genai
 from google.genai import types
 
-from hermes.models.gemini_native import GeminiWire
-from hermes.models.profile import EffortForm, Profile
+from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.wire.gemini_native import GeminiWire
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall
-from hermes.testing.contracts.model import listen
-from hermes.testing.mock_gemini import SIGNATURE, GeminiDialect
-from hermes.testing.mock_openai import Call, Reply, Script, Spent
-from hermes.testing.mock_wire import serve_wire
-from hermes.testing.wires import model_at
-from wire_talks import URLS, served, talk
+from hermes.testing.contracts.model import read_stream
+from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
+from hermes.testing.fake_provider.gemini import SIGNATURE, GeminiDialect
+from hermes.testing.fake_provider.server import serve_provider
+from hermes.testing.fake_provider.wire_rig import model_at
+from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = [
     pytest.mark.anyio,
@@ -48,9 +48,9 @@ def _camel(name: str) -> str:
 
 
 async def test_the_same_request_comes_out():
-    profile = Profile(effort=EffortForm.BUDGET)
-    request = talk('{"thought_signature":"c2lnLTE="}')
-    ours = json.loads(GeminiWire(served(profile)).body(request, URLS))
+    profile = ModelProfile(effort=EffortFormat.BUDGET)
+    request = sample_request('{"thought_signature":"c2lnLTE="}')
+    ours = json.loads(GeminiWire(sample_model(profile)).body(request, IMAGE_URLS))
     photo = types.Part(inline_data=types.Blob(data=base64.b64decode("AAAA"), mime_type="image/png"))
     contents = [
         types.Content(
@@ -58,7 +58,9 @@ async def test_the_same_request_comes_out():
             parts=[
                 types.Part(text="What is this?"),
                 photo,
-                types.Part(file_data=types.FileData(file_uri=URLS["d2"], mime_type="image/png")),
+                types.Part(
+                    file_data=types.FileData(file_uri=IMAGE_URLS["d2"], mime_type="image/png")
+                ),
                 types.Part(text="[the image lost.png is no longer there]"),
                 types.Part(text="[attached: a.pdf (application/pdf), not readable by this model]"),
             ],
@@ -109,7 +111,7 @@ async def test_the_same_request_comes_out():
             )
         ],
     )
-    async with serve_wire(GeminiDialect(), Script()) as server:
+    async with serve_provider(GeminiDialect(), Script()) as server:
         client = client_of(server.url)
         stream = await client.aio.models.generate_content_stream(
             model="m-1", contents=contents, config=config
@@ -118,7 +120,7 @@ async def test_the_same_request_comes_out():
             pass
         await client.aio.aclose()
         (request,) = server.requests
-    assert request.path == GeminiWire(served()).path(server.url)
+    assert request.path == GeminiWire(sample_model()).path(server.url)
     assert camel(json.loads(request.body)) == ours
 
 
@@ -128,7 +130,7 @@ REPLIES = [
         text="On it.",
         reasoning="let me see",
         calls=[Call("look", '{"at": "x"}', "call_a"), Call("stop", "{}", "call_b")],
-        usage=Spent(120, 30, 100, 12),
+        usage=TokenCounts(120, 30, 100, 12),
         chunk=2,
     ),
     Reply(text="half an ans", finish="length"),
@@ -150,9 +152,9 @@ def _read(answer: Assistant) -> dict[str, Any]:
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
 async def test_the_same_answer_is_read(reply: Reply):
     script = Script(replies=[reply], default=reply, api_key="k")
-    async with serve_wire(GeminiDialect(), script) as server:
+    async with serve_provider(GeminiDialect(), script) as server:
         async with model_at(server.url, GeminiWire, key="k") as model:
-            ours = (await listen(model)).answer
+            ours = (await read_stream(model)).answer
         client = client_of(server.url)
         stream = await client.aio.models.generate_content_stream(
             model="mock-model", contents="hello"

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from hermes.models.openai_responses import ResponsesWire
-from hermes.models.profile import EffortForm, Profile
+from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall
-from hermes.testing.contracts.model import listen
-from hermes.testing.mock_openai import Call, Reply, Script, Spent
-from hermes.testing.mock_responses import ENCRYPTED, ResponsesDialect
-from hermes.testing.mock_wire import serve_wire
-from hermes.testing.wires import model_at
-from wire_talks import URLS, served, talk
+from hermes.testing.contracts.model import read_stream
+from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
+from hermes.testing.fake_provider.openai import ENCRYPTED, ResponsesDialect
+from hermes.testing.fake_provider.server import serve_provider
+from hermes.testing.fake_provider.wire_rig import model_at
+from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +25,8 @@ SEAL = (
 
 
 async def test_the_same_request_comes_out():
-    profile = Profile(effort=EffortForm.OBJECT)
-    ours = json.loads(ResponsesWire(served(profile)).body(talk(SEAL), URLS))
+    profile = ModelProfile(effort=EffortFormat.OBJECT)
+    ours = json.loads(ResponsesWire(sample_model(profile)).body(sample_request(SEAL), IMAGE_URLS))
     call_2 = ours["input"][4]["call_id"]
     params: dict[str, Any] = {
         "model": "m-1",
@@ -54,8 +54,8 @@ async def test_the_same_request_comes_out():
                 "role": "user",
                 "content": [
                     {"type": "input_text", "text": "What is this?"},
-                    {"type": "input_image", "image_url": URLS["d1"], "detail": "auto"},
-                    {"type": "input_image", "image_url": URLS["d2"], "detail": "auto"},
+                    {"type": "input_image", "image_url": IMAGE_URLS["d1"], "detail": "auto"},
+                    {"type": "input_image", "image_url": IMAGE_URLS["d2"], "detail": "auto"},
                     {"type": "input_text", "text": "[the image lost.png is no longer there]"},
                     {
                         "type": "input_text",
@@ -82,14 +82,14 @@ async def test_the_same_request_comes_out():
                 "call_id": "call_1",
                 "output": [
                     {"type": "input_text", "text": "seen:"},
-                    {"type": "input_image", "image_url": URLS["d1"], "detail": "auto"},
+                    {"type": "input_image", "image_url": IMAGE_URLS["d1"], "detail": "auto"},
                 ],
             },
             {"type": "function_call_output", "call_id": call_2, "output": "broken arguments"},
             {"role": "user", "content": "and now?"},
         ],
     }
-    async with serve_wire(ResponsesDialect(), Script()) as server:
+    async with serve_provider(ResponsesDialect(), Script()) as server:
         async with (
             AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client,
             client.responses.stream(**params) as stream,
@@ -106,7 +106,7 @@ REPLIES = [
         text="On it.",
         reasoning="let me see",
         calls=[Call("look", '{"at": "x"}', "call_a"), Call("stop", "{}", "call_b")],
-        usage=Spent(120, 30, 100, 12),
+        usage=TokenCounts(120, 30, 100, 12),
         chunk=2,
     ),
     Reply(text="half an ans", finish="length"),
@@ -140,9 +140,9 @@ def _theirs(item: Any) -> tuple[str, ...]:
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
 async def test_the_same_answer_is_read(reply: Reply):
     script = Script(replies=[reply], default=reply, api_key="k")
-    async with serve_wire(ResponsesDialect(), script) as server:
+    async with serve_provider(ResponsesDialect(), script) as server:
         async with model_at(server.url, ResponsesWire, key="k") as model:
-            ours = (await listen(model)).answer
+            ours = (await read_stream(model)).answer
         async with AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
             events = await client.responses.create(model="mock-model", input="hello", stream=True)
             last = [event async for event in events][-1]

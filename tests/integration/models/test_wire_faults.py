@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from hermes.kit.sse import frame
-from hermes.models.anthropic_messages import AnthropicWire
-from hermes.models.chat_completions import ChatWire
-from hermes.models.driver import Served
-from hermes.models.gemini_native import GeminiWire
-from hermes.models.openai_responses import ResponsesWire
-from hermes.models.profile import Profile
-from hermes.models.profiles import able
-from hermes.ports.model import Request
+from hermes.models.model_features import with_model_features
+from hermes.models.model_profile import ModelProfile
+from hermes.models.wire.anthropic_messages import AnthropicWire
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.gemini_native import GeminiWire
+from hermes.models.wire.openai_responses import ResponsesWire
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -24,15 +24,14 @@ from hermes.schema.errors import (
     Unreachable,
 )
 from hermes.schema.messages import Result, Stop, Text
-from hermes.testing.contracts.model import ASKED, Heard, listen
-from hermes.testing.mock_anthropic import AnthropicDialect
-from hermes.testing.mock_chat import ChatDialect
-from hermes.testing.mock_gemini import GeminiDialect
-from hermes.testing.mock_openai import Call, Fault, Reply, Script, serve
-from hermes.testing.mock_openai.server import Exchange
-from hermes.testing.mock_responses import ResponsesDialect
-from hermes.testing.mock_wire import Dialect, Recorded, serve_wire
-from hermes.testing.wires import MakeWire, model_at, talking
+from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
+from hermes.testing.fake_openai import Call, Fault, Reply, Script, serve
+from hermes.testing.fake_openai.server import RecordedRequest
+from hermes.testing.fake_provider.anthropic import AnthropicDialect
+from hermes.testing.fake_provider.gemini import GeminiDialect
+from hermes.testing.fake_provider.openai import ChatDialect, ResponsesDialect
+from hermes.testing.fake_provider.server import Dialect, RecordedBody, serve_provider
+from hermes.testing.fake_provider.wire_rig import MakeWire, model_at, scripted_wire_model
 
 pytestmark = pytest.mark.anyio
 
@@ -75,11 +74,13 @@ def any_wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
 async def test_faults(
     any_wire: tuple[Dialect, MakeWire], fault: Fault, error: type[ModelError], said: str
 ):
-    heard = Heard()
+    heard = StreamRecord()
     idle = 0.5 if fault.kind == "hang" else 5.0
-    async with talking(*any_wire, Reply(text=SAID, chunk=4, fault=fault), idle=idle) as (model, _):
+    async with scripted_wire_model(
+        *any_wire, Reply(text=SAID, chunk=4, fault=fault), idle=idle
+    ) as (model, _):
         with pytest.raises(error, match=said):
-            await listen(model, heard=heard)
+            await read_stream(model, heard=heard)
     assert SAID.startswith(heard.text)
     if fault.kind in {"cut", "hang"}:
         assert heard.text
@@ -87,15 +88,15 @@ async def test_faults(
 
 async def test_a_limit_tells_how_long_to_wait(any_wire: tuple[Dialect, MakeWire]):
     limited = Fault("status", named="rate_limited", headers={"retry-after": "17"})
-    async with talking(*any_wire, Reply(fault=limited)) as (model, _):
+    async with scripted_wire_model(*any_wire, Reply(fault=limited)) as (model, _):
         with pytest.raises(RateLimited) as caught:
-            await listen(model)
+            await read_stream(model)
     assert caught.value.wait == 17.0
     assert caught.value.retryable
 
 
 def recorded(wire: tuple[Dialect, MakeWire], reply: Reply) -> bytes:
-    asked = Exchange("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
+    asked = RecordedRequest("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
     return b"".join(wire[0].frames(reply, asked, 1))
 
 
@@ -116,10 +117,10 @@ async def test_pieces_of_any_size_and_line_ends(
     if crlf:
         body = body.replace(b"\n", b"\r\n")
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    played = [Recorded([body]), Recorded(pieces if size > 2 else _joined(pieces))]
-    async with talking(*any_wire, recorded=played) as (model, _):
-        at_once = (await listen(model)).answer
-        in_pieces = await listen(model)
+    played = [RecordedBody([body]), RecordedBody(pieces if size > 2 else _joined(pieces))]
+    async with scripted_wire_model(*any_wire, recorded=played) as (model, _):
+        at_once = (await read_stream(model)).answer
+        in_pieces = await read_stream(model)
     assert in_pieces.answer.parts == at_once.parts
     assert in_pieces.text == at_once.text == RICH.text
     assert in_pieces.thought == RICH.reasoning
@@ -141,18 +142,21 @@ async def test_cut_in_the_midst_of_a_token(any_wire: tuple[Dialect, MakeWire], s
     """Inside of an event, and inside of a character where there is one."""
     body = recorded(any_wire, Reply(text="Grüße 世界 😀 " * 8, chunk=3))
     place = body.index("ü".encode(), int(len(body) * share)) + 1
-    heard = Heard()
-    async with talking(*any_wire, recorded=[Recorded([body[:place]])]) as (model, _):
+    heard = StreamRecord()
+    async with scripted_wire_model(*any_wire, recorded=[RecordedBody([body[:place]])]) as (
+        model,
+        _,
+    ):
         with pytest.raises(Unreachable):
-            await listen(model, heard=heard)
+            await read_stream(model, heard=heard)
     assert heard.text
     assert ("Grüße 世界 😀 " * 8).startswith(heard.text)
 
 
 async def test_an_id_used_twice(any_wire: tuple[Dialect, MakeWire]):
     calls = [Call("look", '{"at":"a"}', "call_1"), Call("look", '{"at":"b"}', "call_1")]
-    async with talking(*any_wire, Reply(calls=calls)) as (model, _):
-        answer = (await listen(model)).answer
+    async with scripted_wire_model(*any_wire, Reply(calls=calls)) as (model, _):
+        answer = (await read_stream(model)).answer
     assert [bytes(call.args) for call in answer.calls] == [b'{"at":"a"}', b'{"at":"b"}']
     assert len({call.id for call in answer.calls}) == 2
 
@@ -166,16 +170,21 @@ async def test_what_nobody_knows_is_passed_over(any_wire: tuple[Dialect, MakeWir
     body = recorded(any_wire, RICH)
     events = [event + b"\n\n" for event in body.split(b"\n\n") if event]
     noisy = strange + strange.join(events)
-    async with talking(*any_wire, recorded=[Recorded([body]), Recorded([noisy])]) as (model, _):
-        plain = (await listen(model)).answer
-        heard = await listen(model)
+    async with scripted_wire_model(
+        *any_wire, recorded=[RecordedBody([body]), RecordedBody([noisy])]
+    ) as (model, _):
+        plain = (await read_stream(model)).answer
+        heard = await read_stream(model)
     assert heard.answer.parts == plain.parts
     assert heard.answer.stop is plain.stop is Stop.TOOLS
 
 
 async def test_a_connection_serves_again(any_wire: tuple[Dialect, MakeWire]):
-    async with talking(*any_wire, Reply(text="one"), Reply(text="two")) as (model, server):
-        assert [(await listen(model)).text for _ in range(2)] == ["one", "two"]
+    async with scripted_wire_model(*any_wire, Reply(text="one"), Reply(text="two")) as (
+        model,
+        server,
+    ):
+        assert [(await read_stream(model)).text for _ in range(2)] == ["one", "two"]
     assert len(server.requests) == 2
 
 
@@ -191,12 +200,15 @@ async def test_thoughts_that_are_not_taken_back_are_left_out(wire: tuple[Dialect
     said = THOUGHTS[wire[1].__name__]  # pyright: ignore[reportAttributeAccessIssue]
     refusal = msgspec.json.encode({"error": {"message": said, "type": "invalid_request_error"}})
     refused = Reply(fault=Fault("status", status=400, body=refusal.decode()))
-    async with talking(*wire, first, refused, Reply(text="fine"), refused) as (model, server):
-        thought = (await listen(model)).answer
-        history = [*ASKED.messages, thought, Result("r1", "call_1", (Text("x"),))]
-        heard = await listen(model, Request("", history))
+    async with scripted_wire_model(*wire, first, refused, Reply(text="fine"), refused) as (
+        model,
+        server,
+    ):
+        thought = (await read_stream(model)).answer
+        history = [*REQUEST.messages, thought, Result("r1", "call_1", (Text("x"),))]
+        heard = await read_stream(model, ModelRequest("", history))
         with pytest.raises(BadRequest):
-            await listen(model)
+            await read_stream(model)
     assert heard.text == "fine"
     _, sealed, bare, _ = (request.body for request in server.requests)
     seal = next(part.signature for part in thought.parts if getattr(part, "signature", None))
@@ -211,7 +223,7 @@ async def test_the_compatible_server_speaks_it_as_well():
         serve(Script(replies=replies)) as server,
         model_at(server.url, ResponsesWire) as model,
     ):
-        heard = await listen(model)
+        heard = await read_stream(model)
     assert (heard.text, heard.thought) == ("Hi.", "hm")
     assert [bytes(call.args) for call in heard.answer.calls] == [b'{"at":"x"}']
 
@@ -232,16 +244,16 @@ THINKERS = {
 async def test_what_can_be_left_out_is_left_out_from_then_on(name: str):
     dialect, make = WIRES[name]
     model_name, mode, mark = THINKERS[name]
-    profile = able(Profile(), mode, model_name)
-    served = Served(model=model_name, provider="mock", window=1000, profile=profile)
+    profile = with_model_features(ModelProfile(), mode, model_name)
+    served = ServedModel(model=model_name, provider="mock", window=1000, profile=profile)
     body = msgspec.json.encode({"error": {"message": REFUSED[name]}}).decode()
     refused = Reply(fault=Fault("status", status=400, body=body))
-    request = Request("", ASKED.messages, effort="high")
+    request = ModelRequest("", REQUEST.messages, effort="high")
     script = Script(replies=[refused])
     async with (
-        serve_wire(dialect, script) as server,
+        serve_provider(dialect, script) as server,
         model_at(server.url, make, served) as model,
     ):
         for _ in range(2):
-            assert (await listen(model, request)).answer.text
+            assert (await read_stream(model, request)).answer.text
     assert [mark in one.body for one in server.requests] == [True, False, False]

@@ -2,16 +2,15 @@
 
 import pytest
 
-from hermes.models.anthropic_messages import AnthropicWire
-from hermes.models.chat_completions import ChatWire
-from hermes.models.gemini_native import GeminiWire
-from hermes.models.openai_responses import ResponsesWire
+from hermes.models.wire.anthropic_messages import AnthropicWire
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.gemini_native import GeminiWire
+from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.testing.contracts.model import ModelContract
-from hermes.testing.mock_anthropic import AnthropicDialect
-from hermes.testing.mock_chat import ChatDialect
-from hermes.testing.mock_gemini import GeminiDialect
-from hermes.testing.mock_responses import ResponsesDialect
-from hermes.testing.wires import WireRig
+from hermes.testing.fake_provider.anthropic import AnthropicDialect
+from hermes.testing.fake_provider.gemini import GeminiDialect
+from hermes.testing.fake_provider.openai import ChatDialect, ResponsesDialect
+from hermes.testing.fake_provider.wire_rig import WireRig
 
 
 class TestAnthropic(ModelContract):

@@ -10,21 +10,21 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from hermes.agent.plan import Entrusted
+from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
-from hermes.kit.serving import put_away
-from hermes.ports.counsel import Counsel, Reaching, Ruling, Wish
-from hermes.ports.sink import Emit
-from hermes.runtimes.proxy.capabilities import LIFE, NEEDED, OURS
-from hermes.runtimes.proxy.far_runtime import FarRuntime
-from hermes.runtimes.proxy.far_turn import MOST_OPEN, Parts
-from hermes.runtimes.proxy.runtime import Far
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.ports.approvals import ApprovalRequest, Approvals, Decision, Isolation
+from hermes.ports.events import Emit
+from hermes.runtimes.proxy.capabilities import CACHE_SECONDS, HERMES_OBJECT, REQUIRED_FEATURES
+from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
+from hermes.runtimes.proxy.remote_turn import MAX_OPEN_QUESTIONS, RemoteTurnDeps
 from hermes.schema.events import Notice, Outcome
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from workbench import SCOPE, Ear, user
+from support.turns import SCOPE, EventRecorder, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,9 @@ class Asking:
         if request.path == "/v1/capabilities" and self.able != 200:
             return web.Response(status=self.able)
         if request.path == "/v1/capabilities":
-            return web.json_response({"object": OURS, "features": dict.fromkeys(NEEDED, True)})
+            return web.json_response(
+                {"object": HERMES_OBJECT, "features": dict.fromkeys(REQUIRED_FEATURES, True)}
+            )
         if request.path == "/v1/chat/completions":
             text = 'data: {"choices":[{"delta":{"content":"Plain."},"finish_reason":"stop"}]}\n\n'
             return web.Response(text=text + "data: [DONE]\n\n", content_type="text/event-stream")
@@ -101,18 +103,20 @@ async def served(far: Asking) -> AsyncGenerator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
-def runtime_of(folder: Path, url: str, counsel: Counsel | None = None) -> FarRuntime:
-    far, blobs = Far(url=url), FileBlobs(folder)
-    return FarRuntime(Parts(far=far, clock=SystemClock(), blobs=blobs, counsel=counsel))
+def runtime_of(folder: Path, url: str, counsel: Approvals | None = None) -> RemoteRuntime:
+    far, blobs = RemoteGateway(url=url), FileBlobs(folder)
+    return RemoteRuntime(RemoteTurnDeps(far=far, clock=SystemClock(), blobs=blobs, counsel=counsel))
 
 
-async def ask(runtime: FarRuntime) -> Ear:
-    ear = Ear()
+async def ask(runtime: RemoteRuntime) -> EventRecorder:
+    ear = EventRecorder()
     with anyio.fail_after(60):
-        await run_turn(Entrusted(scope=SCOPE, runtime=runtime, system=""), [user("Clean up.")], ear)
+        await run_turn(
+            RuntimePlan(scope=SCOPE, runtime=runtime, system=""), [user_message("Clean up.")], ear
+        )
     return ear
 
 
@@ -122,11 +126,11 @@ class Person:
     def __init__(self, words: str | None = None, *, allows: bool = False) -> None:
         self._words = words
         self._allows = allows
-        self.wishes: list[tuple[Scope, Wish]] = []
+        self.wishes: list[tuple[Scope, ApprovalRequest]] = []
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.wishes.append((scope, wish))
-        return Ruling(allowed=self._allows)
+        return Decision(allowed=self._allows)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -141,7 +145,7 @@ async def test_what_is_decided_here_is_told_there(
     far, person = Asking(), Person(allows=allows)
     async with served(far) as url:
         ear = await ask(runtime_of(tmp_path, url, person))
-    wish = Wish(tool="the far gateway", action="rm -r build", reaching=Reaching.BEYOND)
+    wish = ApprovalRequest(tool="the far gateway", action="rm -r build", reaching=Isolation.BEYOND)
     assert person.wishes == [(msgspec.structs.replace(SCOPE, call="q1"), wish)]
     assert far.decided == [("/v1/runs/run_1/approval", {"choice": choice, "question_id": "q1"})]
     assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "Done.")
@@ -164,23 +168,23 @@ class Undecided(Person):
         super().__init__()
         self.let_go = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         try:
             await anyio.sleep_forever()
         finally:
             self.let_go.set()
-        return Ruling(allowed=False)
+        return Decision(allowed=False)
 
 
 async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path: Path) -> None:
-    far, person, ear = Asking(), Undecided(), Ear()
+    far, person, ear = Asking(), Undecided(), EventRecorder()
     far.then = {"event": "approval.responded", "question_id": "q1", "choice": "once"}
     async with served(far) as url:
         runtime = runtime_of(tmp_path, url, person)
-        plan = Entrusted(scope=SCOPE, runtime=runtime, system="")
+        plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="")
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(run_turn, plan, [user("Clean up.")], ear)
+                group.start_soon(run_turn, plan, [user_message("Clean up.")], ear)
                 await person.let_go.wait()
                 assert len(ear.said) == 1
                 far.go_on()
@@ -188,35 +192,35 @@ async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path:
 
 
 class Slow(Undecided):
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.wishes.append((scope, wish))
         return await super().rule(scope, wish, tell)
 
 
 async def test_one_that_asks_without_end_is_refused(tmp_path: Path) -> None:
-    far, person, ear = Asking(), Slow(), Ear()
-    names = ["q1", *(f"more{number}" for number in range(MOST_OPEN)), "q1"]
+    far, person, ear = Asking(), Slow(), EventRecorder()
+    names = ["q1", *(f"more{number}" for number in range(MAX_OPEN_QUESTIONS)), "q1"]
     far.more = [ASKS | {"question_id": name, "command": name} for name in names]
     async with served(far) as url:
-        plan = Entrusted(scope=SCOPE, runtime=runtime_of(tmp_path, url, person), system="")
+        plan = RuntimePlan(scope=SCOPE, runtime=runtime_of(tmp_path, url, person), system="")
         with anyio.fail_after(60):
-            await run_turn(plan, [user("Clean up.")], ear)
-    assert len(person.wishes) == MOST_OPEN
+            await run_turn(plan, [user_message("Clean up.")], ear)
+    assert len(person.wishes) == MAX_OPEN_QUESTIONS
     path, body = far.decided[0]
     assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
-    assert body["question_id"] == names[MOST_OPEN]
+    assert body["question_id"] == names[MAX_OPEN_QUESTIONS]
     told = [event.text for event in ear.events if isinstance(event, Notice)]
     assert "8 questions of the far gateway wait already; one more was refused." in told
     assert ear.texts[-1] == "Done."
 
 
 async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path: Path) -> None:
-    far, ear = Asking(), Ear()
+    far, ear = Asking(), EventRecorder()
     async with served(far) as url:
-        plan = Entrusted(scope=SCOPE, runtime=runtime_of(tmp_path, url), system="")
+        plan = RuntimePlan(scope=SCOPE, runtime=runtime_of(tmp_path, url), system="")
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(run_turn, plan, [user("Clean up.")], ear)
+                group.start_soon(run_turn, plan, [user_message("Clean up.")], ear)
                 await ear.until(lambda event: isinstance(event, Notice))
                 far.go_on()
     told = [event.text for event in ear.events if isinstance(event, Notice)]
@@ -268,10 +272,12 @@ async def test_who_is_known_is_not_waited_for_to_say_it_again(tmp_path: Path, st
     far, clock = Asking(), FakeClock()
     far.go_on()
     async with served(far) as url:
-        runtime = FarRuntime(Parts(far=Far(url=url), clock=clock, blobs=FileBlobs(tmp_path)))
+        runtime = RemoteRuntime(
+            RemoteTurnDeps(far=RemoteGateway(url=url), clock=clock, blobs=FileBlobs(tmp_path))
+        )
         await ask(runtime)
         far.able = status
-        await clock.advance(LIFE + 1)
+        await clock.advance(CACHE_SECONDS + 1)
         assert (await ask(runtime)).texts[-1] == "Done."
     assert far.asked.count("GET /v1/capabilities") == 2
     assert far.asked.count("POST /v1/runs") == 2
@@ -282,10 +288,12 @@ async def test_what_it_can_do_is_asked_again_after_a_while(tmp_path: Path) -> No
     far.go_on()
     async with served(far) as url:
         blobs = FileBlobs(tmp_path)
-        runtime = FarRuntime(Parts(far=Far(url=url), clock=clock, blobs=blobs))
+        runtime = RemoteRuntime(
+            RemoteTurnDeps(far=RemoteGateway(url=url), clock=clock, blobs=blobs)
+        )
         for _ in range(2):
             await ask(runtime)
         assert far.asked.count("GET /v1/capabilities") == 1
-        await clock.advance(LIFE + 1)
+        await clock.advance(CACHE_SECONDS + 1)
         await ask(runtime)
         assert far.asked.count("GET /v1/capabilities") == 2

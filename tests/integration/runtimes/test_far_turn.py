@@ -13,20 +13,20 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 from msgspec import structs
 
-from api_house import KEY, House, house
-from hermes.agent.plan import Entrusted
+from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
-from hermes.runtimes.proxy.far_runtime import FarRuntime
-from hermes.runtimes.proxy.far_turn import Parts
-from hermes.runtimes.proxy.runtime import Far
+from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
+from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps
 from hermes.schema.events import Notice, Outcome, TextDelta, ToolStarted
 from hermes.schema.messages import Media, Message, Stop, Text, Trust, User, text_of
 from hermes.schema.scope import Role
 from hermes.store.blobs import FileBlobs
-from hermes.testing.cut_link import Break, CutLink, Manner, cut_link
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, serve
-from workbench import SCOPE, Ear, answer, running, user
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
+from hermes.testing.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link
+from support.api_server import KEY, ApiHarness, api_harness
+from support.turns import SCOPE, EventRecorder, assistant_message, running_turn, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -47,39 +47,41 @@ SCRIPT = Script(
 )
 
 
-def parts_of(folder: Path, url: str, **far: Any) -> Parts:
-    return Parts(
-        far=Far(url=url, key=KEY, **far), clock=SystemClock(), blobs=FileBlobs(folder / "near")
+def parts_of(folder: Path, url: str, **far: Any) -> RemoteTurnDeps:
+    return RemoteTurnDeps(
+        far=RemoteGateway(url=url, key=KEY, **far),
+        clock=SystemClock(),
+        blobs=FileBlobs(folder / "near"),
     )
 
 
-def plan_of(parts: Parts, *history: Message, system: str = "", **more: Any) -> Entrusted:
-    runtime = FarRuntime(parts)
-    return Entrusted(scope=SCOPE, runtime=runtime, system=system, history=history, **more)
+def plan_of(parts: RemoteTurnDeps, *history: Message, system: str = "", **more: Any) -> RuntimePlan:
+    runtime = RemoteRuntime(parts)
+    return RuntimePlan(scope=SCOPE, runtime=runtime, system=system, history=history, **more)
 
 
-async def ask(plan: Entrusted, *asked: User | str) -> Ear:
-    ear = Ear()
-    said = [user(one) if isinstance(one, str) else one for one in asked]
+async def ask(plan: RuntimePlan, *asked: User | str) -> EventRecorder:
+    ear = EventRecorder()
+    said = [user_message(one) if isinstance(one, str) else one for one in asked]
     with anyio.fail_after(60):
         await run_turn(plan, said, ear)
     return ear
 
 
-def said_to_model(far: House, number: int = 0) -> list[Any]:
+def said_to_model(far: ApiHarness, number: int = 0) -> list[Any]:
     messages = far.asked(number)["messages"]
     return [one["content"] for one in messages if one["role"] != "system"]
 
 
 @asynccontextmanager
-async def both(folder: Path) -> AsyncGenerator[tuple[House, CutLink]]:
-    async with house(folder, SCRIPT) as far, cut_link(far.server.port) as link:
+async def both(folder: Path) -> AsyncGenerator[tuple[ApiHarness, FaultyLink]]:
+    async with api_harness(folder, SCRIPT) as far, faulty_link(far.server.port) as link:
         yield far, link
 
 
 async def test_a_session_that_is_new_there_begins_with_what_was_said_here(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        past = (user("Who are you?"), answer("A friend."))
+        past = (user_message("Who are you?"), assistant_message("A friend."))
         ear = await ask(plan_of(parts_of(tmp_path, link.url), *past, system="Be kind."), "Sure?")
         assert (ear.ended.outcome, ear.texts) == (Outcome.DONE, ["Sure?", "Yes."])
         assert said_to_model(far) == ["Who are you?", "A friend.", "Sure?"]
@@ -123,9 +125,9 @@ async def test_pictures_and_documents_go_along(tmp_path: Path) -> None:
 
 async def test_stopping_here_stops_it_there(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        ear = Ear()
+        ear = EventRecorder()
         parts = parts_of(tmp_path, link.url)
-        async with running(plan_of(parts), ear, [user("hang")]) as scope:
+        async with running_turn(plan_of(parts), ear, [user_message("hang")]) as scope:
             with anyio.fail_after(60):
                 await ear.until(lambda event: isinstance(event, TextDelta))
             scope.cancel()
@@ -140,13 +142,13 @@ async def test_stopping_here_stops_it_there(tmp_path: Path) -> None:
 
 async def test_a_link_that_is_cut_while_stopping_still_stops_it(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = Ear()
+        ear = EventRecorder()
         parts = parts_of(tmp_path, link.url)
-        async with running(plan_of(parts), ear, [user("hang")]) as scope:
+        async with running_turn(plan_of(parts), ear, [user_message("hang")]) as scope:
             with anyio.fail_after(60):
                 await ear.until(lambda event: isinstance(event, TextDelta))
-            breaks = [Break(up=10), Break(down=10)]
-            link.plan = lambda: breaks.pop() if breaks else Break()
+            breaks = [LinkBreak(up=10), LinkBreak(down=10)]
+            link.plan = lambda: breaks.pop() if breaks else LinkBreak()
             scope.cancel()
         assert breaks == []
         again = await ask(plan_of(parts, *ear.said), "Still there?")
@@ -157,7 +159,7 @@ class Passing:
     """Somebody who says these words as soon as they are asked for."""
 
     def __init__(self, *words: str) -> None:
-        self._words = [user(word) for word in words]
+        self._words = [user_message(word) for word in words]
 
     async def __call__(self) -> Sequence[User]:
         words, self._words = self._words, []
@@ -168,8 +170,8 @@ class Passing:
 async def test_what_is_said_meanwhile_reaches_the_run_once(tmp_path: Path, cut: bool) -> None:
     async with both(tmp_path) as (far, link):
         # The answer to the steering word is lost on its way back.
-        breaks = [Break(), Break(), Break(down=5)]
-        link.plan = lambda: breaks.pop(0) if breaks and cut else Break()
+        breaks = [LinkBreak(), LinkBreak(), LinkBreak(down=5)]
+        link.plan = lambda: breaks.pop(0) if breaks and cut else LinkBreak()
         plan = plan_of(parts_of(tmp_path, link.url), steer=Passing("And the door?"))
         ear = await ask(plan, "slow: the window?")
         assert ear.ended.outcome is Outcome.DONE
@@ -181,8 +183,8 @@ async def test_what_is_said_meanwhile_reaches_the_run_once(tmp_path: Path, cut: 
 
 async def test_a_question_that_nobody_answered_is_not_put_twice(tmp_path: Path) -> None:
     no = Reply(fault=Fault("status", status=400, body='{"error": "no"}'))
-    async with house(tmp_path, Script(replies=[no], default=Reply("Yes."))) as far:
-        first = user("broken, please")
+    async with api_harness(tmp_path, Script(replies=[no], default=Reply("Yes."))) as far:
+        first = user_message("broken, please")
         parts = parts_of(tmp_path, far.url)
         ear = await ask(plan_of(parts), first)
         assert ear.ended.outcome is Outcome.FAILED
@@ -201,8 +203,8 @@ async def test_a_failure_there_is_told_in_its_words(tmp_path: Path) -> None:
 
 async def test_a_run_that_somebody_stops_there_is_a_failure_here(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        ear = Ear()
-        async with running(plan_of(parts_of(tmp_path, link.url)), ear, [user("hang")]):
+        ear = EventRecorder()
+        async with running_turn(plan_of(parts_of(tmp_path, link.url)), ear, [user_message("hang")]):
             with anyio.fail_after(60):
                 await ear.until(lambda event: isinstance(event, TextDelta))
                 (line,) = [one for one in link.asked if "/events" in one]
@@ -221,12 +223,12 @@ async def test_a_turn_has_as_much_time_as_it_is_given(tmp_path: Path) -> None:
 
 async def test_a_link_that_stays_down_is_told_after_a_while(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = Ear()
+        ear = EventRecorder()
         parts = parts_of(tmp_path, link.url, patience=0.5, grace=0.3)
-        async with running(plan_of(parts), ear, [user("hang")]):
+        async with running_turn(plan_of(parts), ear, [user_message("hang")]):
             with anyio.fail_after(60):
                 await ear.until(lambda event: isinstance(event, TextDelta))
-                link.plan = lambda: Break(down=0)
+                link.plan = lambda: LinkBreak(down=0)
                 link.hang_up()
     assert ear.ended.code == "network"
     assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
@@ -237,15 +239,15 @@ async def test_a_link_that_stays_down_is_told_after_a_while(tmp_path: Path) -> N
 
 async def test_a_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        ear = Ear()
-        async with running(plan_of(parts_of(tmp_path, link.url)), ear, [user("long")]):
+        ear = EventRecorder()
+        async with running_turn(plan_of(parts_of(tmp_path, link.url)), ear, [user_message("long")]):
             with anyio.fail_after(60):
                 await ear.until(lambda event: isinstance(event, TextDelta))
-                link.plan = lambda: Break(down=0)
+                link.plan = lambda: LinkBreak(down=0)
                 link.hang_up()
                 while not any(not isinstance(one, User) for one in await far.said(SCOPE.session)):
                     await anyio.lowlevel.checkpoint()
-                link.plan = Break
+                link.plan = LinkBreak
         assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "y" * 25)
         deltas = [event.text for event in ear.events if isinstance(event, TextDelta)]
         assert "".join(deltas) == "y" * 25
@@ -267,13 +269,13 @@ async def far_process(home: Path, model: str) -> AsyncGenerator[int]:
 async def test_a_far_side_that_was_killed_and_came_back_says_what_happened(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     script = Script(replies=[HANG], default=Reply("Yes."))
-    async with serve(script) as mock, cut_link(0) as link:
-        ear = Ear()
+    async with serve(script) as mock, faulty_link(0) as link:
+        ear = EventRecorder()
         with anyio.fail_after(60):
             async with far_process(tmp_path / "far", mock.url) as port:
                 link.port = port
                 parts = parts_of(tmp_path, link.url)
-                turn = running(plan_of(parts), ear, [user("hang")])
+                turn = running_turn(plan_of(parts), ear, [user_message("hang")])
                 await turn.__aenter__()
                 await ear.until(lambda event: isinstance(event, TextDelta))
             async with far_process(tmp_path / "far", mock.url) as port:
@@ -290,14 +292,16 @@ async def test_a_far_side_that_was_killed_and_came_back_says_what_happened(tmp_p
 
 
 async def test_a_far_side_that_forgot_the_run_says_so(tmp_path: Path) -> None:
-    async with serve(SCRIPT) as mock, cut_link(0) as link:
-        ear = Ear()
+    async with serve(SCRIPT) as mock, faulty_link(0) as link:
+        ear = EventRecorder()
         with anyio.fail_after(60):
             (tmp_path / "one").mkdir()
             (tmp_path / "two").mkdir()
             async with far_process(tmp_path / "one", mock.url) as port:
                 link.port = port
-                turn = running(plan_of(parts_of(tmp_path, link.url)), ear, [user("hang")])
+                turn = running_turn(
+                    plan_of(parts_of(tmp_path, link.url)), ear, [user_message("hang")]
+                )
                 await turn.__aenter__()
                 await ear.until(lambda event: isinstance(event, TextDelta))
             async with far_process(tmp_path / "two", mock.url) as port:
@@ -329,8 +333,8 @@ async def test_a_plain_server_is_asked_for_chat_completions(tmp_path: Path) -> N
 async def test_who_could_not_be_asked_yet_is_not_taken_for_a_plain_server(tmp_path: Path) -> None:
     """A chat completion would not say who asks: a guest here would be the owner there."""
     async with both(tmp_path) as (far, link):
-        breaks = [Break(down=100, manner=Manner.SILENT), Break(down=100)]
-        link.plan = lambda: breaks.pop() if breaks else Break()
+        breaks = [LinkBreak(down=100, manner=BreakKind.SILENT), LinkBreak(down=100)]
+        link.plan = lambda: breaks.pop() if breaks else LinkBreak()
         plan = plan_of(parts_of(tmp_path, link.url, alive=0.3))
         guest = structs.replace(plan, scope=structs.replace(SCOPE, role=Role.GUEST))
         ear = await ask(guest, "Hello?")
@@ -341,7 +345,7 @@ async def test_who_could_not_be_asked_yet_is_not_taken_for_a_plain_server(tmp_pa
 
 async def test_who_is_never_there_to_be_asked_is_sent_nothing(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        link.plan = lambda: Break(down=100)
+        link.plan = lambda: LinkBreak(down=100)
         ear = await ask(plan_of(parts_of(tmp_path, link.url, patience=0.5)), "Hello?")
         assert ear.ended.outcome is Outcome.FAILED
         assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")

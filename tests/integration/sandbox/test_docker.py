@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hermes.ports.sandbox import Job, Reach
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec
 from hermes.sandbox.docker import Container, Docker
-from hermes.sandbox.door import Door
-from hermes.sandbox.far import FarSandbox
+from hermes.sandbox.remote import RemoteSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import SandboxContract
 
@@ -48,9 +48,9 @@ class Engine:
         lines = (self.folder / "log").read_text().splitlines()
         return [line.split() for line in lines if line.split()[0] == verb]
 
-    def sandbox(self, door: Door, box: Container = BOX) -> FarSandbox:
+    def sandbox(self, door: Spawner, box: Container = BOX) -> RemoteSandbox:
         link = Docker(box, {"PATH": "/usr/bin:/bin"}, str(self.program))
-        return FarSandbox(door, link, grace=0.2)
+        return RemoteSandbox(door, link, grace=0.2)
 
 
 @pytest.fixture
@@ -62,16 +62,16 @@ class TestDocker(SandboxContract):
     elsewhere = True
 
     @pytest.fixture
-    def sandbox(self, door: Door, engine: Engine) -> FarSandbox:
+    def sandbox(self, door: Spawner, engine: Engine) -> RemoteSandbox:
         return engine.sandbox(door)
 
 
-def job(folder: Path, *argv: str, network: bool = False) -> Job:
-    reach = Reach(writable=(str(folder),), network=network)
-    return Job(argv=argv or ("true",), cwd=str(folder), env={}, timeout=20, reach=reach)
+def job(folder: Path, *argv: str, network: bool = False) -> ProcessSpec:
+    reach = ProcessPermissions(writable=(str(folder),), network=network)
+    return ProcessSpec(argv=argv or ("true",), cwd=str(folder), env={}, timeout=20, reach=reach)
 
 
-async def test_a_container_is_hardened_and_stays(door: Door, engine: Engine, tmp_path: Path):
+async def test_a_container_is_hardened_and_stays(door: Spawner, engine: Engine, tmp_path: Path):
     sandbox = engine.sandbox(door)
     for _ in range(3):
         assert (await sandbox.run(job(tmp_path))).exit_code == 0
@@ -84,7 +84,7 @@ async def test_a_container_is_hardened_and_stays(door: Door, engine: Engine, tmp
 
 
 async def test_the_workspace_has_a_second_name_where_one_is_wished_for(
-    door: Door, engine: Engine, tmp_path: Path
+    door: Spawner, engine: Engine, tmp_path: Path
 ):
     box = structs.replace(BOX, second_name="/workspace")
     await engine.sandbox(door, box).run(job(tmp_path))
@@ -92,7 +92,7 @@ async def test_the_workspace_has_a_second_name_where_one_is_wished_for(
     assert {f"--volume={tmp_path}:{tmp_path}", f"--volume={tmp_path}:/workspace"} <= {*begun}
 
 
-async def test_the_network_is_another_container(door: Door, engine: Engine, tmp_path: Path):
+async def test_the_network_is_another_container(door: Spawner, engine: Engine, tmp_path: Path):
     sandbox = engine.sandbox(door)
     for network in (False, True, False, True):
         await sandbox.run(job(tmp_path, network=network))
@@ -101,20 +101,22 @@ async def test_the_network_is_another_container(door: Door, engine: Engine, tmp_
     assert "--network=bridge" in engine.asked("run")[1]
 
 
-async def test_the_settings_can_forbid_the_network(door: Door, engine: Engine, tmp_path: Path):
+async def test_the_settings_can_forbid_the_network(door: Spawner, engine: Engine, tmp_path: Path):
     sandbox = engine.sandbox(door, structs.replace(BOX, network=False))
     await sandbox.run(job(tmp_path, network=True))
     assert "--network=none" in engine.asked("run")[0]
 
 
-async def test_two_homes_share_no_container(door: Door, engine: Engine, tmp_path: Path):
+async def test_two_homes_share_no_container(door: Spawner, engine: Engine, tmp_path: Path):
     for profile in ("one", "two"):
         box = structs.replace(BOX, profile=profile)
         await engine.sandbox(door, box).run(job(tmp_path))
     assert len({begun[2] for begun in engine.asked("run")}) == 2
 
 
-async def test_a_container_that_was_stopped_is_started(door: Door, engine: Engine, tmp_path: Path):
+async def test_a_container_that_was_stopped_is_started(
+    door: Spawner, engine: Engine, tmp_path: Path
+):
     await engine.sandbox(door).run(job(tmp_path))
     (box,) = engine.folder.glob("box-*")
     box.write_text("false\n")
@@ -123,13 +125,13 @@ async def test_a_container_that_was_stopped_is_started(door: Door, engine: Engin
     assert len(engine.asked("run")) == len(engine.asked("start")) == 1
 
 
-async def test_an_image_that_is_none(door: Door, engine: Engine, tmp_path: Path):
+async def test_an_image_that_is_none(door: Spawner, engine: Engine, tmp_path: Path):
     box = structs.replace(BOX, image="no-such-image")
     with pytest.raises(SandboxError, match="Unable to find image"):
         await engine.sandbox(door, box).run(job(tmp_path))
 
 
-async def test_no_docker_at_all(door: Door, tmp_path: Path):
+async def test_no_docker_at_all(door: Spawner, tmp_path: Path):
     link = Docker(BOX, {"PATH": "/usr/bin:/bin"}, str(tmp_path / "docker"))
     with pytest.raises(SandboxError, match="docker: it could not be started: No such file"):
-        await FarSandbox(door, link).run(job(tmp_path))
+        await RemoteSandbox(door, link).run(job(tmp_path))

@@ -11,12 +11,18 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.ports.sandbox import Exit, Finished, Job, Reach
+from hermes.ports.sandbox import ProcessExit, ProcessPermissions, ProcessResult, ProcessSpec
 from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.door import Door, Start
+from hermes.sandbox.filesystem_policy import (
+    GUARDED,
+    VISIBLE_IN_RUN,
+    FilesystemPolicy,
+    hidden_paths,
+    startup_files,
+)
+from hermes.sandbox.isolated_sandbox import IsolatedSandbox, IsolationBackend
 from hermes.sandbox.landlock import Landlock
-from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
-from hermes.sandbox.walled import Wall, WalledSandbox
+from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
@@ -33,11 +39,11 @@ class Place:
         self.outside = base / "outside"
         for folder in (self.work, self.outside):
             folder.mkdir(parents=True)
-        self.view = View(
+        self.view = FilesystemPolicy(
             tmp=str(base / "private"),
-            hidden=hidden_from(self.home, root=True),
-            shown=OPEN_OF_RUN,
-            guarded=(*GUARDED, *starts_of(self.home)),
+            hidden=hidden_paths(self.home, root=True),
+            shown=VISIBLE_IN_RUN,
+            guarded=(*GUARDED, *startup_files(self.home)),
             person=str(self.home),
         )
 
@@ -47,14 +53,14 @@ class Place:
         path.write_text(text)
         return path
 
-    def job(self, command: str, **reach: object) -> Job:
-        allowed = Reach(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
+    def job(self, command: str, **reach: object) -> ProcessSpec:
+        allowed = ProcessPermissions(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
         env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home),
             "GIT_CONFIG_GLOBAL": "/dev/null",
         }  # fmt: skip
         argv = ("/bin/bash", "-c", command)
-        return Job(argv=argv, cwd=str(self.work), env=env, timeout=PATIENCE, reach=allowed)
+        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=PATIENCE, reach=allowed)
 
     def git(self, folder: Path, *words: str) -> str:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "GIT_CONFIG_GLOBAL": "/dev/null"}
@@ -78,17 +84,17 @@ def place() -> Iterator[Place]:
     shutil.rmtree(base, ignore_errors=True)
 
 
-def bubblewrap(place: Place) -> Wall:
+def bubblewrap(place: Place) -> IsolationBackend:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
     return Bubblewrap(program, place.view)
 
 
-def landlock(place: Place) -> Wall:
+def landlock(place: Place) -> IsolationBackend:
     return Landlock(place.view)
 
 
-Make = Callable[[Place], Wall]
+Make = Callable[[Place], IsolationBackend]
 WALLS = pytest.mark.parametrize("wall", [bubblewrap, landlock])
 
 
@@ -97,7 +103,7 @@ class Meddled:
 
     def __init__(
         self,
-        wall: Wall,
+        wall: IsolationBackend,
         before: Callable[[], object] = lambda: None,
         after: Callable[[], object] = lambda: None,
     ) -> None:
@@ -105,23 +111,23 @@ class Meddled:
         self.guards, self.complete = wall.guards, wall.complete
         self._wall, self._before, self._after = wall, before, after
 
-    def around(self, start: Start, job: Job) -> Start:
+    def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         self._before()
         try:
             return self._wall.around(start, job)
         finally:
             self._after()
 
-    def ended(self, how: Exit) -> Exit:
+    def ended(self, how: ProcessExit) -> ProcessExit:
         return self._wall.ended(how)
 
 
-async def run(door: Door, place: Place, command: str, **reach: object) -> Finished:
-    return await WalledSandbox(door, bubblewrap(place)).run(place.job(command, **reach))
+async def run(door: Spawner, place: Place, command: str, **reach: object) -> ProcessResult:
+    return await IsolatedSandbox(door, bubblewrap(place)).run(place.job(command, **reach))
 
 
 @WALLS
-async def test_a_folder_that_is_away_for_a_moment(wall: Make, place: Place, door: Door):
+async def test_a_folder_that_is_away_for_a_moment(wall: Make, place: Place, door: Spawner):
     """It is not there when the wall looks, and back when the command starts."""
     folder, away = place.work / "d", place.work / "away"
     folder.mkdir()
@@ -129,28 +135,28 @@ async def test_a_folder_that_is_away_for_a_moment(wall: Make, place: Place, door
     command = f"echo out > {place.outside}/note"
     job = structs.replace(place.job(command), cwd=str(folder))
     with pytest.raises(SandboxError, match="No such file"):
-        await WalledSandbox(door, meddled).run(job)
+        await IsolatedSandbox(door, meddled).run(job)
     assert [*place.outside.iterdir()] == []
 
 
 @WALLS
-async def test_a_folder_that_is_gone_after_the_look(wall: Make, place: Place, door: Door):
+async def test_a_folder_that_is_gone_after_the_look(wall: Make, place: Place, door: Spawner):
     folder = place.work / "d"
     folder.mkdir()
     meddled = Meddled(wall(place), after=lambda: folder.exists() and folder.rmdir())
     job = structs.replace(place.job(f"echo out > {place.outside}/note"), cwd=str(folder))
     if meddled.guards:
         with pytest.raises(SandboxError, match="No such file"):
-            await WalledSandbox(door, meddled).run(job)
+            await IsolatedSandbox(door, meddled).run(job)
     else:
-        done = await WalledSandbox(door, meddled).run(job)
+        done = await IsolatedSandbox(door, meddled).run(job)
         assert done.exit_code != 0
         assert b"No such file" in done.output
     assert [*place.outside.iterdir()] == []
 
 
 @WALLS
-async def test_a_folder_that_becomes_a_link_after_the_look(wall: Make, place: Place, door: Door):
+async def test_a_folder_that_becomes_a_link_after_the_look(wall: Make, place: Place, door: Spawner):
     """What may be changed is what lay there, not what a link leads to by now."""
     folder = place.work / "d"
     folder.mkdir()
@@ -161,7 +167,7 @@ async def test_a_folder_that_becomes_a_link_after_the_look(wall: Make, place: Pl
 
     job = place.job(f"echo out > {place.outside}/note", writable=(str(folder),))
     try:
-        done = await WalledSandbox(door, Meddled(wall(place), after=swap)).run(job)
+        done = await IsolatedSandbox(door, Meddled(wall(place), after=swap)).run(job)
     except SandboxError:
         pass
     else:
@@ -169,7 +175,7 @@ async def test_a_folder_that_becomes_a_link_after_the_look(wall: Make, place: Pl
     assert [*place.outside.iterdir()] == []
 
 
-async def test_what_may_be_changed_does_not_grow_with_a_second_look(place: Place, door: Door):
+async def test_what_may_be_changed_does_not_grow_with_a_second_look(place: Place, door: Spawner):
     """A folder is gone for a moment, and by the second look a link is there."""
     folder = place.work / "d"
     folder.mkdir()
@@ -185,11 +191,11 @@ async def test_what_may_be_changed_does_not_grow_with_a_second_look(place: Place
     meddled = Meddled(bubblewrap(place), before, after)
     job = place.job(f"echo out > {place.outside}/note", writable=(str(folder),))
     with pytest.raises(SandboxError, match="were moved while it was started"):
-        await WalledSandbox(door, meddled).run(job)
+        await IsolatedSandbox(door, meddled).run(job)
     assert [*place.outside.iterdir()] == []
 
 
-async def test_a_guarded_folder_that_becomes_a_link_shows_nothing(place: Place, door: Door):
+async def test_a_guarded_folder_that_becomes_a_link_shows_nothing(place: Place, door: Spawner):
     git = place.repository(place.work)
     place.write(".ssh/id", "SECRET")
 
@@ -200,12 +206,12 @@ async def test_a_guarded_folder_that_becomes_a_link_shows_nothing(place: Place, 
     wall = Meddled(bubblewrap(place), after=swap)
     job = place.job("cat ~/.ssh/*; echo x > ~/.ssh/new")
     with pytest.raises(SandboxError):
-        assert b"SECRET" not in (await WalledSandbox(door, wall).run(job)).output
+        assert b"SECRET" not in (await IsolatedSandbox(door, wall).run(job)).output
     assert [path.name for path in (place.home / ".ssh").iterdir()] == ["id"]
 
 
 @WALLS
-async def test_nothing_that_a_login_executes_can_be_made(wall: Make, place: Place, door: Door):
+async def test_nothing_that_a_login_executes_can_be_made(wall: Make, place: Place, door: Spawner):
     """Neither changed nor, where it is missing, created: the home is the workspace."""
     place.write(".bashrc", "# mine\n")
     place.write("notes/old", "")
@@ -215,15 +221,15 @@ async def test_nothing_that_a_login_executes_can_be_made(wall: Make, place: Plac
         "mkdir -p .local/bin bin; echo x > bin/git; echo x > .local/bin/git; mv .bashrc notes/;"
         "mv notes .zsh; echo new > notes/new"
     )
-    reach = Reach(writable=(str(place.home),))
+    reach = ProcessPermissions(writable=(str(place.home),))
     job = structs.replace(place.job(command), reach=reach)
-    await WalledSandbox(door, wall(place)).run(job)
+    await IsolatedSandbox(door, wall(place)).run(job)
     assert sorted(path.name for path in place.home.iterdir()) == [".bashrc", "notes", "work"]
     assert (place.home / ".bashrc").read_text() == "# mine\n"
     assert (place.home / "notes/new").read_text() == "new\n"
 
 
-async def test_a_secret_whose_folder_is_renamed(place: Place, door: Door):
+async def test_a_secret_whose_folder_is_renamed(place: Place, door: Spawner):
     base = place.home.parent
     secrets = (".config/gh/hosts.yml", ".cargo/credentials.toml", ".ssh/id")
     for name in secrets:
@@ -231,7 +237,7 @@ async def test_a_secret_whose_folder_is_renamed(place: Place, door: Door):
     plain = structs.replace(place.view, person="")
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
-    sandbox = WalledSandbox(door, Bubblewrap(program, plain))
+    sandbox = IsolatedSandbox(door, Bubblewrap(program, plain))
     moves = "cd ~; mv .config c1; mv .cargo c2; mv .ssh c3; cd ..; mv home h2; ls -A home"
     for command in (moves, "cd ~; cat c1/gh/* c2/* c3/* ../h2/.*/*; cat .config/gh/* .cargo/*"):
         done = await sandbox.run(place.job(command, writable=(str(base),)))
@@ -249,7 +255,7 @@ GIT_WORK = (
 )
 
 
-async def test_git_works_in_a_guarded_repository(place: Place, door: Door):
+async def test_git_works_in_a_guarded_repository(place: Place, door: Spawner):
     place.repository(place.work)
     done = await run(door, place, GIT_WORK)
     assert done.exit_code == 0, done.output.decode()
@@ -262,7 +268,7 @@ def arm(git: str, sign: Path) -> str:
     return f"git --git-dir={git} config core.fsmonitor 'touch {sign}; false'"
 
 
-async def test_settings_and_hooks_of_nested_repositories(place: Place, door: Door):
+async def test_settings_and_hooks_of_nested_repositories(place: Place, door: Spawner):
     sign = place.outside / "sign"
     for name in ("a", "deep/er/b"):
         git = place.repository(place.work / name)
@@ -278,7 +284,7 @@ async def test_settings_and_hooks_of_nested_repositories(place: Place, door: Doo
         assert not sign.exists()
 
 
-async def test_settings_from_another_folder(place: Place, door: Door):
+async def test_settings_from_another_folder(place: Place, door: Spawner):
     """Git would read the settings of the folder that a file of this name leads to."""
     git, sign = place.repository(place.work), place.outside / "sign"
     command = (
@@ -294,7 +300,7 @@ async def test_settings_from_another_folder(place: Place, door: Door):
     assert b"commondir.set-aside" in done.output
 
 
-async def test_a_working_folder_whose_git_is_a_file(place: Place, door: Door):
+async def test_a_working_folder_whose_git_is_a_file(place: Place, door: Spawner):
     main, sign = place.home / "main", place.outside / "sign"
     place.repository(main)
     shutil.rmtree(place.work)
@@ -311,7 +317,7 @@ async def test_a_working_folder_whose_git_is_a_file(place: Place, door: Door):
 
 
 @WALLS
-async def test_a_new_repository_that_is_armed(wall: Make, place: Place, door: Door):
+async def test_a_new_repository_that_is_armed(wall: Make, place: Place, door: Spawner):
     """One that a command makes is its own, until it names programs for the owner's git."""
     sign = place.outside / "sign"
     command = (
@@ -320,7 +326,7 @@ async def test_a_new_repository_that_is_armed(wall: Make, place: Place, door: Do
         "git init -q --bare bare; git --git-dir=bare config alias.st '!evil'; "
         "mkdir link; ln -s ../src/.git link/.git; mkdir file; echo gitdir: ../src/.git > file/.git"
     )
-    done = await WalledSandbox(door, wall(place)).run(place.job(command))
+    done = await IsolatedSandbox(door, wall(place)).run(place.job(command))
     for name in ("plain", "src"):
         place.git(place.work / name, "status")
     assert not sign.exists()
@@ -333,18 +339,18 @@ async def test_a_new_repository_that_is_armed(wall: Make, place: Place, door: Do
 
 @pytest.mark.parametrize("name", ["plain", "a*[b]"])
 async def test_hooks_are_guarded_whatever_the_folder_is_called(
-    place: Place, door: Door, name: str
+    place: Place, door: Spawner, name: str
 ) -> None:
-    sandbox = WalledSandbox(door, bubblewrap(place))
+    sandbox = IsolatedSandbox(door, bubblewrap(place))
     await sandbox.run(place.job(f"git init -q '{name}'"))
     done = await sandbox.run(place.job(f"echo evil > '{name}/.git/hooks/pre-commit'"))
     assert b"Read-only file system" in done.output
     assert not (place.work / name / ".git/hooks/pre-commit").exists()
 
 
-async def test_a_background_command_is_looked_after_too(place: Place, door: Door):
+async def test_a_background_command_is_looked_after_too(place: Place, door: Spawner):
     git = place.repository(place.work)
-    sandbox = WalledSandbox(door, bubblewrap(place))
+    sandbox = IsolatedSandbox(door, bubblewrap(place))
     with anyio.fail_after(PATIENCE):
         async with sandbox.open(place.job("echo ../evil > .git/commondir")) as process:
             await process.wait()

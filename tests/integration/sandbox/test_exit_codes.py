@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from small_profile import answered, asking, call, profile
+from support.app_profile import call_tool, make_scope, open_profile, output_json
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +26,11 @@ async def test_who_ends_by_itself_is_told_apart_from_who_is_killed(
         "exit 200": (200, ""),
         "exit 3": (3, ""),
     }
-    async with profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
+    async with open_profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
         for command, (code, told) in expected.items():
-            done = answered(await call(app, asking(tmp_path), "terminal", command=command))
+            done = output_json(
+                await call_tool(app, make_scope(tmp_path), "terminal", command=command)
+            )
             meant = str(done.get("exit_code_meaning", ""))
             assert done["exit_code"] == code, command
             assert meant.startswith(told) or (told == UNKNOWN and meant.endswith(told)), command
@@ -37,10 +39,12 @@ async def test_who_ends_by_itself_is_told_apart_from_who_is_killed(
 
 @pytest.mark.parametrize("pty", [False, True])
 async def test_at_a_terminal_too(tmp_path: Path, *, pty: bool) -> None:
-    async with profile(tmp_path, "terminal:\n  backend: bubblewrap\n") as app:
+    async with open_profile(tmp_path, "terminal:\n  backend: bubblewrap\n") as app:
         for command, told in (("exit 130", OWN), ("kill -9 $$", KILLED)):
-            output = await call(app, asking(tmp_path), "terminal", command=command, pty=pty)
-            assert str(answered(output)["exit_code_meaning"]).startswith(told)
+            output = await call_tool(
+                app, make_scope(tmp_path), "terminal", command=command, pty=pty
+            )
+            assert str(output_json(output)["exit_code_meaning"]).startswith(told)
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "local"])
@@ -55,15 +59,17 @@ async def test_in_the_background_only_what_is_not_known_is_left_open(
         "exit 200": (200, ""),
         "false | grep x": (1, "nothing matched"),
     }
-    async with profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
+    async with open_profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
         for command, (code, told) in expected.items():
-            begun = await call(app, asking(tmp_path), "terminal", command=command, background=True)
-            name = answered(begun)["session_id"]
-            done = await call(
-                app, asking(tmp_path), "process", action="wait", session_id=name, timeout=60
+            begun = await call_tool(
+                app, make_scope(tmp_path), "terminal", command=command, background=True
             )
-            meant = str(answered(done).get("exit_code_meaning", ""))
-            assert answered(done)["exit_code"] == code, command
+            name = output_json(begun)["session_id"]
+            done = await call_tool(
+                app, make_scope(tmp_path), "process", action="wait", session_id=name, timeout=60
+            )
+            meant = str(output_json(done).get("exit_code_meaning", ""))
+            assert output_json(done)["exit_code"] == code, command
             assert meant.startswith(told), command
             assert meant.endswith(UNKNOWN) == (open_ and code == 137), command
             assert bool(meant) == bool(told), command

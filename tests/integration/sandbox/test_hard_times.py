@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.sandbox.door import Door, Start
+from hermes.sandbox.spawner import Spawner, SpawnRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +16,7 @@ FEW_FILES = """
 import os
 import resource
 import anyio
-from hermes.sandbox.door import Door, Start
+from hermes.sandbox.spawner import Door, Start
 from hermes.schema.errors import SandboxError
 
 START = Start(argv=("true",), cwd="/", env={"PATH": "/usr/bin:/bin"}, talk=True)
@@ -73,15 +73,15 @@ def parent_of(pid: int) -> int:
 
 
 async def test_a_keeper_that_was_stopped_does_not_hold_the_door():
-    door = Door()
+    door = Spawner()
     asking = "echo $PPID; read x"
-    start = Start(argv=("/bin/sh", "-c", asking), cwd="/", env={}, talk=True)
+    start = SpawnRequest(argv=("/bin/sh", "-c", asking), cwd="/", env={}, talk=True)
     async with door.open(start) as child:
         keeper = parent_of(int(await child.read()))
     os.kill(keeper, signal.SIGSTOP)
     door.close()
     with pytest.raises(ProcessLookupError):
         os.kill(keeper, 0)
-    async with door.open(Start(argv=("/bin/true",), cwd="/", env={})) as child:
+    async with door.open(SpawnRequest(argv=("/bin/true",), cwd="/", env={})) as child:
         assert (await child.wait()).exit_code == 0
     door.close()

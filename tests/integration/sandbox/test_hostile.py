@@ -9,66 +9,72 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.ports.sandbox import Finished, Job, Reach, Sandbox
+from hermes.ports.sandbox import ProcessPermissions, ProcessResult, ProcessSpec, Sandbox
 from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.door import Door
+from hermes.sandbox.filesystem_policy import (
+    GUARDED,
+    VISIBLE_IN_RUN,
+    FilesystemPolicy,
+    hidden_paths,
+    startup_files,
+)
+from hermes.sandbox.isolated_sandbox import IsolatedSandbox, IsolationBackend
 from hermes.sandbox.landlock import Landlock
 from hermes.sandbox.local import LocalSandbox
-from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
-from hermes.sandbox.walled import Wall, WalledSandbox
-from hermes.testing.contracts.sandbox import Witness
-from hostile_commands import (
-    Command,
-    Ears,
-    World,
+from hermes.sandbox.spawner import Spawner
+from hermes.testing.contracts.sandbox import ProcessTreePipe
+from support.hostile_commands import (
+    AttackTarget,
+    HostileCommand,
+    Listeners,
+    attack_target,
     batch_script,
     child_environment,
-    commands,
     git_commands,
+    hostile_commands,
     in_batches,
-    world,
 )
 
 pytestmark = pytest.mark.anyio
-Loose = tuple[World, Ears, "subprocess.Popen[bytes]"]
+Loose = tuple[AttackTarget, Listeners, "subprocess.Popen[bytes]"]
 BATCH = 30
 AT_ONCE = 3
 
 
 @pytest.fixture
 def loose() -> Iterator[Loose]:
-    with world() as made:
+    with attack_target() as made:
         yield made
 
 
-def view(made: World) -> View:
-    return View(
+def view(made: AttackTarget) -> FilesystemPolicy:
+    return FilesystemPolicy(
         tmp=str(made.private),
-        hidden=(str(made.hermes), *hidden_from(made.home, root=True)),
-        shown=(*OPEN_OF_RUN, str(made.hermes / "skills")),
-        guarded=(*GUARDED, *starts_of(made.home)),
+        hidden=(str(made.hermes), *hidden_paths(made.home, root=True)),
+        shown=(*VISIBLE_IN_RUN, str(made.hermes / "skills")),
+        guarded=(*GUARDED, *startup_files(made.home)),
         person=str(made.home),
     )
 
 
-def bubblewrap(made: World) -> Wall:
+def bubblewrap(made: AttackTarget) -> IsolationBackend:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
     return Bubblewrap(program, view(made))
 
 
-def landlock(made: World) -> Wall:
+def landlock(made: AttackTarget) -> IsolationBackend:
     return Landlock(view(made))
 
 
 async def outcomes(
-    sandbox: Sandbox, made: World, found: list[Command]
-) -> list[tuple[list[Command], Finished]]:
+    sandbox: Sandbox, made: AttackTarget, found: list[HostileCommand]
+) -> list[tuple[list[HostileCommand], ProcessResult]]:
     """Many commands in each process, several processes side by side."""
     limit = anyio.CapacityLimiter(AT_ONCE)
-    results: list[tuple[list[Command], Finished]] = []
+    results: list[tuple[list[HostileCommand], ProcessResult]] = []
 
-    async def run(batch: list[Command]) -> None:
+    async def run(batch: list[HostileCommand]) -> None:
         async with limit:
             results.append((batch, await sandbox.run(job(made, batch_script(batch)))))
 
@@ -78,19 +84,19 @@ async def outcomes(
     return results
 
 
-def job(made: World, script: str) -> Job:
-    return Job(
+def job(made: AttackTarget, script: str) -> ProcessSpec:
+    return ProcessSpec(
         argv=("bash", "-s"),
         stdin=script.encode(),
         cwd=str(made.workspace),
         env=child_environment(made),
         timeout=90,
         keep=5_000_000,
-        reach=Reach(writable=(str(made.workspace),)),
+        reach=ProcessPermissions(writable=(str(made.workspace),)),
     )
 
 
-def told(batch: list[Command], output: bytes, what: Callable[[bytes], bool]) -> list[str]:
+def told(batch: list[HostileCommand], output: bytes, what: Callable[[bytes], bool]) -> list[str]:
     """The commands whose part of the output shows what must not be seen."""
     parts = output.split(b"\n== ")[1:]
     return [
@@ -102,15 +108,15 @@ def told(batch: list[Command], output: bytes, what: Callable[[bytes], bool]) -> 
 
 @pytest.mark.parametrize(("wall", "modes"), [(bubblewrap, True), (landlock, False)])
 async def test_no_hostile_command_gets_anywhere(
-    wall: Callable[[World], Wall], modes: bool, loose: Loose, door: Door
+    wall: Callable[[AttackTarget], IsolationBackend], modes: bool, loose: Loose, door: Spawner
 ):
     made, ears, victim = loose
-    found = commands(made, ears, victim.pid)
+    found = hostile_commands(made, ears, victim.pid)
     assert len(found) >= 300
     if wall is bubblewrap:
         found += git_commands(made)
     before, machine = made.state(modes=modes), machine_state()
-    sandbox = WalledSandbox(door, wall(made))
+    sandbox = IsolatedSandbox(door, wall(made))
     for batch, done in await outcomes(sandbox, made, found):
         assert not done.timed_out, done.output[-2000:].decode(errors="replace")
         assert done.output.count(b"\n== ") == len(batch)
@@ -131,27 +137,27 @@ b 6
 
 @pytest.mark.parametrize("wall", [bubblewrap, landlock])
 async def test_a_crowd_of_processes_ends_with_its_command(
-    wall: Callable[[World], Wall], loose: Loose, door: Door
+    wall: Callable[[AttackTarget], IsolationBackend], loose: Loose, door: Spawner
 ):
     made, _, _ = loose
-    witness = Witness(made.workspace / "witness")
+    witness = ProcessTreePipe(made.workspace / "witness")
     argv = ("bash", "-c", BOMB, "bash", witness.path)
     crowd = structs.replace(job(made, ""), argv=argv, timeout=3)
-    done = await WalledSandbox(door, wall(made)).run(crowd)
+    done = await IsolatedSandbox(door, wall(made)).run(crowd)
     assert done.timed_out
     await witness.silence()
     witness.close()
 
 
-async def test_the_commands_are_hostile(loose: Loose, door: Door):
+async def test_the_commands_are_hostile(loose: Loose, door: Spawner):
     """Without a wall they do what they are for, so the test above can fail."""
     made, ears, victim = loose
-    found = [command for command in commands(made, ears, victim.pid) if command.local]
+    found = [command for command in hostile_commands(made, ears, victim.pid) if command.local]
     quiet: list[str] = []
     sandbox = LocalSandbox(door)
-    fresh = World(made.base)
+    fresh = AttackTarget(made.base)
     for command in found[:: max(1, len(found) // 40)]:
-        World(made.base)
+        AttackTarget(made.base)
         fresh.token = made.token
         for path in fresh.secret_files:
             path.write_text(f"key = {made.token}\n")

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import hermes
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import PATIENCE, MockModel
-from processes import Hermes as Installation
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import TEST_TIMEOUT, FakeModelProcess
+from support.cli_process import HermesCli as Installation
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where the sandbox has folders of its own
 CODE = "import hermes, sys\nprint('found', hermes.__file__)\nprint('runs', sys.executable)"
@@ -72,7 +72,7 @@ def _install(folder: Path) -> Path:
     return starter
 
 
-def test_a_command_can_call_the_program(folder: Path, model: MockModel) -> None:
+def test_a_command_can_call_the_program(folder: Path, model: FakeModelProcess) -> None:
     starter = _install(folder)
     one = Installation(folder, model.url)
     one.configure("approvals:\n  mode: off\n")
@@ -83,7 +83,7 @@ def test_a_command_can_call_the_program(folder: Path, model: MockModel) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
         check=False,
     )
     assert "Both were called." in done.stdout, done.stderr

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.sandbox import keeper
+from hermes.sandbox import reaper
 
 PATIENCE = 60
 
@@ -19,7 +19,7 @@ PATIENCE = 60
 def requests() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno())]
+        command = [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())]
         with subprocess.Popen(command, pass_fds=(theirs.fileno(),), env={}) as process:
             theirs.close()
             yield ours

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.integration.sandbox.conftest import Ground
 
-from hermes.app.sandboxes import enclosure_of
+from hermes.app.sandboxes import protected_paths
 from hermes.config.home import Home
 from hermes.kit.mounts import Mounts
 from hermes.schema.errors import ToolError
-from hermes.tools.places import Places
+from hermes.tools.paths import SessionPaths
 
 pytestmark = pytest.mark.anyio
 BACKENDS = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -173,7 +173,10 @@ def test_a_second_mount_opens_nothing_to_the_file_tools(ground: Ground):
     (root / "profiles/other/.env").write_text("SECRET")
     (root / "skills").mkdir()
     (root / "skills/SKILL.md").write_text("open")
-    places, point = Places(ground.home, enclosure_of(Home(root, root))), ground.base / "second"
+    places, point = (
+        SessionPaths(ground.home, protected_paths(Home(root, root))),
+        ground.base / "second",
+    )
     with bound(ground.home, point):
         for name in ("profiles/other/.env", "profiles/new/config.yaml"):
             with pytest.raises(ToolError):

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 import hermes
-from hermes.testing.mock_openai import Reply, Script
-from hermes.testing.mock_openai.script import Call, Rule
-from mcp_talk import program
-from processes import PATIENCE, MockModel, mock_model
+from hermes.testing.fake_openai import Reply, Script
+from hermes.testing.fake_openai.script import Call, Rule
+from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_process
+from support.mcp_harness import stdio_server
 
 SOURCE = Path(hermes.__file__).parent
-DOOR = {"sandbox/door.py", "sandbox/keeper.py", "sandbox/landlock_launcher.py"}
+DOOR = {"sandbox/spawner.py", "sandbox/reaper.py", "sandbox/landlock_launcher.py"}
 EXCEPTIONS = {
-    "daemon/launch.py": "the gateway itself, which must outlive the command that starts it",
-    "daemon/systemd.py": "systemctl, asked for by the owner on the command line",
+    "app/service/launcher.py": "the gateway itself, which must outlive the command that starts it",
+    "app/service/systemd.py": "systemctl, asked for by the owner on the command line",
     "cli/editor.py": "the owner's editor, which needs the owner's own terminal",
-    "cli/verbs/gateway/running.py": "the program becomes the gateway: nobody is left to own it",
+    "cli/verbs/gateway/foreground.py": "the program becomes the gateway: nobody is left to own it",
 }
 OURS = {"testing"}
 """Parts of the package that only tests and benchmarks run."""
@@ -141,15 +141,20 @@ VERBS = [
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Iterator[MockModel]:
-    with mock_model(tmp_path / "model", WORK) as running:
+def model(tmp_path: Path) -> Iterator[FakeModelProcess]:
+    with fake_model_process(tmp_path / "model", WORK) as running:
         yield running
 
 
-def test_only_the_door_starts_processes_while_the_program_runs(model: MockModel, tmp_path: Path):
+def test_only_the_door_starts_processes_while_the_program_runs(
+    model: FakeModelProcess, tmp_path: Path
+):
     work = tmp_path / "work"
     work.mkdir()
-    servers = {"mcp_servers": {"play": program(tmp_path)}, "mcp_discovery_timeout": PATIENCE}
+    servers = {
+        "mcp_servers": {"play": stdio_server(tmp_path)},
+        "mcp_discovery_timeout": TEST_TIMEOUT,
+    }
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.yaml").write_text(json.dumps(servers))
     env = {
@@ -164,7 +169,7 @@ def test_only_the_door_starts_processes_while_the_program_runs(model: MockModel,
     }
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, json.dumps(VERBS)], env=env, cwd=work, text=True,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
@@ -173,4 +178,4 @@ def test_only_the_door_starts_processes_while_the_program_runs(model: MockModel,
     assert any("from-the-shell" in str(result) for result in results), results
     assert "42" in results
     assert told["seen"], "the shell was used, so the door must have started its keeper"
-    assert {where for _, where in told["seen"]} == {"sandbox/door.py"}, told["seen"]
+    assert {where for _, where in told["seen"]} == {"sandbox/spawner.py"}, told["seen"]

@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ports.sandbox import Finished, Job, Reach
+from hermes.ports.sandbox import ProcessPermissions, ProcessResult, ProcessSpec
 from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.door import Door
-from hermes.sandbox.git_leads import owner_git
+from hermes.sandbox.filesystem_policy import (
+    GUARDED,
+    VISIBLE_IN_RUN,
+    FilesystemPolicy,
+    hidden_paths,
+    startup_files,
+)
+from hermes.sandbox.git_config_paths import owner_git_config
+from hermes.sandbox.git_guard import MAX_SCANNED_FOLDERS
+from hermes.sandbox.isolated_sandbox import IsolatedSandbox, IsolationBackend
 from hermes.sandbox.landlock import Landlock
-from hermes.sandbox.repositories import FOLDERS
-from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
-from hermes.sandbox.walled import Wall, WalledSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
@@ -28,21 +34,23 @@ USER = "[user]\n\tname = a\n\temail = a@b\n"
 class Owner:
     """A person with settings of git, a folder that the agent works in, and a repository there."""
 
-    def __init__(self, base: Path, door: Door, make: Callable[[View], Wall]) -> None:
+    def __init__(
+        self, base: Path, door: Spawner, make: Callable[[FilesystemPolicy], IsolationBackend]
+    ) -> None:
         self.home = base / "home"
         self.work = self.home / "work"
         self.repo = self.work / "repo"
         self.sign = base / "executed"
         self.repo.mkdir(parents=True)
-        self.view = View(
+        self.view = FilesystemPolicy(
             tmp=str(base / "private"),
-            hidden=hidden_from(self.home, root=True),
-            shown=OPEN_OF_RUN,
-            guarded=(*GUARDED, *starts_of(self.home)),
+            hidden=hidden_paths(self.home, root=True),
+            shown=VISIBLE_IN_RUN,
+            guarded=(*GUARDED, *startup_files(self.home)),
             person=str(self.home),
         )
         self._door, self._make = door, make
-        self._sandbox: WalledSandbox | None = None
+        self._sandbox: IsolatedSandbox | None = None
         self.write(self.home / ".gitconfig", USER)
         self.git("init", "-q")
         self.git("commit", "-q", "--allow-empty", "-m", "first")
@@ -57,24 +65,24 @@ class Owner:
         return self.write(path, "#!/bin/sh\nexit 0\n", 0o755)
 
     async def command(
-        self, text: str, *, work: Path | None = None, most: int = FOLDERS
-    ) -> Finished:
+        self, text: str, *, work: Path | None = None, most: int = MAX_SCANNED_FOLDERS
+    ) -> ProcessResult:
         """What the agent runs; `evil FILE` writes a program that leaves the sign."""
         if self._sandbox is None:
-            owner = owner_git({}, str(self.home))
+            owner = owner_git_config({}, str(self.home))
             wall = self._make(self.view)
-            self._sandbox = WalledSandbox(self._door, wall, owner=owner, most_folders=most)
+            self._sandbox = IsolatedSandbox(self._door, wall, owner=owner, most_folders=most)
         evil = (
             'evil() { mkdir -p "$(dirname "$1")"; '
             f'printf \'#!/bin/sh\\ntouch {self.sign}\\n\' > "$1"; chmod +x "$1"; }}\n'
         )
         work = work or self.work
-        job = Job(
+        job = ProcessSpec(
             argv=("/bin/bash", "-c", evil + text),
             cwd=str(work),
             env={"PATH": PATH, "HOME": str(self.home)},
             timeout=PATIENCE,
-            reach=Reach(writable=(str(work),)),
+            reach=ProcessPermissions(writable=(str(work),)),
         )
         return await self._sandbox.run(job)
 
@@ -93,14 +101,14 @@ class Owner:
         self.git("checkout", "-q", "-b", "other", folder=folder, check=False)
 
 
-def bubblewrap(view: View) -> Wall:
+def bubblewrap(view: FilesystemPolicy) -> IsolationBackend:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
     return Bubblewrap(program, view)
 
 
 @pytest.fixture(params=[bubblewrap, Landlock])
-def owner(request: pytest.FixtureRequest, door: Door) -> Iterator[Owner]:
+def owner(request: pytest.FixtureRequest, door: Spawner) -> Iterator[Owner]:
     base = Path(tempfile.mkdtemp(prefix=".hermes-owner-", dir=Path.home()))
     yield Owner(base, door, request.param)
     shutil.rmtree(base, ignore_errors=True)

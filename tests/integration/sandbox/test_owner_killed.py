@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, Witness
+from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +16,7 @@ OWNER = """
 import sys
 import anyio
 from hermes.ports.sandbox import Job
-from hermes.sandbox.door import Door
+from hermes.sandbox.spawner import Door
 from hermes.sandbox.local import LocalSandbox
 
 async def main(tree, witness):
@@ -33,14 +33,14 @@ anyio.run(main, *sys.argv[1:])
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    witness = Witness(tmp_path / "witness")
+def witness(tmp_path: Path) -> Iterator[ProcessTreePipe]:
+    witness = ProcessTreePipe(tmp_path / "witness")
     yield witness
     witness.close()
 
 
 @pytest.fixture
-def owner(witness: Witness) -> Iterator[subprocess.Popen[bytes]]:
+def owner(witness: ProcessTreePipe) -> Iterator[subprocess.Popen[bytes]]:
     argv = [sys.executable, "-c", OWNER, TREE, witness.path]
     owner = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     yield owner
@@ -50,7 +50,7 @@ def owner(witness: Witness) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_nothing_outlives_its_owner(
-    witness: Witness, owner: subprocess.Popen[bytes], how: signal.Signals
+    witness: ProcessTreePipe, owner: subprocess.Popen[bytes], how: signal.Signals
 ):
     assert len(await witness.hear(2 * TREE_SIZE)) == TREE_SIZE
     owner.send_signal(how)

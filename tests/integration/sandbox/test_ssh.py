@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.ports.sandbox import Job
-from hermes.sandbox.door import Door
-from hermes.sandbox.far import FarSandbox
+from hermes.ports.sandbox import ProcessSpec
+from hermes.sandbox.remote import RemoteSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.ssh import Ssh, SshHost
 from hermes.schema.errors import SandboxError
-from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, SandboxContract, Witness
-from processes import reserved_port
+from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe, SandboxContract
+from support.cli_process import reserved_port
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -90,17 +90,17 @@ class TestSsh(SandboxContract):
     elsewhere = True
 
     @pytest.fixture
-    def sandbox(self, host: SshHost) -> Iterator[FarSandbox]:
-        with Door(grace=0.2) as door:
-            yield FarSandbox(door, Ssh(host, CLIENT), grace=0.2)
+    def sandbox(self, host: SshHost) -> Iterator[RemoteSandbox]:
+        with Spawner(grace=0.2) as door:
+            yield RemoteSandbox(door, Ssh(host, CLIENT), grace=0.2)
 
 
 OWNER = """
 import sys
 import anyio
 from hermes.ports.sandbox import Job
-from hermes.sandbox.door import Door
-from hermes.sandbox.far import FarSandbox
+from hermes.sandbox.spawner import Door
+from hermes.sandbox.remote import FarSandbox
 from hermes.sandbox.ssh import Ssh, SshHost
 import msgspec
 
@@ -115,14 +115,14 @@ anyio.run(main, *sys.argv[1:])
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    witness = Witness(tmp_path / "witness")
+def witness(tmp_path: Path) -> Iterator[ProcessTreePipe]:
+    witness = ProcessTreePipe(tmp_path / "witness")
     yield witness
     witness.close()
 
 
 @pytest.fixture
-def owner(host: SshHost, witness: Witness) -> Iterator[subprocess.Popen[bytes]]:
+def owner(host: SshHost, witness: ProcessTreePipe) -> Iterator[subprocess.Popen[bytes]]:
     argv = [sys.executable, "-c", OWNER, msgspec.json.encode(host), TREE, witness.path]
     owner = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     yield owner
@@ -131,7 +131,7 @@ def owner(host: SshHost, witness: Witness) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_nothing_over_there_outlives_an_owner_that_is_killed(
-    witness: Witness, owner: subprocess.Popen[bytes]
+    witness: ProcessTreePipe, owner: subprocess.Popen[bytes]
 ):
     assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
     owner.kill()
@@ -140,29 +140,34 @@ async def test_nothing_over_there_outlives_an_owner_that_is_killed(
 
 async def test_a_machine_that_does_not_answer(host: SshHost):
     nowhere = msgspec.structs.replace(host, port=1)
-    with Door() as door, pytest.raises(SandboxError, match=r"no connection.*refused"):
-        await FarSandbox(door, Ssh(nowhere, CLIENT)).run(job("true"))
+    with Spawner() as door, pytest.raises(SandboxError, match=r"no connection.*refused"):
+        await RemoteSandbox(door, Ssh(nowhere, CLIENT)).run(job("true"))
 
 
 async def test_a_machine_that_does_not_know_us(host: SshHost, tmp_path: Path):
     stranger = msgspec.structs.replace(host, key=str(tmp_path / "no-key"))
-    with Door() as door, pytest.raises(SandboxError, match=r"(?s)no connection.*Permission denied"):
-        await FarSandbox(door, Ssh(stranger, CLIENT)).run(job("true"))
+    with (
+        Spawner() as door,
+        pytest.raises(SandboxError, match=r"(?s)no connection.*Permission denied"),
+    ):
+        await RemoteSandbox(door, Ssh(stranger, CLIENT)).run(job("true"))
 
 
 @pytest.mark.parametrize("name", ["", "-oProxyCommand=touch /tmp/x"])
 async def test_a_name_that_is_none(host: SshHost, name: str):
-    with Door() as door, pytest.raises(SandboxError, match="no machine"):
-        await FarSandbox(door, Ssh(msgspec.structs.replace(host, host=name), {})).run(job("true"))
+    with Spawner() as door, pytest.raises(SandboxError, match="no machine"):
+        await RemoteSandbox(door, Ssh(msgspec.structs.replace(host, host=name), {})).run(
+            job("true")
+        )
 
 
 async def test_the_command_shows_in_no_list_of_processes(host: SshHost):
-    with Door() as door:
-        sandbox = FarSandbox(door, Ssh(host, CLIENT))
+    with Spawner() as door:
+        sandbox = RemoteSandbox(door, Ssh(host, CLIENT))
         done = await sandbox.run(job("ps", "-eo", "args", env={"TOKEN": "so-secret"}))
     assert b"ps -eo args" in done.output
     assert b"so-secret" not in done.output
 
 
-def job(*argv: str, env: dict[str, str] | None = None) -> Job:
-    return Job(argv=argv, cwd="/", env=env or {}, timeout=PATIENCE)
+def job(*argv: str, env: dict[str, str] | None = None) -> ProcessSpec:
+    return ProcessSpec(argv=argv, cwd="/", env=env or {}, timeout=PATIENCE)

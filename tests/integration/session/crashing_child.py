@@ -22,12 +22,12 @@ from hermes.schema.messages import Message, Text
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect
-from hermes.session.conversation import Conversation, Origin
+from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import Runner
 from hermes.store.sqlite import open_store
-from hermes.testing.scripted import ScriptedModel, says
-from talks import ScriptedPlanner, half_a_cent
-from workbench import Ear, FakeTool, answer, call
+from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.conversation import FakePlanner, fixed_price
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 CALLS = (("look", "call_look"), ("act", "call_act"), ("peek", "call_peek"))
 
@@ -45,7 +45,7 @@ class Stop:
             await anyio.sleep_forever()
 
 
-class StoppingEar(Ear):
+class StoppingEar(EventRecorder):
     def __init__(self, stop: Stop) -> None:
         super().__init__()
         self._stop = stop
@@ -55,7 +55,7 @@ class StoppingEar(Ear):
         await self._stop.at(f"event:{len(self.events) - 1}")
 
 
-class StoppingPlanner(ScriptedPlanner):
+class StoppingPlanner(FakePlanner):
     def __init__(self, stop: Stop, model: ScriptedModel, tools: Sequence[FakeTool]) -> None:
         super().__init__(model, {tool.spec.name: tool for tool in tools})
         self._stop = stop
@@ -89,13 +89,13 @@ def tools(folder: Path, stop: Stop) -> list[FakeTool]:
 
 async def main(folder: Path, place: str, pipe: int) -> None:
     stop = Stop(place, pipe)
-    first = answer("I will.", *(call(name, known_as) for name, known_as in CALLS))
-    model = ScriptedModel([TextDelta("I will."), first], says("Done."))
+    first = assistant_message("I will.", *(tool_call(name, known_as) for name, known_as in CALLS))
+    model = ScriptedModel([TextDelta("I will."), first], answer_script("Done."))
     clock = SystemClock()
     async with open_store(folder / "state.db", clock) as store:
         planner = StoppingPlanner(stop, model, tools(folder, stop))
-        runner = Runner(store, clock, planner, half_a_cent, "default")
-        conversation = Conversation(store, clock, runner, Origin())
+        runner = Runner(store, clock, planner, fixed_price, "default")
+        conversation = Conversation(store, clock, runner, SessionOptions())
         await conversation.begin_with([], "s1")
         await conversation.say([Text("do it")], StoppingEar(stop))
 

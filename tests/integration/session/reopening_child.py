@@ -8,15 +8,14 @@ from pathlib import Path
 
 import anyio
 
-from long_sessions import talking
-from long_talks import body_of
+from support.compaction import long_session, request_body
 
 
 async def main(folder: Path, session: str, file: Path) -> None:
-    async with talking(folder) as talk:
+    async with long_session(folder) as talk:
         await talk.conversation.resume(session)
         await talk.say("Where were we?")
-        file.write_bytes(body_of(talk.model.asked[0]))
+        file.write_bytes(request_body(talk.model.asked[0]))
 
 
 if __name__ == "__main__":

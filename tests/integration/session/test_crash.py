@@ -18,11 +18,11 @@ from hermes.schema.events import Outcome
 from hermes.schema.messages import Assistant, Result, User, text_of
 from hermes.schema.tools import Effect
 from hermes.store.sqlite import open_store
-from hermes.testing.scripted import says
-from hermes.testing.validators import check_request
-from processes import PATIENCE, wait_for_data
-from talks import Talk
-from workbench import Ear, FakeTool
+from hermes.testing.history_validators import check_request
+from hermes.testing.scripted_model import answer_script
+from support.cli_process import TEST_TIMEOUT, wait_for_data
+from support.conversation import ConversationHarness
+from support.turns import EventRecorder, FakeTool
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ def start_child(folder: Path, place: str) -> "subprocess.Popen[bytes]":
     reached = wait_for_data(reader)
     os.close(reader)
     if not reached:
-        child.wait(PATIENCE)
+        child.wait(TEST_TIMEOUT)
         raise EOFError(f"the child ended before {place}")
     return child
 
@@ -51,16 +51,21 @@ def start_child(folder: Path, place: str) -> "subprocess.Popen[bytes]":
 def kill_at(folder: Path, place: str) -> None:
     child = start_child(folder, place)
     child.send_signal(signal.SIGKILL)
-    assert child.wait(PATIENCE) == -signal.SIGKILL
+    assert child.wait(TEST_TIMEOUT) == -signal.SIGKILL
 
 
 @asynccontextmanager
-async def reopened(folder: Path) -> AsyncGenerator[tuple[Talk, list[FakeTool]]]:
+async def reopened(folder: Path) -> AsyncGenerator[tuple[ConversationHarness, list[FakeTool]]]:
     """The same home in another process: here."""
     tools = [FakeTool("look"), FakeTool("act", effect=Effect.OUTSIDE), FakeTool("peek")]
     clock = SystemClock()
     async with open_store(folder / "state.db", clock) as store:
-        yield Talk(store, clock, [says("Here we are."), says("And on.")], tools), tools
+        yield (
+            ConversationHarness(
+                store, clock, [answer_script("Here we are."), answer_script("And on.")], tools
+            ),
+            tools,
+        )
 
 
 def effects(folder: Path) -> int:
@@ -79,9 +84,9 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
     async with reopened(tmp_path) as (one, tools):
         await one.conversation.resume("s1")
         assert await one.say("and?") is Outcome.DONE
-        assert await one.say("more?", Ear()) is Outcome.DONE
+        assert await one.say("more?", EventRecorder()) is Outcome.DONE
         rows = [row.message for row in await one.rows()]
-        left = await one.store.lanes.claim("inbox", None, "me", timedelta(0), 10)
+        left = await one.store.queues.claim("inbox", None, "me", timedelta(0), 10)
         assert list(left) == []
         assert list(await one.store.open_intents("s1")) == []
         assert list(await one.store.integrity()) == []

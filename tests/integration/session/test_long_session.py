@@ -16,8 +16,17 @@ import pytest
 
 from hermes.schema.events import Outcome
 from hermes.schema.scope import OWNER
-from long_sessions import TASK, question, talking
-from long_talks import DEAR, LongTalk, body_of, is_summary, shared, words
+from support.compaction import (
+    PRICE_PER_TOKEN,
+    TASK,
+    CompactionHarness,
+    common_prefix,
+    is_summary_request,
+    long_question,
+    long_session,
+    request_body,
+    request_text,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -26,20 +35,20 @@ PINS = ("The star chart is in /srv/stars.txt.", "Never use the old catalogue.")
 CHILD = Path(__file__).with_name("reopening_child.py")
 
 
-async def pin(talk: LongTalk, text: str) -> None:
+async def pin(talk: CompactionHarness, text: str) -> None:
     session = talk.conversation.session.id
     async with talk.runner.holding(session) as lease:
         await talk.pins.add(session, text, lease.fence)
 
 
 async def test_three_hundred_turns(tmp_path: Path) -> None:
-    async with talking(tmp_path) as talk:
-        assert await talk.say(question(0)) is Outcome.DONE
+    async with long_session(tmp_path) as talk:
+        assert await talk.say(long_question(0)) is Outcome.DONE
         for text in PINS:
             await pin(talk, text)
         pinned_from = len(talk.model.asked)
         for number in range(1, TURNS):
-            assert await talk.say(question(number)) is Outcome.DONE
+            assert await talk.say(long_question(number)) is Outcome.DONE
             if number == TURNS // 2:
                 # The view must be found again: the next turn reads it from the disk.
                 await talk.conversation.resume(talk.conversation.session.id)
@@ -50,21 +59,23 @@ async def test_three_hundred_turns(tmp_path: Path) -> None:
         assert talk.model.summaries == times
         check_prefixes(talk)
         for request in talk.model.asked[pinned_from:]:
-            said = words(request)
+            said = request_text(request)
             assert all(text in said for text in PINS)
             assert TASK in said
         await check_ledger(talk)
-        assert await talk.store.seen_by(OWNER).search('"star 17"')
+        assert await talk.store.archive_for(OWNER).search('"star 17"')
         session = talk.conversation.session.id
-        last = body_of(talk.model.asked[-1])
+        last = request_body(talk.model.asked[-1])
     again = await anyio.to_thread.run_sync(reopened, tmp_path, session)
     # What is cut off is the end of the list of messages: "]}".
     assert again.startswith(last[:-2])
 
 
-def check_prefixes(talk: LongTalk) -> None:
-    bodies = [body_of(request) for request in talk.model.requests if not is_summary(request)]
-    places = [place for place, one in enumerate(talk.model.requests) if is_summary(one)]
+def check_prefixes(talk: CompactionHarness) -> None:
+    bodies = [
+        request_body(request) for request in talk.model.requests if not is_summary_request(request)
+    ]
+    places = [place for place, one in enumerate(talk.model.requests) if is_summary_request(one)]
     # A summary was asked for before the request with this number among the others.
     pressed = {place - number for number, place in enumerate(places)}
     kept = sent = apart = 0
@@ -72,7 +83,7 @@ def check_prefixes(talk: LongTalk) -> None:
         if number in pressed:
             apart += 1
             continue
-        same = shared(before, after)
+        same = common_prefix(before, after)
         assert same >= 0.95 * len(before), number
         kept += same
         sent += len(after)
@@ -80,12 +91,12 @@ def check_prefixes(talk: LongTalk) -> None:
     assert kept / sent >= 0.95
 
 
-async def check_ledger(talk: LongTalk) -> None:
+async def check_ledger(talk: CompactionHarness) -> None:
     (use,) = await talk.conversation.usage()
     truth = talk.model.truth
     assert use.usage == truth
     assert use.calls == len(talk.model.requests)
-    assert use.cost == pytest.approx((truth.input + truth.output) * DEAR)
+    assert use.cost == pytest.approx((truth.input + truth.output) * PRICE_PER_TOKEN)
 
 
 def reopened(folder: Path, session: str) -> bytes:

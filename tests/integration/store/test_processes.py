@@ -54,7 +54,7 @@ MIGRATION = """
 import os, sys
 import apsw
 from pathlib import Path
-from hermes.store.connect import open_writer
+from hermes.store.database_file import open_writer
 
 left = int(sys.argv[2])
 
@@ -128,7 +128,7 @@ async def test_four_processes_two_of_them_killed(tmp_path: Path):
     assert [writer.exit_code for writer in writers] == [0, -9, 0, -9]
     async with open_store(path, FakeClock()) as store:
         assert list(await store.integrity()) == []
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         for number, writer in enumerate(writers):
             stored = await archive.messages(f"p{number}")
             kept = {text_of(row.message).removeprefix("the mark ") for row in stored}
@@ -178,12 +178,12 @@ async def test_a_write_outwaits_another_process(tmp_path: Path):
             assert await said.receive_exactly(5) == b"held\n"
             group.start_soon(store.commit, OpenSession(session(clock, "s1")))
             assert await anyio.to_thread.run_sync(warned.wait, 60)
-            assert await store.seen_by(OWNER).latest() is None
+            assert await store.archive_for(OWNER).latest() is None
             await holder.stdin.send(b"let go\n")
             with anyio.fail_after(60):
                 await holder.wait()
         async with open_store(path, clock) as store:
-            assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+            assert (await store.archive_for(OWNER).get("s1")).id == "s1"
     finally:
         log.removeHandler(handler)
 

@@ -20,23 +20,23 @@ import anyio.lowlevel
 from msgspec import structs
 
 from hermes.kit.clock import SystemClock
-from hermes.ports.model import Request
+from hermes.ports.model import ModelRequest
 from hermes.schema.events import Event
 from hermes.schema.messages import Assistant, Result, Text, ToolCall, text_of
-from hermes.session.conversation import Conversation, Origin
+from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import Runner
-from hermes.testing.scripted import ScriptedModel, Step, says
-from local_tools import local_tools
-from talks import ScriptedPlanner, half_a_cent
-from workbench import answer, call
+from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
+from support.conversation import FakePlanner, fixed_price
+from support.local_tools import local_tools
+from support.turns import assistant_message, tool_call
 
 UNKNOWN = "the outcome is unknown"
 
 
-def acts(run: int) -> Callable[[Request], Sequence[Step]]:
-    def script(request: Request) -> Sequence[Step]:
+def acts(run: int) -> Callable[[ModelRequest], Sequence[ScriptStep]]:
+    def script(request: ModelRequest) -> Sequence[ScriptStep]:
         command = f"echo {run} >> effects; kill -9 {os.getpid()}; sleep 1000"
-        said = answer(call("terminal", f"call-{run}", command=command))
+        said = assistant_message(tool_call("terminal", f"call-{run}", command=command))
         return [structs.replace(said, id=f"msg-{run}")]
 
     return script
@@ -45,10 +45,10 @@ def acts(run: int) -> Callable[[Request], Sequence[Step]]:
 async def live(folder: Path, run: int, *, last: bool) -> None:
     clock = SystemClock()
     async with local_tools(folder, clock) as (store, tools):
-        model = ScriptedModel(says("over") if last else acts(run))
-        planner = ScriptedPlanner(model, tools)
-        runner = Runner(store, clock, planner, half_a_cent, "default")
-        talk = Conversation(store, clock, runner, Origin(cwd=str(folder)))
+        model = ScriptedModel(answer_script("over") if last else acts(run))
+        planner = FakePlanner(model, tools)
+        runner = Runner(store, clock, planner, fixed_price, "default")
+        talk = Conversation(store, clock, runner, SessionOptions(cwd=str(folder)))
         if run:
             await talk.resume_latest()
         await talk.say([Text(f"go {run}")], hear)

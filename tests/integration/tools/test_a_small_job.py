@@ -12,12 +12,12 @@ from msgspec import Raw
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext
 from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
-from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.catalog import ToolDeps, build_tools
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
@@ -30,7 +30,7 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 def call(tmp_path: Path) -> Iterator[Call]:
     (tmp_path / "work").mkdir()
     process = {"PATH": PATH, "HOME": str(tmp_path)}
-    with Door() as door:
+    with Spawner() as door:
         deps = ToolDeps(
             sandbox=LocalSandbox(door),
             blobs=FileBlobs(tmp_path / "blobs"),
@@ -42,7 +42,7 @@ def call(tmp_path: Path) -> Iterator[Call]:
             shell=find_shell(PATH),
             rg=find_rg(PATH),
         )
-        tools = first_tools(deps)
+        tools = build_tools(deps)
 
         async def run(name: str, session: str = "s", **args: Any) -> dict[str, Any]:
             async def progress(_: str) -> None:

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
-from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
-from small_profile import answered, asking, call, profile
+from support.app_profile import call_tool, make_scope, open_profile, output_json
 
 pytestmark = pytest.mark.anyio
 
@@ -21,22 +21,22 @@ async def test_what_programs_are_started_from_is_written_by_neither(tmp_path: Pa
     for name in ("notes/deep", "go/bin", "go/src"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "go/bin/gopls").write_text("mine")
-    wishes: list[Wish] = []
+    wishes: list[ApprovalRequest] = []
 
-    async def ask(wish: Wish) -> Ruling:
+    async def ask(wish: ApprovalRequest) -> Decision:
         wishes.append(wish)
-        return Ruling(allowed=wish.reaching is Reaching.INSIDE)
+        return Decision(allowed=wish.reaching is Isolation.INSIDE)
 
     async def silent(text: str) -> None:
         pass
 
-    async with profile(tmp_path) as app:
-        scope = structs.replace(asking(tmp_path), workspace=str(tmp_path))
+    async with open_profile(tmp_path) as app:
+        scope = structs.replace(make_scope(tmp_path), workspace=str(tmp_path))
         write = app.toolbox.on(scope.source)["write_file"]
         context = ToolContext(scope, "c", silent, ask)
         for name in (*OF_PROGRAMS, *FREE):
             command = f"mkdir -p $(dirname {name}) && echo x > {name}"
-            done = answered(await call(app, scope, "terminal", command=command))
+            done = output_json(await call_tool(app, scope, "terminal", command=command))
             assert (done["exit_code"] == 0) == (name in FREE), name
             args = Raw(msgspec.json.encode({"path": name, "content": "y"}))
             if name in FREE:
@@ -44,7 +44,7 @@ async def test_what_programs_are_started_from_is_written_by_neither(tmp_path: Pa
             else:
                 with pytest.raises(ToolError, match="folders that are in"):
                     await write.run(args, context)
-            beyond = Reaching.INSIDE if name in FREE else Reaching.BEYOND
+            beyond = Isolation.INSIDE if name in FREE else Isolation.BEYOND
             assert wishes[-1].reaching is beyond, name
     assert (tmp_path / "go/bin/gopls").read_text() == "mine"
     assert not (tmp_path / "msgspec.py").exists()

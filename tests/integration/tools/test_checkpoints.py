@@ -12,19 +12,18 @@ from msgspec import Raw
 
 from hermes.kit.clock import SystemClock
 from hermes.ports.checkpoints import Checkpoint
-from hermes.ports.sandbox import Job
+from hermes.ports.sandbox import ProcessSpec
 from hermes.ports.tool import ToolContext
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.checkpoints.git import find_git
-from hermes.tools.checkpoints.shadow import Keeping, ShadowGit, ShadowParts
-from hermes.tools.checkpoints.trees import Limits
-from hermes.tools.places import Places
+from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.checkpoints.git_checkpoints import CheckpointDeps, GitCheckpoints, RetentionPolicy
+from hermes.tools.checkpoints.repository import CheckpointLimits, find_git
+from hermes.tools.paths import SessionPaths
 from hermes.tools.terminal.shell import find_shell
 
 pytestmark = pytest.mark.anyio
@@ -33,32 +32,34 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class House:
-    def __init__(self, root: Path, door: Door) -> None:
+    def __init__(self, root: Path, door: Spawner) -> None:
         self.root = root
         self.work = root / "work"
         self.work.mkdir()
         self.clock = FakeClock()
         self.sandbox = LocalSandbox(door)
-        self.places = Places(root / "home", [root / "work" / "closed.key"])
+        self.places = SessionPaths(root / "home", [root / "work" / "closed.key"])
         self.shadow = self.opened()
 
-    def opened(self, git: str | None = find_git(PATH), **keeping: int | Limits) -> ShadowGit:
-        return ShadowGit(
-            ShadowParts(
+    def opened(
+        self, git: str | None = find_git(PATH), **keeping: int | CheckpointLimits
+    ) -> GitCheckpoints:
+        return GitCheckpoints(
+            CheckpointDeps(
                 sandbox=self.sandbox,
                 git=git,
                 folder=self.root / "home" / "checkpoints",
                 places=self.places,
                 clock=self.clock,
                 home=self.root / "home",
-                keeping=Keeping(**keeping),  # pyright: ignore[reportArgumentType]
+                keeping=RetentionPolicy(**keeping),  # pyright: ignore[reportArgumentType]
             )
         )
 
     async def git(self, *args: str, where: str = ".") -> bytes:
         argv = (find_git(PATH) or "git", *args)
         env = {"HOME": str(self.root), "PATH": PATH}
-        job = Job(argv=argv, cwd=str(self.work / where), env=env, timeout=30)
+        job = ProcessSpec(argv=argv, cwd=str(self.work / where), env=env, timeout=30)
         return (await self.sandbox.run(job)).output
 
     async def take(self, reason: str = "") -> Checkpoint:
@@ -80,7 +81,7 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    with Door() as door:
+    with Spawner() as door:
         yield House(tmp_path, door)
 
 
@@ -163,7 +164,7 @@ async def test_repositories_inside_are_kept_too(house: House):
 
 
 async def test_large_and_closed_files_are_left_alone(house: House):
-    house.shadow = house.opened(limits=Limits(file=1_000))
+    house.shadow = house.opened(limits=CheckpointLimits(file=1_000))
     (house.work / "large").write_bytes(b"x" * 1_001)
     (house.work / "closed.key").write_text("secret-of-ours")
     (house.work / ".env").write_text("KEY=value-of-theirs")
@@ -210,7 +211,7 @@ async def test_tools_that_change_files_keep_them_first(house: House):
         rg=None,
         checkpoints=house.shadow,
     )
-    tools = first_tools(deps)
+    tools = build_tools(deps)
     said: list[str] = []
 
     async def progress(text: str) -> None:
@@ -254,7 +255,7 @@ async def test_what_is_too_much_goes(house: House):
 
 
 async def test_the_store_stays_within_its_size(house: House):
-    house.shadow = house.opened(limits=Limits(total=300_000))
+    house.shadow = house.opened(limits=CheckpointLimits(total=300_000))
     for number in range(6):
         (house.work / "noise").write_bytes(os.urandom(100_000))
         await house.take(f"{number}")
@@ -286,7 +287,7 @@ async def test_what_cannot_be_kept_says_why_and_is_not_in_the_way(house: House):
     without = house.opened(git=None)
     said = await without.before(house.scope("r"))
     assert "Checkpoints need git" in said
-    small = house.opened(limits=Limits(total=10, file=1_000))
+    small = house.opened(limits=CheckpointLimits(total=10, file=1_000))
     (house.work / "a").write_bytes(b"x" * 100)
     assert "larger than checkpoints may be" in await small.before(house.scope("r"))
     assert await small.before(house.scope("r2")) == ""

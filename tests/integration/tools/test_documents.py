@@ -13,19 +13,19 @@ import pytest
 from msgspec import Raw
 from pypdf import PdfReader, PdfWriter
 
-from hermes.ports.sandbox import Finished, Job, Sandbox
+from hermes.ports.sandbox import ProcessResult, ProcessSpec, Sandbox
 from hermes.ports.tool import ToolContext
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
-from hermes.tools.aside import Aside
-from hermes.tools.files.documents import Documents
-from hermes.tools.files.read import ReadFile, ReadParts
-from hermes.tools.files.seen import Seen
-from hermes.tools.places import Places
+from hermes.tools.files.documents import DocumentReader
+from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.read import ReadDeps, ReadFile
+from hermes.tools.paths import SessionPaths
+from hermes.tools.thread_runner import ThreadRunner
 
 pytestmark = pytest.mark.anyio
 Read = Callable[..., Awaitable[dict[str, Any]]]
@@ -39,28 +39,28 @@ class Counting:
 
     def __init__(self, sandbox: LocalSandbox) -> None:
         self._sandbox = sandbox
-        self.jobs: list[Job] = []
+        self.jobs: list[ProcessSpec] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._sandbox, name)
 
-    async def run(self, job: Job, heard: Any = None, *, pty: bool = False) -> Finished:
+    async def run(self, job: ProcessSpec, heard: Any = None, *, pty: bool = False) -> ProcessResult:
         self.jobs.append(job)
         return await self._sandbox.run(job, heard, pty=pty)
 
 
 class Desk:
-    def __init__(self, folder: Path, door: Door) -> None:
+    def __init__(self, folder: Path, door: Spawner) -> None:
         self.folder = folder
         self.sandbox = Counting(LocalSandbox(door))
         sandbox: Sandbox = self.sandbox  # pyright: ignore[reportAssignmentType]
-        parts = ReadParts(
-            places=Places(folder),
-            seen=Seen(),
+        parts = ReadDeps(
+            places=SessionPaths(folder),
+            seen=SeenFiles(),
             blobs=FileBlobs(folder / "blobs"),
             redact=lambda text: text.replace("topsecret", "[redacted]"),
-            aside=Aside(),
-            documents=Documents(sandbox),
+            aside=ThreadRunner(),
+            documents=DocumentReader(sandbox),
         )
         self._tool = ReadFile(parts)
 
@@ -81,7 +81,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    with Door() as door:
+    with Spawner() as door:
         yield Desk(tmp_path, door)
 
 

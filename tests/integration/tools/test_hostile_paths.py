@@ -12,22 +12,22 @@ import pytest
 from msgspec import Raw
 
 from hermes.ports.tool import ToolContext
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
-from hermes.tools.aside import Aside
-from hermes.tools.files.editor import Editor
+from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.editor import FileEditor
 from hermes.tools.files.patch import Patch
-from hermes.tools.files.read import ReadFile, ReadParts
-from hermes.tools.files.seen import Seen
+from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.files.write import WriteFile
-from hermes.tools.places import Places
+from hermes.tools.paths import SessionPaths
 from hermes.tools.search.ripgrep import find_rg
-from hermes.tools.search.tool import SearchFiles, SearchParts
-from hostile_paths import PLAIN, SECRET, World
+from hermes.tools.search.tool import SearchDeps, SearchFiles
+from hermes.tools.thread_runner import ThreadRunner
+from support.hostile_paths import PLAIN, SECRET, TrapWorkspace
 
 pytestmark = pytest.mark.anyio
 
@@ -37,24 +37,24 @@ ROUNDS = 400
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
+def world(tmp_path: Path) -> Iterator[TrapWorkspace]:
+    world = TrapWorkspace(tmp_path)
     yield world
     world.close()
 
 
 @pytest.fixture
-def attempt(world: World) -> Iterator[Try]:
+def attempt(world: TrapWorkspace) -> Iterator[Try]:
     """Everything that a call says, its errors too. Nobody allows anything."""
-    places = Places(world.home, world.protected, temporary=())
-    seen, aside = Seen(), Aside()
-    editor = Editor(places, seen, aside)
+    places = SessionPaths(world.home, world.protected, temporary=())
+    seen, aside = SeenFiles(), ThreadRunner()
+    editor = FileEditor(places, seen, aside)
     blobs = FileBlobs(world.root / "blobs")
-    with Door() as door:
+    with Spawner() as door:
         sandbox = LocalSandbox(door)
-        reading = ReadParts(places=places, seen=seen, blobs=blobs, redact=str, aside=aside)
+        reading = ReadDeps(places=places, seen=seen, blobs=blobs, redact=str, aside=aside)
         rg = find_rg("/usr/bin")
-        searching = SearchParts(sandbox=sandbox, places=places, rg=rg, redact=str)
+        searching = SearchDeps(sandbox=sandbox, places=places, rg=rg, redact=str)
         tools = {
             "read_file": ReadFile(reading),
             "write_file": WriteFile(editor),
@@ -110,7 +110,7 @@ def encodable(path: str) -> bool:
     return path.isprintable() or not any("\ud800" <= sign <= "\udfff" for sign in path)
 
 
-def test_there_are_enough_of_them(world: World):
+def test_there_are_enough_of_them(world: TrapWorkspace):
     paths = world.paths()
     assert len(set(paths)) == len(paths) >= 1_000
 
@@ -118,7 +118,7 @@ def test_there_are_enough_of_them(world: World):
 @pytest.mark.parametrize(
     "ways", [["read"], ["write"], ["replace", "add", "update", "delete", "move"]]
 )
-async def test_no_path_leads_out(world: World, attempt: Try, ways: list[str]):
+async def test_no_path_leads_out(world: TrapWorkspace, attempt: Try, ways: list[str]):
     """With several ways, each path takes the next of them."""
     paths = [path for path in world.paths() if encodable(path)]
     assert len(paths) >= 1_000
@@ -136,7 +136,7 @@ async def test_no_path_leads_out(world: World, attempt: Try, ways: list[str]):
     assert {*Path("/").iterdir(), *Path("/etc").iterdir()} == around
 
 
-async def test_searching_finds_no_secret_by_any_name(world: World, attempt: Try):
+async def test_searching_finds_no_secret_by_any_name(world: TrapWorkspace, attempt: Try):
     paths = [path for path in world.paths() if encodable(path)]
     before = world.state()
     starts = ("hard", "dir-", "chain-to-0-1", "link-to", "kernel-", "../.hermes", "~/.hermes")
@@ -150,7 +150,7 @@ async def test_searching_finds_no_secret_by_any_name(world: World, attempt: Try)
     assert world.state() == before
 
 
-async def test_what_is_inside_still_works(world: World, attempt: Try):
+async def test_what_is_inside_still_works(world: TrapWorkspace, attempt: Try):
     """A guard that refuses everything would pass the other tests, too."""
     world.paths()
     (world.work / "inner").symlink_to("sub")
@@ -199,7 +199,7 @@ def becomes(path: Path, make: Callable[[Path], object]) -> Callable[[], None]:
 @pytest.mark.parametrize("way", ["read", "write", "replace", "delete", "move", "add"])
 @pytest.mark.parametrize("canary", ["closed", "open"])
 async def test_a_file_that_becomes_a_link_while_we_open_it(
-    world: World, attempt: Try, way: str, canary: str
+    world: TrapWorkspace, attempt: Try, way: str, canary: str
 ):
     target = world.closed[2] if canary == "closed" else world.open[0]
     path = world.work / "f"
@@ -221,7 +221,9 @@ async def test_a_file_that_becomes_a_link_while_we_open_it(
 
 
 @pytest.mark.parametrize("way", ["read", "write", "replace", "delete", "move", "add"])
-async def test_a_folder_that_becomes_a_link_while_we_walk(world: World, attempt: Try, way: str):
+async def test_a_folder_that_becomes_a_link_while_we_walk(
+    world: TrapWorkspace, attempt: Try, way: str
+):
     vault, real = world.hermes / "vault", world.work / "real"
     real.mkdir()
     (real / "key").write_text("canary of my own\n")

@@ -14,16 +14,16 @@ import msgspec
 import pytest
 
 from hermes.kit.clock import SystemClock
-from hermes.ports.counsel import Ruling, Wish
-from hermes.ports.sink import Emit
+from hermes.ports.approvals import ApprovalRequest, Decision
+from hermes.ports.events import Emit
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.schema.scope import Scope
-from hermes.session.conversation import Conversation, Origin
-from hermes.testing.scripted import Script, says
+from hermes.session.conversation import Conversation, SessionOptions
+from hermes.testing.scripted_model import Script, answer_script
 from hermes.tools.session_search import SessionSearch
-from learners import Learner, learner, using
-from local_tools import local_tools
-from workbench import answer
+from support.learning import LearningHarness, learning_harness, make_call
+from support.local_tools import local_tools
+from support.turns import assistant_message
 
 pytestmark = pytest.mark.anyio
 
@@ -52,11 +52,11 @@ class Allows:
     """Somebody who allows everything, and remembers what was asked about."""
 
     def __init__(self) -> None:
-        self.wishes: list[Wish] = []
+        self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.wishes.append(wish)
-        return Ruling(allowed=True)
+        return Decision(allowed=True)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -67,12 +67,12 @@ class Allows:
 class House:
     """An agent with real files, commands and programs, in a workspace of the owner's."""
 
-    def __init__(self, one: Learner, workspace: Path) -> None:
+    def __init__(self, one: LearningHarness, workspace: Path) -> None:
         self.one = one
         self.workspace = workspace
         self.asked = Allows()
         one.talk.planner.counsel = self.asked
-        origin = Origin(source="cli", cwd=str(workspace))
+        origin = SessionOptions(source="cli", cwd=str(workspace))
         talk = one.talk
         talk.conversation = Conversation(talk.store, one.clock, talk.runner, origin)
 
@@ -83,8 +83,8 @@ class House:
 
     async def turn(self, words: str, *calls: ToolCall) -> list[str]:
         """The model makes these calls, one after the other; what came of each."""
-        scripts: list[Script] = [[answer(call)] for call in calls]
-        self.one.talk.model.scripts += [*scripts, says("Done.")]
+        scripts: list[Script] = [[assistant_message(call)] for call in calls]
+        self.one.talk.model.scripts += [*scripts, answer_script("Done.")]
         await self.one.talk.say(words)
         rows = [row.message for row in await self.one.talk.rows()]
         found = {row.call: text_of(row) for row in rows if isinstance(row, Result)}
@@ -94,8 +94,8 @@ class House:
         """Obey: once as a memory, once as a skill."""
         await self.turn(
             "Go on.",
-            using("memory", target="memory", action="add", content=OBEYED),
-            using("skill_manage", action="create", name="reports", content=SKILL),
+            make_call("memory", target="memory", action="add", content=OBEYED),
+            make_call("skill_manage", action="create", name="reports", content=SKILL),
         )
 
     async def waiting(self) -> int:
@@ -109,7 +109,7 @@ async def house(path: Path) -> AsyncGenerator[House]:
     (path / "tools").mkdir()
     async with (
         local_tools(path / "tools", SystemClock()) as (_, tools),
-        learner(path) as one,
+        learning_harness(path) as one,
     ):
         kept = {name: one.tools[name] for name in ("memory", "skill_manage")}
         search = SessionSearch(one.talk.store)
@@ -125,7 +125,7 @@ Way = Callable[[House], Awaitable[str]]
 
 def command(*commands: str, **more: object) -> Way:
     async def reach(found: House) -> str:
-        calls = [using("terminal", command=one, **more) for one in commands]
+        calls = [make_call("terminal", command=one, **more) for one in commands]
         return "\n".join(await found.turn("Look into it, please.", *calls))
 
     return reach
@@ -133,27 +133,27 @@ def command(*commands: str, **more: object) -> Way:
 
 def tool(name: str, **args: object) -> Way:
     async def reach(found: House) -> str:
-        return "\n".join(await found.turn("Look into it, please.", using(name, **args)))
+        return "\n".join(await found.turn("Look into it, please.", make_call(name, **args)))
 
     return reach
 
 
 async def in_the_background(found: House) -> str:
-    start = using("terminal", command="sh collect.sh", background=True)
+    start = make_call("terminal", command="sh collect.sh", background=True)
     (begun,) = await found.turn("Start it.", start)
     process = msgspec.json.decode(begun, type=dict[str, object])["session_id"]
-    (said,) = await found.turn("And?", using("process", action="wait", session_id=process))
+    (said,) = await found.turn("And?", make_call("process", action="wait", session_id=process))
     return said
 
 
 async def typed_into_a_shell(found: House) -> str:
-    (begun,) = await found.turn("Start.", using("terminal", command="sh", background=True))
+    (begun,) = await found.turn("Start.", make_call("terminal", command="sh", background=True))
     process = msgspec.json.decode(begun, type=dict[str, object])["session_id"]
     *_, said = await found.turn(
         "Go on.",
-        using("process", action="submit", session_id=process, data="cat */*/README.md"),
-        using("process", action="close", session_id=process),
-        using("process", action="wait", session_id=process),
+        make_call("process", action="submit", session_id=process, data="cat */*/README.md"),
+        make_call("process", action="close", session_id=process),
+        make_call("process", action="wait", session_id=process),
     )
     return said
 
@@ -177,7 +177,7 @@ async def from_code_of_others(found: House) -> str:
 async def in_a_later_session(found: House) -> str:
     said = await command("grep -rh report .")(found)
     found.one.talk.conversation.start_new()
-    (shown,) = await found.turn("What was it?", using("session_search", query="archive report"))
+    (shown,) = await found.turn("What was it?", make_call("session_search", query="archive report"))
     return said if "archive" in shown else shown
 
 
@@ -270,12 +270,14 @@ async def test_a_guide_that_is_written_after_others_were_read_is_not_the_owners(
             found.put(THEIRS, POISON)
         await found.turn(
             "Write down how we work.",
-            using("terminal", command="grep -r report . || true"),
-            using("write_file", path="AGENTS.md", content=f"{OBEYED}\n"),
+            make_call("terminal", command="grep -r report . || true"),
+            make_call("write_file", path="AGENTS.md", content=f"{OBEYED}\n"),
         )
         found.one.talk.conversation.start_new()
         await tool("read_file", path="AGENTS.md")(found)
-        await found.turn("Go on.", using("memory", target="user", action="add", content="Be kind"))
+        await found.turn(
+            "Go on.", make_call("memory", target="user", action="add", content="Be kind")
+        )
         assert ("memories/USER.md" in found.one.files()) is not theirs
 
 
@@ -312,7 +314,7 @@ async def test_what_the_owner_asks_to_remember_is_kept_at_once(
     async with house(tmp_path) as found:
         found.put(THEIRS, POISON)
         await command("grep -r report .", "curl -s http://127.0.0.1:9/ || true")(found)
-        await found.turn(said, using("memory", target="user", action="add", content=kept))
+        await found.turn(said, make_call("memory", target="user", action="add", content=kept))
         assert found.one.files() == {"memories/USER.md": kept.encode()}
         assert await found.waiting() == 0
 
@@ -361,7 +363,7 @@ async def test_a_request_to_remember_is_no_leave_for_other_words(
     async with house(tmp_path) as found:
         found.put(THEIRS, POISON)
         await command("grep -r report .")(found)
-        await found.turn(said, using("memory", target="memory", action="add", content=tried))
+        await found.turn(said, make_call("memory", target="memory", action="add", content=tried))
         assert found.one.files() == {}
         assert await found.waiting() == 1
 
@@ -370,12 +372,12 @@ async def test_a_request_to_remember_takes_nothing_away(tmp_path: Path) -> None:
     """The owner's words are kept; they are no reason to lose what stands there."""
     rule, new = "Ask before anything is deleted.", "I like tabs."
     async with house(tmp_path) as found:
-        add = using("memory", target="memory", action="add", content=rule)
+        add = make_call("memory", target="memory", action="add", content=rule)
         await found.turn(f"Remember: {rule}", add)
         found.put(THEIRS, POISON)
         await command("grep -r report .")(found)
-        swap = using("memory", target="memory", action="replace", old_text=rule, content=new)
-        drop = using("memory", target="memory", action="remove", old_text=rule)
+        swap = make_call("memory", target="memory", action="replace", old_text=rule, content=new)
+        drop = make_call("memory", target="memory", action="remove", old_text=rule)
         await found.turn(f"Remember that {new}", swap, drop)
         assert found.one.files() == {"memories/MEMORY.md": rule.encode()}
         assert await found.waiting() == 2

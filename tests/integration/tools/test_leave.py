@@ -10,15 +10,15 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.clock import SystemClock
-from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.tool import ToolContext
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
-from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.catalog import ToolDeps, build_tools
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
@@ -31,13 +31,13 @@ class Gate:
     """Somebody who is asked; remembers what for."""
 
     def __init__(self) -> None:
-        self.wishes: list[Wish] = []
+        self.wishes: list[ApprovalRequest] = []
         self.allows = False
 
-    async def ask(self, wish: Wish) -> Ruling:
+    async def ask(self, wish: ApprovalRequest) -> Decision:
         self.wishes.append(wish)
-        allowed = self.allows or wish.reaching is Reaching.INSIDE
-        return Ruling(allowed, "" if allowed else "The user said no.")
+        allowed = self.allows or wish.reaching is Isolation.INSIDE
+        return Decision(allowed, "" if allowed else "The user said no.")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def call(home: Path, gate: Gate) -> Iterator[Call]:
-    with Door() as door:
+    with Spawner() as door:
         deps = ToolDeps(
             sandbox=LocalSandbox(door),
             blobs=FileBlobs(home / "blobs"),
@@ -70,7 +70,7 @@ def call(home: Path, gate: Gate) -> Iterator[Call]:
             private=[home / ".ssh"],
             temporary=(),
         )
-        tools = first_tools(deps)
+        tools = build_tools(deps)
 
         async def run(name: str, **args: Any) -> dict[str, Any]:
             async def progress(_: str) -> None:
@@ -94,8 +94,8 @@ async def test_a_write_beyond_the_workspace(call: Call, gate: Gate, home: Path):
         await call("patch", patch=patch)
     assert (home / "other" / "a").read_text() == "one\n"
     assert [(wish.tool, wish.action, wish.reaching) for wish in gate.wishes] == [
-        ("write_file", f"{home}/other/a", Reaching.BEYOND),
-        ("patch", f"{home}/other/a", Reaching.BEYOND),
+        ("write_file", f"{home}/other/a", Isolation.BEYOND),
+        ("patch", f"{home}/other/a", Isolation.BEYOND),
     ]
     assert gate.wishes[0].foreign
     assert [wish.detail for wish in gate.wishes] == ["two\n", patch]
@@ -117,7 +117,7 @@ async def test_a_link_is_asked_for_by_where_it_leads(call: Call, gate: Gate, hom
 async def test_a_write_in_the_workspace_is_told(call: Call, gate: Gate, home: Path):
     await call("write_file", path="mine", content="x")
     assert [(wish.action, wish.reaching) for wish in gate.wishes] == [
-        (f"{home}/work/mine", Reaching.INSIDE)
+        (f"{home}/work/mine", Isolation.INSIDE)
     ]
 
 
@@ -127,7 +127,7 @@ async def test_the_users_own_secrets(call: Call, gate: Gate, home: Path, path: s
     (home / "work" / "hard").hardlink_to(home / ".ssh" / "id")
     with pytest.raises(ToolError, match="one of the user's own secrets"):
         await call("read_file", path=path)
-    assert gate.wishes[-1].reaching is Reaching.BEYOND
+    assert gate.wishes[-1].reaching is Isolation.BEYOND
     found = await call("search_files", pattern="private words", path=str(home))
     assert found["total_count"] == 0
     gate.allows = True

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import PATIENCE, Hermes
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import TEST_TIMEOUT, HermesCli
 
 LITTLE, MUCH = 1_000, 8_000_000
 ROOM = 32_000
@@ -60,7 +60,7 @@ SCRIPT = Script(
 )
 
 
-def _peak(hermes: Hermes, asked: str) -> int:
+def _peak(hermes: HermesCli, asked: str) -> int:
     """The kilobytes that the program needed at most."""
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, "-z", asked],
@@ -69,7 +69,7 @@ def _peak(hermes: Hermes, asked: str) -> int:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=3 * PATIENCE,
+        timeout=3 * TEST_TIMEOUT,
         check=True,
     )
     assert "All of it was printed." in done.stdout
@@ -77,7 +77,7 @@ def _peak(hermes: Hermes, asked: str) -> int:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_memory_does_not_grow_with_what_is_printed(hermes: Hermes, way: str) -> None:
+def test_memory_does_not_grow_with_what_is_printed(hermes: HermesCli, way: str) -> None:
     hermes.configure("terminal:\n  backend: local\napprovals:\n  mode: off\n")
     little = _peak(hermes, f"{way} {LITTLE}")
     much = _peak(hermes, f"{way} {MUCH}")

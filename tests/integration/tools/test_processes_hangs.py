@@ -13,10 +13,10 @@ from msgspec import Raw
 
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
-from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
-from local_tools import local_tools
+from support.local_tools import local_tools
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ class Bench:
         self._tools = tools
         self._begun = folder / "begun"
 
-    async def use(self, name: str, **args: object) -> Output:
+    async def use(self, name: str, **args: object) -> ToolOutput:
         async def progress(text: str) -> None:
             await anyio.lowlevel.checkpoint()
 

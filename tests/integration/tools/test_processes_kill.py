@@ -9,18 +9,18 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hermes.gateway.delivery import MARK
+from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.kit.clock import SystemClock
 from hermes.schema.messages import User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.store.sqlite import open_store
-from hermes.testing.gateway_process import Spec
-from hermes.testing.homes import Furniture, furnish
-from hermes.testing.lives import Life, live
-from hermes.testing.platform.server import PlatformServer, serve
-from hermes.tools.processes.record import KIND, record_of
-from processes import PATIENCE
+from hermes.testing.gateway_instances import GatewayInstance, run_instance
+from hermes.testing.gateway_process import GatewaySpec
+from hermes.testing.homes import ProfileSettings, write_profile
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.tools.processes.record import PROCESS_KIND, from_record
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -29,19 +29,19 @@ REPORT = re.compile(r"re: \[IMPORTANT: Background process (proc_\w+) ")
 STARTED = re.compile(r'"session_id":"(proc_\w+)"')
 
 
-def home(folder: Path, url: str) -> Spec:
+def home(folder: Path, url: str) -> GatewaySpec:
     work = folder / "work"
     work.mkdir()
-    furnish(
+    write_profile(
         folder / "home",
-        Furniture(
+        ProfileSettings(
             account="main",
             url=url,
             env={"MESSAGING_CWD": str(work)},
             settings={"terminal": {"backend": "local"}, "approvals": {"mode": "off"}},
         ),
     )
-    return Spec(folder=str(folder), home=str(folder / "home"))
+    return GatewaySpec(folder=str(folder), home=str(folder / "home"))
 
 
 def ask(server: PlatformServer, command: str) -> None:
@@ -61,7 +61,7 @@ def found(server: PlatformServer, pattern: re.Pattern[str], *, marked: bool = Tr
     return Counter(
         match[1]
         for text in texts
-        if marked or not text.startswith(MARK)
+        if marked or not text.startswith(RECOVERED_MARK)
         for match in pattern.finditer(text)
     )
 
@@ -76,7 +76,7 @@ async def judge(folder: Path, server: PlatformServer) -> None:
     assert set(found(server, REPORT)) == set(begun)
     assert plain == dict.fromkeys(plain, 1)
     async with open_store(folder / "home" / "state.db", SystemClock()) as store:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         said = [
             text_of(row.message)
             for digest in await archive.list(SessionFilter(), limit=1000)
@@ -85,66 +85,67 @@ async def judge(folder: Path, server: PlatformServer) -> None:
         ]
         heard = Counter(name for text in said for name in begun if f"process {name} " in text)
         assert heard == dict.fromkeys(begun, 1)
-        assert not await store.matters.find(KIND, only_open=True)
-        assert await store.lanes.topics("inbox") == []
+        assert not await store.records.find(PROCESS_KIND, only_open=True)
+        assert await store.queues.topics("inbox") == []
         ended = [
-            Path(f"/proc/{record_of(matter).pid}") for matter in await store.matters.find(KIND)
+            Path(f"/proc/{from_record(matter).pid}")
+            for matter in await store.records.find(PROCESS_KIND)
         ]
     # Whoever was left without a parent is buried by another process, in its own time.
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         while any(process.exists() for process in ended):  # noqa: ASYNC110 - nobody tells
             await anyio.sleep(0.02)
 
 
-async def second_life(folder: Path, server: PlatformServer, spec: Spec) -> None:
-    async def end(life: Life) -> None:
+async def second_life(folder: Path, server: PlatformServer, spec: GatewaySpec) -> None:
+    async def end(life: GatewayInstance) -> None:
         await life.ready()
         await server.until(lambda: len(found(server, REPORT)) == len(CHATS))
         life.end()
 
-    await live(structs.replace(spec, die_at=""), end)
+    await run_instance(structs.replace(spec, die_at=""), end)
     await judge(folder, server)
 
 
 @pytest.mark.parametrize("nth", [1, 4])
 @pytest.mark.parametrize("place", ["processes.exited", "processes.brought"])
 async def test_killed_around_an_exit(tmp_path: Path, place: str, nth: int) -> None:
-    async with serve(seed=1) as server:
+    async with serve_platform(seed=1) as server:
         spec = structs.replace(home(tmp_path, server.url), die_at=place, nth=nth)
 
-        async def die(life: Life) -> None:
+        async def die(life: GatewayInstance) -> None:
             await life.ready()
             ask(server, f"while ! test -e {tmp_path}/go; do sleep 0.05; done; echo made")
             await all_begun(server)
             (tmp_path / "go").touch()
 
-        assert (await live(spec, die)).killed
+        assert (await run_instance(spec, die)).killed
         await second_life(tmp_path, server, spec)
 
 
 async def test_killed_while_they_run(tmp_path: Path) -> None:
-    async with serve(seed=1) as server:
+    async with serve_platform(seed=1) as server:
         spec = home(tmp_path, server.url)
 
-        async def die(life: Life) -> None:
+        async def die(life: GatewayInstance) -> None:
             await life.ready()
             ask(server, "echo begun; sleep 1000")
             await all_begun(server)
             life.kill()
 
-        assert (await live(spec, die)).killed
+        assert (await run_instance(spec, die)).killed
         await second_life(tmp_path, server, spec)
 
 
 async def test_ended_in_order_while_they_run(tmp_path: Path) -> None:
-    async with serve(seed=1) as server:
+    async with serve_platform(seed=1) as server:
         spec = home(tmp_path, server.url)
 
-        async def leave(life: Life) -> None:
+        async def leave(life: GatewayInstance) -> None:
             await life.ready()
             ask(server, "echo begun; sleep 1000")
             await all_begun(server)
             life.end()
 
-        assert not (await live(spec, leave)).killed
+        assert not (await run_instance(spec, leave)).killed
         await second_life(tmp_path, server, spec)

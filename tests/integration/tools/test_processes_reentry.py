@@ -11,30 +11,30 @@ from pathlib import Path
 import anyio
 import pytest
 
-from background import PlayedSandbox, order, registry_of
-from gateways import Lobby, lobby, until
-from hermes.app.later import Homecoming
+from hermes.app.followups import FollowupRouter
+from hermes.gateway.chat_runs import ActorRules
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.letters import Busy
-from hermes.gateway.runs import ActorRules
-from hermes.kit.holder import this_process
-from hermes.ports.matters import PutMatter
-from hermes.ports.model import Request
+from hermes.gateway.messages import BusyMode
+from hermes.kit.process_identity import process_id
+from hermes.ports.model import ModelRequest
+from hermes.ports.records import PutRecord
 from hermes.schema.messages import User, text_of
 from hermes.schema.scope import OWNER, Address, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import Step
-from hermes.tools.processes.record import Record, matter_of
-from hermes.tools.processes.registry import Registry
-from workbench import FakeTool, Gates, answer, call
+from hermes.testing.scripted_model import ScriptStep
+from hermes.tools.processes.record import BackgroundProcess, to_record
+from hermes.tools.processes.registry import ProcessRegistry
+from support.fake_processes import FakeSandbox, process_registry, process_request
+from support.gateway import GatewayHarness, gateway_harness, wait_until
+from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 CHATS = [str(number) for number in range(1, 21)]
 EACH = 10
-MANNERS = (Busy.INTERRUPT, Busy.QUEUE, Busy.STEER, Busy.COLLECT)
+MANNERS = (BusyMode.INTERRUPT, BusyMode.QUEUE, BusyMode.STEER, BusyMode.COLLECT)
 PATIENCE = 60.0
 
 
@@ -45,14 +45,16 @@ def key_at(chat: str) -> str:
 class World:
     """A gateway, its registry, and processes that end when told to."""
 
-    def __init__(self, one: Lobby, registry: Registry, sandbox: PlayedSandbox) -> None:
+    def __init__(
+        self, one: GatewayHarness, registry: ProcessRegistry, sandbox: FakeSandbox
+    ) -> None:
         self.one = one
         self.registry = registry
         self.sandbox = sandbox
         self.begun: dict[str, list[str]] = {}
 
     async def session(self, chat: str) -> Session:
-        found = await self.one.store.seen_by(OWNER).by_key(key_at(chat))
+        found = await self.one.store.archive_for(OWNER).by_key(key_at(chat))
         assert found is not None
         return found
 
@@ -65,11 +67,11 @@ class World:
         """Some processes for a session in each chat."""
         for chat in CHATS:
             await self.one.channel.say(f"hello {chat}", chat=chat)
-        await until(lambda: all(self.one.channel.seen_in(chat) for chat in CHATS))
+        await wait_until(lambda: all(self.one.channel.texts_in(chat) for chat in CHATS))
         for chat in CHATS:
             scope = await self.scope(chat)
             records = [
-                await self.registry.begin(order(self.sandbox, scope, notify=True))
+                await self.registry.begin(process_request(self.sandbox, scope, notify=True))
                 for _ in range(EACH)
             ]
             self.begun[chat] = [record.id for record in records]
@@ -78,16 +80,18 @@ class World:
         for process in self.sandbox.started:
             process.exit(7)
         with anyio.fail_after(PATIENCE):
-            await until(lambda: not self.registry.running)
+            await wait_until(lambda: not self.registry.running)
 
     async def are_told(self, where: Sequence[str] = CHATS) -> None:
         """Each end was heard once, in the right session, and answered where people see it."""
         with anyio.fail_after(PATIENCE):
-            await until(lambda: all(self._is_seen(chat, there) for chat, there in self._way(where)))
+            await wait_until(
+                lambda: all(self._is_seen(chat, there) for chat, there in self._way(where))
+            )
             await self.one.calm()
         for chat, there in self._way(where):
             heard = "".join(await self._heard(there))
-            seen = "".join(self.one.channel.seen_in(there))
+            seen = "".join(self.one.channel.texts_in(there))
             for name in self.begun[chat]:
                 assert (heard.count(name), seen.count(name)) == (1, 1), (chat, there)
         assert await self.one.open_rows() == []
@@ -99,7 +103,7 @@ class World:
         return list(zip(CHATS, where, strict=True))
 
     def _is_seen(self, chat: str, there: str) -> bool:
-        seen = "".join(self.one.channel.seen_in(there))
+        seen = "".join(self.one.channel.texts_in(there))
         return all(name in seen for name in self.begun[chat])
 
     async def _heard(self, chat: str) -> list[str]:
@@ -108,7 +112,7 @@ class World:
 
     async def _everything(self) -> str:
         """What users, people or the house, said in any session."""
-        archive = self.one.store.seen_by(OWNER)
+        archive = self.one.store.archive_for(OWNER)
         rows = [
             row.message
             for digest in await archive.list(SessionFilter(), limit=1000)
@@ -119,15 +123,15 @@ class World:
 
 @asynccontextmanager
 async def world(
-    path: Path, busy: Busy = Busy.INTERRUPT, tools: Sequence[FakeTool] = ()
+    path: Path, busy: BusyMode = BusyMode.INTERRUPT, tools: Sequence[FakeTool] = ()
 ) -> AsyncGenerator[World]:
-    clock, sandbox = FakeClock(), PlayedSandbox()
+    clock, sandbox = FakeClock(), FakeSandbox()
     rules = GatewayRules(actors=ActorRules(busy=busy), progress=False)
-    async with lobby(path, rules=rules, clock=clock, tools=tools) as one:
-        later = Homecoming(one.store)
-        later.chats.is_answered_by(one.gateway.actors.wake)
+    async with gateway_harness(path, rules=rules, clock=clock, tools=tools) as one:
+        later = FollowupRouter(one.store)
+        later.chats.set_wake(one.gateway.actors.wake)
         given = {"later": later, "present": later.present, "most": 10_000}
-        async with registry_of(one.store, clock, path, **given) as registry:
+        async with process_registry(one.store, clock, path, **given) as registry:
             yield World(one, registry, sandbox)
 
 
@@ -140,13 +144,13 @@ async def test_idle_a_turn_begins_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("busy", MANNERS)
 async def test_busy_it_waits_behind_the_turn_and_never_interrupts_it(
-    tmp_path: Path, busy: Busy
+    tmp_path: Path, busy: BusyMode
 ) -> None:
-    gates = Gates()
+    gates = GatedBody()
 
-    def works(request: Request) -> Sequence[Step]:
+    def works(request: ModelRequest) -> Sequence[ScriptStep]:
         gate = text_of(request.messages[-1]).split()[-1]
-        return [answer(call("wait", gate=gate))]
+        return [assistant_message(tool_call("wait", gate=gate))]
 
     async with world(tmp_path, busy=busy, tools=[FakeTool("wait", gates)]) as one:
         await one.begin()
@@ -160,13 +164,13 @@ async def test_busy_it_waits_behind_the_turn_and_never_interrupts_it(
         await one.end()
         await anyio.wait_all_tasks_blocked()
         assert {chat: one.one.running(chat) for chat in CHATS} == runs
-        assert not any("proc_" in text for chat in CHATS for text in one.one.channel.seen_in(chat))
+        assert not any("proc_" in text for chat in CHATS for text in one.one.channel.texts_in(chat))
         for chat in CHATS:
             gates.open(chat)
         await one.are_told()
         for chat in CHATS:
             # The work was answered before what came meanwhile, and in a turn of its own.
-            assert one.one.channel.seen_in(chat)[1] == f"re: through {chat}"
+            assert one.one.channel.texts_in(chat)[1] == f"re: through {chat}"
 
 
 async def test_reset_it_goes_to_the_session_that_took_the_place(tmp_path: Path) -> None:
@@ -175,7 +179,7 @@ async def test_reset_it_goes_to_the_session_that_took_the_place(tmp_path: Path) 
         old = [(await one.session(chat)).id for chat in CHATS]
         for chat in CHATS:
             await one.one.channel.say("/new", chat=chat)
-        await until(lambda: all(len(one.one.channel.seen_in(chat)) == 2 for chat in CHATS))
+        await wait_until(lambda: all(len(one.one.channel.texts_in(chat)) == 2 for chat in CHATS))
         new = [(await one.session(chat)).id for chat in CHATS]
         assert not set(old) & set(new)
         await one.end()
@@ -189,32 +193,34 @@ async def test_moved_it_follows_the_session_to_its_new_chat(tmp_path: Path) -> N
         for chat, new in zip(CHATS, there, strict=True):
             session = await one.session(chat)
             await one.one.channel.say(f"/resume {session.id}", chat=new)
-        await until(lambda: all(one.one.channel.seen_in(new) for new in there))
+        await wait_until(lambda: all(one.one.channel.texts_in(new) for new in there))
         await one.end()
         await one.are_told(there)
-        assert not any("proc_" in text for chat in CHATS for text in one.one.channel.seen_in(chat))
+        assert not any("proc_" in text for chat in CHATS for text in one.one.channel.texts_in(chat))
 
 
 async def test_restarted_what_was_lost_is_told(tmp_path: Path) -> None:
-    host, boot, _ = this_process().split("/", 2)
+    host, boot, _ = process_id().split("/", 2)
     dead = f"{host}/{boot}/4194999/1/x"
     begun: dict[str, list[str]] = {}
     async with world(tmp_path) as one:
         for chat in CHATS:
             await one.one.channel.say(f"hello {chat}", chat=chat)
-        await until(lambda: all(one.one.channel.seen_in(chat) for chat in CHATS))
+        await wait_until(lambda: all(one.one.channel.texts_in(chat) for chat in CHATS))
         for chat in CHATS:
             begun[chat] = [f"proc_{chat:0>4}{number:08}" for number in range(EACH)]
             scope, now = await one.scope(chat), one.one.clock.now()
             records = [
-                Record(id=name, command="job", folder="/", scope=scope, started=now, pid=1)
+                BackgroundProcess(
+                    id=name, command="job", folder="/", scope=scope, started=now, pid=1
+                )
                 for name in begun[chat]
             ]
-            rows = [PutMatter(matter_of(record, now, dead), was="") for record in records]
+            rows = [PutRecord(to_record(record, now, dead), was="") for record in records]
             await one.one.store.commit(*rows)
     async with world(tmp_path) as one:
         one.begun = begun
         await one.are_told()
     async with world(tmp_path) as one:
         await one.one.calm()
-        assert not any(one.one.channel.seen_in(chat) for chat in CHATS)
+        assert not any(one.one.channel.texts_in(chat) for chat in CHATS)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from doors import served
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
+from support.ipc_server import ipc_server_process
 
 JOB = "while ! test -e go; do sleep 0.05; done; echo finished"
 ARGS = {"command": JOB, "background": True, "notify_on_complete": True}
@@ -23,17 +23,19 @@ PROMPT = "\x1b[1;36m> \x1b[0m"
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    one = Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
+    one = HermesCli(tmp_path, model.url)
     one.configure("terminal:\n  backend: local\napprovals:\n  mode: off\n")
     return one
 
 
 @pytest.mark.parametrize("door", [False, True], ids=["here", "through the door"])
-def test_a_turn_begins_while_nobody_types(hermes: Hermes, model: MockModel, door: bool) -> None:
+def test_a_turn_begins_while_nobody_types(
+    hermes: HermesCli, model: FakeModelProcess, door: bool
+) -> None:
     with ExitStack() as stack:
         if door:
-            stack.enter_context(served(hermes))
+            stack.enter_context(ipc_server_process(hermes))
         child = stack.enter_context(hermes.terminal())
         child.expect_exact(PROMPT)
         child.sendline("start it")
@@ -53,7 +55,7 @@ def test_a_turn_begins_while_nobody_types(hermes: Hermes, model: MockModel, door
     assert "finished" in str(heard[0]["messages"][-1])
 
 
-def test_stop_ends_what_was_left_running(hermes: Hermes) -> None:
+def test_stop_ends_what_was_left_running(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("/ps")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
-from hermes.tools.files.lint import Lint
-from hermes.tools.files.syntax import Syntax
+from hermes.sandbox.spawner import Spawner
+from hermes.tools.files.lint import LintResult, SyntaxChecker
 
 pytestmark = pytest.mark.anyio
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -17,9 +16,9 @@ NODE = shutil.which("node", path=PATH)
 
 
 @pytest.fixture
-def syntax() -> Iterator[Syntax]:
-    with Door() as door:
-        yield Syntax(LocalSandbox(door), shutil.which("bash", path=PATH), NODE)
+def syntax() -> Iterator[SyntaxChecker]:
+    with Spawner() as door:
+        yield SyntaxChecker(LocalSandbox(door), shutil.which("bash", path=PATH), NODE)
 
 
 @pytest.mark.parametrize(
@@ -38,22 +37,22 @@ def syntax() -> Iterator[Syntax]:
         ] if NODE else []),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_is_named(syntax: Syntax, name: str, text: str, fault: str):
+async def test_what_is_wrong_is_named(syntax: SyntaxChecker, name: str, text: str, fault: str):
     lint = await syntax.check(Path(name), text)
     assert lint.status == ("error" if fault else "ok")
     assert fault in lint.output
 
 
-async def test_an_old_fault_is_told_from_a_new_one(syntax: Syntax):
+async def test_an_old_fault_is_told_from_a_new_one(syntax: SyntaxChecker):
     assert "too)" in (await syntax.check(Path("a.sh"), "if", "fi")).output
     assert "too)" not in (await syntax.check(Path("a.sh"), "if", "true")).output
 
 
-async def test_what_nobody_knows_is_skipped(syntax: Syntax):
-    assert await syntax.check(Path("a.rs"), "fn") == Lint("skipped")
+async def test_what_nobody_knows_is_skipped(syntax: SyntaxChecker):
+    assert await syntax.check(Path("a.rs"), "fn") == LintResult("skipped")
     assert (await syntax.check(Path("a.sh"), "#" * 200_000)).status == "skipped"
-    with Door() as door:
-        without = Syntax(LocalSandbox(door), None, None)
-        assert await without.check(Path("a.sh"), "if") == Lint("skipped")
-        broken = Syntax(LocalSandbox(door), "/no/such/bash", None)
+    with Spawner() as door:
+        without = SyntaxChecker(LocalSandbox(door), None, None)
+        assert await without.check(Path("a.sh"), "if") == LintResult("skipped")
+        broken = SyntaxChecker(LocalSandbox(door), "/no/such/bash", None)
         assert (await broken.check(Path("a.sh"), "if")).status == "skipped"

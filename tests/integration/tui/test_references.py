@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-from emulated import terminal
-from hermes.testing.mock_openai import Reply, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import FakeModelProcess, HermesCli
+from support.terminal_emulator import terminal_program
 
 READY = "Ask anything."
 SCRIPT = Script(default=Reply("So it says."))
 
 
 def test_a_file_is_completed_attached_and_not_taken_for_words(
-    tmp_path: Path, model: MockModel
+    tmp_path: Path, model: FakeModelProcess
 ) -> None:
-    hermes = Hermes(tmp_path, model.url)
+    hermes = HermesCli(tmp_path, model.url)
     (hermes.work / "garden notes").mkdir()
     (hermes.work / "garden notes" / "beds.txt").write_text("beans in the first\n")
-    with terminal(hermes) as at:
+    with terminal_program(hermes) as at:
         at.shows(READY)
         at.shows("openai/mock")
         at.keys("REFER to @gard")
@@ -37,7 +37,7 @@ def test_a_file_is_completed_attached_and_not_taken_for_words(
         content = str(request["messages"][-1]["content"])
         assert content.count('@file:"garden notes/beds.txt" now') == 1
         assert content.count("beans in the first") == 1
-    with terminal(hermes, "-c") as at:
+    with terminal_program(hermes, "-c") as at:
         at.shows("So it says.")
         at.shows(READY)
         assert "beans in the first" not in at.text
@@ -50,7 +50,7 @@ def test_a_file_is_completed_attached_and_not_taken_for_words(
     assert "beans in the first" in hermes("sessions", "show", session_of(hermes), "--full").out
 
 
-def session_of(hermes: Hermes) -> str:
+def session_of(hermes: HermesCli) -> str:
     (session,) = hermes("sessions", "list", "--json").events
     assert "stand for" not in session["preview"]
     return session["id"]

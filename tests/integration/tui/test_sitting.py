@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from emulated import terminal
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Hermes, MockModel
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import FakeModelProcess, HermesCli
+from support.terminal_emulator import terminal_program
 
 READY = "Ask anything."
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -25,8 +25,8 @@ LIGHT, DARK = "2;251;251;249", "2;22;23;29"
 
 
 @pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    hermes = Hermes(tmp_path, model.url)
+def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
+    hermes = HermesCli(tmp_path, model.url)
     hermes.env["COLORTERM"] = "truecolor"
     hermes.configure("approvals:\n  mode: manual\n")
     (hermes.work / "build").mkdir()
@@ -34,8 +34,8 @@ def hermes(tmp_path: Path, model: MockModel) -> Hermes:
     return hermes
 
 
-def test_a_sitting_and_one_that_goes_on_with_it(hermes: Hermes) -> None:
-    with terminal(hermes) as at:
+def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
+    with terminal_program(hermes) as at:
         at.shows(READY)
         at.keys("look\r")
         at.shows("That is all.")
@@ -59,7 +59,7 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: Hermes) -> None:
         at.opens("terminal rm -rf build", "$ rm -rf build")
         at.keys("\x04")
         assert at.ends() == 0
-    with terminal(hermes, "-c", COLORFGBG="0;15") as at:
+    with terminal_program(hermes, "-c", COLORFGBG="0;15") as at:
         at.shows("Interrupted.")
         at.shows(READY)
         assert at.screen.ground(0, 0) == LIGHT
@@ -78,12 +78,12 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: Hermes) -> None:
 
 
 def test_the_first_start_without_a_model_and_without_colours(
-    tmp_path: Path, model: MockModel
+    tmp_path: Path, model: FakeModelProcess
 ) -> None:
-    hermes = Hermes(tmp_path, "")
+    hermes = HermesCli(tmp_path, "")
     for name in [name for name in hermes.env if name.startswith(("OPENAI", "HERMES_INFERENCE"))]:
         del hermes.env[name]
-    with terminal(hermes, NO_COLOR="1") as at:
+    with terminal_program(hermes, NO_COLOR="1") as at:
         at.shows("Number or name [")
         at.keys("custom\r")
         at.shows("Its address")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from doors import served
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, FakeModelProcess, HermesCli
+from support.ipc_server import ipc_server_process
 
 READY = "sk anything"
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -28,28 +28,30 @@ SCRIPT = Script(
 
 
 @pytest.fixture(params=["here", "remote"])
-def hermes(request: pytest.FixtureRequest, tmp_path: Path, model: MockModel) -> Iterator[Hermes]:
-    hermes = Hermes(tmp_path, model.url)
+def hermes(
+    request: pytest.FixtureRequest, tmp_path: Path, model: FakeModelProcess
+) -> Iterator[HermesCli]:
+    hermes = HermesCli(tmp_path, model.url)
     hermes.configure("approvals:\n  mode: manual\n")
     (hermes.work / "build").mkdir(parents=True)
     if request.param == "here":
         yield hermes
         return
-    with served(hermes):
+    with ipc_server_process(hermes):
         yield hermes
 
 
 @contextmanager
-def full_screen(hermes: Hermes, *words: str, **env: str) -> Iterator[pexpect.spawn]:
+def full_screen(hermes: HermesCli, *words: str, **env: str) -> Iterator[pexpect.spawn]:
     child = pexpect.spawn(
-        HERMES,
+        HERMES_PROGRAM,
         list(words),
         cwd=str(hermes.work),
         env=hermes.env | env,
         encoding="utf-8",
         codec_errors="replace",
         dimensions=(24, 80),
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
     child.delaybeforesend = None
     try:
@@ -65,7 +67,7 @@ def ended(child: pexpect.spawn) -> int:
     return child.exitstatus
 
 
-def test_a_talk_with_a_question_and_back_to_it(hermes: Hermes) -> None:
+def test_a_talk_with_a_question_and_back_to_it(hermes: HermesCli) -> None:
     with full_screen(hermes) as child:
         child.send("delete it\r")
         child.expect_exact("Allow once")
@@ -86,7 +88,7 @@ def test_a_talk_with_a_question_and_back_to_it(hermes: Hermes) -> None:
         assert ended(child) == 0
 
 
-def test_words_steer_the_turn_that_runs(hermes: Hermes, model: MockModel) -> None:
+def test_words_steer_the_turn_that_runs(hermes: HermesCli, model: FakeModelProcess) -> None:
     hermes.configure("display:\n  interface: cli\n")
     with full_screen(hermes, "--tui") as child:
         child.send("wait for it\r")
@@ -102,7 +104,7 @@ def test_words_steer_the_turn_that_runs(hermes: Hermes, model: MockModel) -> Non
     assert model.requests("STEERED")
 
 
-def test_what_hangs_is_interrupted_and_left(hermes: Hermes) -> None:
+def test_what_hangs_is_interrupted_and_left(hermes: HermesCli) -> None:
     with full_screen(hermes) as child:
         child.send("hang\r")
         child.expect_exact("first")
@@ -116,7 +118,7 @@ def test_what_hangs_is_interrupted_and_left(hermes: Hermes) -> None:
         assert ended(child) == 130
 
 
-def test_it_ends_in_order_when_it_is_told_to(hermes: Hermes) -> None:
+def test_it_ends_in_order_when_it_is_told_to(hermes: HermesCli) -> None:
     with full_screen(hermes) as child:
         child.send("hang\r")
         child.expect_exact("first")
@@ -135,17 +137,17 @@ def test_it_ends_in_order_when_it_is_told_to(hermes: Hermes) -> None:
     ],
 )
 def test_who_wants_no_screen_gets_lines(
-    tmp_path: Path, model: MockModel, words: list[str], env: dict[str, str], settings: str
+    tmp_path: Path, model: FakeModelProcess, words: list[str], env: dict[str, str], settings: str
 ) -> None:
-    hermes = Hermes(tmp_path, model.url)
+    hermes = HermesCli(tmp_path, model.url)
     hermes.configure(settings)
     child = pexpect.spawn(
-        HERMES,
+        HERMES_PROGRAM,
         words,
         cwd=str(hermes.work),
         env=hermes.env | env,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
     child.logfile_read = transcript = StringIO()
     child.expect_exact("Ctrl+C interrupts, Ctrl+D leaves.")

@@ -2,45 +2,45 @@
 
 import pytest
 
-from hermes.agent.answers import Verdict, final_text, judge, nudge, runnable_calls
+from hermes.agent.answers import AnswerKind, classify_answer, final_text, nudge, runnable_calls
 from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Trust, text_of
-from workbench import answer, call, result, user
+from support.turns import assistant_message, tool_call, tool_result, user_message
 
 
 @pytest.mark.parametrize(
     ("given", "verdict"),
     [
-        (answer("done"), Verdict.FINAL),
-        (answer("done", stop=Stop.TOOLS), Verdict.FINAL),
-        (answer("so far", stop=Stop.CANCELLED), Verdict.FINAL),
-        (answer("look", call("look")), Verdict.CALLS),
-        (answer(call("look"), stop=Stop.END), Verdict.CALLS),
-        (answer(call("look"), stop=Stop.LENGTH), Verdict.CALLS),
-        (answer(), Verdict.EMPTY),
-        (answer(" \n\t"), Verdict.EMPTY),
-        (answer(Reasoning("hm")), Verdict.EMPTY),
-        (answer("half", stop=Stop.LENGTH), Verdict.CUT_OFF),
-        (answer(Reasoning("hm"), stop=Stop.LENGTH), Verdict.CUT_OFF),
-        (answer("no", stop=Stop.REFUSED), Verdict.REFUSED),
-        (answer(call("look"), stop=Stop.REFUSED), Verdict.REFUSED),
+        (assistant_message("done"), AnswerKind.FINAL),
+        (assistant_message("done", stop=Stop.TOOLS), AnswerKind.FINAL),
+        (assistant_message("so far", stop=Stop.CANCELLED), AnswerKind.FINAL),
+        (assistant_message("look", tool_call("look")), AnswerKind.CALLS),
+        (assistant_message(tool_call("look"), stop=Stop.END), AnswerKind.CALLS),
+        (assistant_message(tool_call("look"), stop=Stop.LENGTH), AnswerKind.CALLS),
+        (assistant_message(), AnswerKind.EMPTY),
+        (assistant_message(" \n\t"), AnswerKind.EMPTY),
+        (assistant_message(Reasoning("hm")), AnswerKind.EMPTY),
+        (assistant_message("half", stop=Stop.LENGTH), AnswerKind.CUT_OFF),
+        (assistant_message(Reasoning("hm"), stop=Stop.LENGTH), AnswerKind.CUT_OFF),
+        (assistant_message("no", stop=Stop.REFUSED), AnswerKind.REFUSED),
+        (assistant_message(tool_call("look"), stop=Stop.REFUSED), AnswerKind.REFUSED),
     ],
 )
-def test_verdicts(given: Assistant, verdict: Verdict) -> None:
-    assert judge(given) is verdict
+def test_verdicts(given: Assistant, verdict: AnswerKind) -> None:
+    assert classify_answer(given) is verdict
 
 
 def test_only_a_cut_off_answer_has_a_doubtful_call() -> None:
-    whole = answer(call("a"), call("b"))
+    whole = assistant_message(tool_call("a"), tool_call("b"))
     assert runnable_calls(whole) == whole.calls
-    cut = runnable_calls(answer(call("a"), call("b"), stop=Stop.LENGTH))
+    cut = runnable_calls(assistant_message(tool_call("a"), tool_call("b"), stop=Stop.LENGTH))
     assert [bool(c.broken) for c in cut] == [False, True]
-    assert runnable_calls(answer("text", stop=Stop.LENGTH)) == []
+    assert runnable_calls(assistant_message("text", stop=Stop.LENGTH)) == []
 
 
 @pytest.mark.parametrize("name", ["empty", "continue", "exhausted"])
 def test_nudges_are_the_houses_own_words(name: str) -> None:
     said = nudge(name)
-    assert said.trust is Trust.HOUSE
+    assert said.trust is Trust.PROGRAM
     assert text_of(said)
     assert nudge(name).id != said.id
 
@@ -52,16 +52,54 @@ HALF = Stop.LENGTH
     ("messages", "text"),
     [
         ([], ""),
-        ([user()], ""),
-        ([user(), answer("all")], "all"),
-        ([user(), answer("a ", stop=HALF), nudge("continue"), answer("b")], "a b"),
-        ([user(), answer("a ", stop=HALF), nudge("continue"), answer("b ", stop=HALF)], "a b "),
-        ([user(), answer("old"), user(), answer("new")], "new"),
-        ([user(), answer("look", call("x", "c")), result("c"), answer("seen")], "seen"),
-        ([user(), answer("look", call("x", "c")), result("c")], ""),
-        ([user(), answer(), nudge("empty"), answer("words")], "words"),
-        ([user(), answer("first"), user("and?"), answer("second")], "second"),
-        ([user(), answer("so f", stop=Stop.CANCELLED)], "so f"),
+        ([user_message()], ""),
+        ([user_message(), assistant_message("all")], "all"),
+        (
+            [
+                user_message(),
+                assistant_message("a ", stop=HALF),
+                nudge("continue"),
+                assistant_message("b"),
+            ],
+            "a b",
+        ),
+        (
+            [
+                user_message(),
+                assistant_message("a ", stop=HALF),
+                nudge("continue"),
+                assistant_message("b ", stop=HALF),
+            ],
+            "a b ",
+        ),
+        (
+            [user_message(), assistant_message("old"), user_message(), assistant_message("new")],
+            "new",
+        ),
+        (
+            [
+                user_message(),
+                assistant_message("look", tool_call("x", "c")),
+                tool_result("c"),
+                assistant_message("seen"),
+            ],
+            "seen",
+        ),
+        ([user_message(), assistant_message("look", tool_call("x", "c")), tool_result("c")], ""),
+        (
+            [user_message(), assistant_message(), nudge("empty"), assistant_message("words")],
+            "words",
+        ),
+        (
+            [
+                user_message(),
+                assistant_message("first"),
+                user_message("and?"),
+                assistant_message("second"),
+            ],
+            "second",
+        ),
+        ([user_message(), assistant_message("so f", stop=Stop.CANCELLED)], "so f"),
     ],
 )
 def test_the_final_text(messages: list[Message], text: str) -> None:

@@ -3,21 +3,21 @@
 import pytest
 from msgspec import Raw, structs
 
-from hermes.agent.bridge import meant
+from hermes.agent.tool_proxy import unwrap_call
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import ToolStarted
 from hermes.schema.messages import Assistant, Result, ToolCall, text_of
-from hermes.schema.tools import BRIDGE, Effect
-from hermes.testing.scripted import says
-from workbench import FakeTool, answer, call, run_script
+from hermes.schema.tools import PROXY_TOOL, Effect
+from hermes.testing.scripted_model import answer_script
+from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 pytestmark = pytest.mark.anyio
 
-TOOLS = {name: FakeTool(name) for name in (BRIDGE, "look")}
+TOOLS = {name: FakeTool(name) for name in (PROXY_TOOL, "look")}
 
 
 def carried(args: bytes) -> ToolCall:
-    return meant(ToolCall("c1", BRIDGE, Raw(args)), TOOLS)
+    return unwrap_call(ToolCall("c1", PROXY_TOOL, Raw(args)), TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,14 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("written", UNREADABLE)
 async def test_what_cannot_be_read_is_not_run_and_said(written: bytes) -> None:
-    asked = ToolCall("c1", BRIDGE, Raw(b'{"name":"look","arguments":%b}' % written))
-    found = meant(asked, TOOLS)
+    asked = ToolCall("c1", PROXY_TOOL, Raw(b'{"name":"look","arguments":%b}' % written))
+    found = unwrap_call(asked, TOOLS)
     assert (found.name, bytes(found.args)) == ("look", b"{}")
     assert found.broken
     look = FakeTool("look")
-    _, ear = await run_script([answer(asked)], says("Done."), tools=[look, FakeTool(BRIDGE)])
+    _, ear = await run_scripted_turn(
+        [assistant_message(asked)], answer_script("Done."), tools=[look, FakeTool(PROXY_TOOL)]
+    )
     assert look.asked == []
     assert not [event for event in ear.events if isinstance(event, ToolStarted)]
     (result,) = ear.results
@@ -72,18 +74,20 @@ async def test_what_cannot_be_read_is_not_run_and_said(written: bytes) -> None:
     [b'{"name":"nothing"}', b'{"name":"tool_call"}', b'{"name":1}', b"{}", b"[]", b'"look"'],
 )
 def test_what_carries_nothing_stays_itself(written: bytes) -> None:
-    assert carried(written).name == BRIDGE
+    assert carried(written).name == PROXY_TOOL
 
 
 def test_without_the_bridge_nothing_is_taken_out() -> None:
-    asked = call(BRIDGE, name="look")
-    assert meant(asked, {"look": FakeTool("look")}) is asked
+    asked = tool_call(PROXY_TOOL, name="look")
+    assert unwrap_call(asked, {"look": FakeTool("look")}) is asked
 
 
 async def test_a_turn_runs_and_tells_what_is_meant_and_keeps_what_was_written() -> None:
-    act, bridge = FakeTool("act", effect=Effect.OUTSIDE), FakeTool(BRIDGE)
-    asked = call(BRIDGE, name="act", arguments={"at": 1})
-    model, ear = await run_script([answer(asked)], says("Done."), tools=[act, bridge])
+    act, bridge = FakeTool("act", effect=Effect.OUTSIDE), FakeTool(PROXY_TOOL)
+    asked = tool_call(PROXY_TOOL, name="act", arguments={"at": 1})
+    model, ear = await run_scripted_turn(
+        [assistant_message(asked)], answer_script("Done."), tools=[act, bridge]
+    )
     assert act.asked == [{"at": 1}]
     assert bridge.asked == []
     started = [event for event in ear.events if isinstance(event, ToolStarted)]
@@ -104,12 +108,12 @@ async def test_words_of_strangers_are_heard_through_it() -> None:
 
     page = FakeTool("page")
     page.spec = structs.replace(page.spec, foreign=True)
-    tools = [page, FakeTool(BRIDGE), FakeTool("listen", listens)]
-    _, ear = await run_script(
-        [answer(call("listen"))],
-        [answer(call(BRIDGE, name="page"))],
-        [answer(call("listen"))],
-        says("Done."),
+    tools = [page, FakeTool(PROXY_TOOL), FakeTool("listen", listens)]
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("listen"))],
+        [assistant_message(tool_call(PROXY_TOOL, name="page"))],
+        [assistant_message(tool_call("listen"))],
+        answer_script("Done."),
         tools=tools,
     )
     assert heard == [False, True]

@@ -6,28 +6,39 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
-from hermes.agent.calls import MAX_PARTS, MAX_PROGRESS, MAX_TEXT, PARALLEL
-from hermes.ports.tool import Output, ToolContext
+from hermes.agent.tool_calls import MAX_PARALLEL, MAX_PARTS, MAX_PROGRESS, MAX_TEXT
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import StoreError, ToolError
-from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolProgress, ToolStarted
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolProgress, ToolStarted
 from hermes.schema.messages import Assistant, Media, Result, Text, ToolCall, text_of
 from hermes.schema.tools import Effect
-from hermes.testing.scripted import ScriptedModel, Step, says
-from workbench import Ear, FakeTool, Gates, answer, call, plan_for, run_script, running
+from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
+from support.turns import (
+    EventRecorder,
+    FakeTool,
+    GatedBody,
+    assistant_message,
+    make_plan,
+    run_scripted_turn,
+    running_turn,
+    tool_call,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 def told(event: Event, call: ToolCall) -> bool:
-    return isinstance(event, Said) and getattr(event.message, "call", None) == call.id
+    return isinstance(event, MessageAdded) and getattr(event.message, "call", None) == call.id
 
 
 async def test_readers_overlap() -> None:
-    gates = Gates()
+    gates = GatedBody()
     look = FakeTool("look", gates)
-    calls = [call("look", gate=str(n)) for n in range(3)]
-    ear = Ear()
-    async with running(plan_for(ScriptedModel([answer(*calls)], says("ok")), look), ear):
+    calls = [tool_call("look", gate=str(n)) for n in range(3)]
+    ear = EventRecorder()
+    async with running_turn(
+        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look), ear
+    ):
         await gates.reached("0", "1", "2")
         assert look.now == 3
         for n in range(3):
@@ -36,11 +47,14 @@ async def test_readers_overlap() -> None:
 
 
 async def test_a_reader_may_want_to_be_alone() -> None:
-    gates = Gates()
+    gates = GatedBody()
     look = FakeTool("look", gates)
     look.spec = structs.replace(look.spec, alone=True)
-    calls = [call("look", gate=str(n)) for n in range(3)]
-    async with running(plan_for(ScriptedModel([answer(*calls)], says("ok")), look), Ear()):
+    calls = [tool_call("look", gate=str(n)) for n in range(3)]
+    async with running_turn(
+        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look),
+        EventRecorder(),
+    ):
         for n in range(3):
             await gates.reached(str(n))
             gates.open(str(n))
@@ -48,24 +62,27 @@ async def test_a_reader_may_want_to_be_alone() -> None:
 
 
 async def test_no_more_readers_than_the_limit_run_at_once() -> None:
-    gates = Gates()
+    gates = GatedBody()
     look = FakeTool("look", gates)
-    many = PARALLEL * 2
-    calls = [call("look", gate=str(n)) for n in range(many)]
-    async with running(plan_for(ScriptedModel([answer(*calls)], says("ok")), look), Ear()):
+    many = MAX_PARALLEL * 2
+    calls = [tool_call("look", gate=str(n)) for n in range(many)]
+    async with running_turn(
+        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look),
+        EventRecorder(),
+    ):
         for n in range(many):
             await gates.reached(str(n))
             gates.open(str(n))
-    assert look.most == PARALLEL
+    assert look.most == MAX_PARALLEL
     assert len(look.asked) == many
 
 
 async def test_results_are_told_in_order_however_they_end() -> None:
-    gates = Gates()
-    calls = [call("look", gate=str(n)) for n in range(4)]
-    ear = Ear()
-    model = ScriptedModel([answer(*calls)], says("ok"))
-    async with running(plan_for(model, FakeTool("look", gates)), ear):
+    gates = GatedBody()
+    calls = [tool_call("look", gate=str(n)) for n in range(4)]
+    ear = EventRecorder()
+    model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
+    async with running_turn(make_plan(model, FakeTool("look", gates)), ear):
         await gates.reached("0", "1", "2", "3")
         gates.open("2")
         gates.open("1")
@@ -81,19 +98,19 @@ async def test_results_are_told_in_order_however_they_end() -> None:
 
 async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
     """The next result ends while the one before it is still being told."""
-    gates = Gates()
-    calls = [call("look", gate=str(n)) for n in range(3)]
+    gates = GatedBody()
+    calls = [tool_call("look", gate=str(n)) for n in range(3)]
     hold = anyio.Event()
 
-    class Slow(Ear):
+    class Slow(EventRecorder):
         async def __call__(self, event: Event) -> None:
             if told(event, calls[0]):
                 await hold.wait()
             await super().__call__(event)
 
     ear = Slow()
-    model = ScriptedModel([answer(*calls)], says("ok"))
-    async with running(plan_for(model, FakeTool("look", gates)), ear):
+    model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
+    async with running_turn(make_plan(model, FakeTool("look", gates)), ear):
         for n in range(3):
             gates.open(str(n))
         await anyio.wait_all_tasks_blocked()
@@ -106,18 +123,18 @@ async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.OUTSIDE])
 async def test_everything_that_changes_something_runs_alone(effect: Effect) -> None:
     """Readers before a writer are told before it starts; readers after it wait for it."""
-    gates = Gates()
+    gates = GatedBody()
     look, change = FakeTool("look", gates), FakeTool("change", gates, effect=effect)
     calls = [
-        call("look", gate="a"),
-        call("look", gate="b"),
-        call("change", gate="c"),
-        call("change", gate="d"),
-        call("look", gate="e"),
+        tool_call("look", gate="a"),
+        tool_call("look", gate="b"),
+        tool_call("change", gate="c"),
+        tool_call("change", gate="d"),
+        tool_call("look", gate="e"),
     ]
-    ear = Ear()
-    model = ScriptedModel([answer(*calls)], says("ok"))
-    async with running(plan_for(model, look, change), ear):
+    ear = EventRecorder()
+    model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
+    async with running_turn(make_plan(model, look, change), ear):
         await gates.reached("a", "b")
         await anyio.wait_all_tasks_blocked()
         assert change.asked == []
@@ -139,14 +156,14 @@ async def test_everything_that_changes_something_runs_alone(effect: Effect) -> N
 
 async def test_a_start_is_told_before_the_tool_runs() -> None:
     seen: list[bool] = []
-    ear = Ear()
+    ear = EventRecorder()
 
     async def body(args: dict[str, Any], context: ToolContext) -> str:
         seen.append(any(isinstance(event, ToolStarted) for event in ear.events))
         return "ok"
 
-    model = ScriptedModel([answer(call("act"))], says("ok"))
-    async with running(plan_for(model, FakeTool("act", body, effect=Effect.OUTSIDE)), ear):
+    model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
+    async with running_turn(make_plan(model, FakeTool("act", body, effect=Effect.OUTSIDE)), ear):
         pass
     assert seen == [True]
     (start,) = [event for event in ear.events if isinstance(event, ToolStarted)]
@@ -156,12 +173,14 @@ async def test_a_start_is_told_before_the_tool_runs() -> None:
 async def test_progress_and_what_is_shown_pass_through() -> None:
     picture = Media("0" * 64, "image/png")
 
-    async def body(args: dict[str, Any], context: ToolContext) -> Output:
+    async def body(args: dict[str, Any], context: ToolContext) -> ToolOutput:
         await context.progress("half way")
-        return Output((Text("words"), picture), shown="+ a line", failed=True)
+        return ToolOutput((Text("words"), picture), shown="+ a line", failed=True)
 
-    asked = call("draw")
-    _, ear = await run_script([answer(asked)], says("ok"), tools=[FakeTool("draw", body)])
+    asked = tool_call("draw")
+    _, ear = await run_scripted_turn(
+        [assistant_message(asked)], answer_script("ok"), tools=[FakeTool("draw", body)]
+    )
     assert ToolProgress(asked.id, "half way") in ear.events
     (drawn,) = ear.results
     assert drawn == Result(drawn.id, asked.id, (Text("words"), picture), True, "+ a line")
@@ -174,8 +193,10 @@ async def test_the_tool_knows_its_call_and_scope() -> None:
         seen.append(context)
         return "ok"
 
-    asked = call("look")
-    await run_script([answer(asked)], says("ok"), tools=[FakeTool("look", body)])
+    asked = tool_call("look")
+    await run_scripted_turn(
+        [assistant_message(asked)], answer_script("ok"), tools=[FakeTool("look", body)]
+    )
     assert (seen[0].call, seen[0].scope.session) == (asked.id, "s1")
 
 
@@ -219,8 +240,10 @@ async def test_a_tool_that_fails_is_a_failed_result(
 ) -> None:
     """Also when others run beside it, which are not touched by its failure."""
     fake, look = FakeTool("fake", body, effect=effect, timeout=0.01), FakeTool("look")
-    others = [call("look", at=n) for n in range(beside)]
-    _, ear = await run_script([answer(call("fake"), *others)], says("ok"), tools=[fake, look])
+    others = [tool_call("look", at=n) for n in range(beside)]
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("fake"), *others)], answer_script("ok"), tools=[fake, look]
+    )
     assert ear.ended.outcome is Outcome.DONE
     failed, *fine = ear.results
     assert failed.failed
@@ -230,8 +253,10 @@ async def test_a_tool_that_fails_is_a_failed_result(
 
 
 async def test_an_unknown_tool_is_told_with_those_there_are() -> None:
-    _, ear = await run_script(
-        [answer(call("lok"))], says("ok"), tools=[FakeTool("look"), FakeTool("act")]
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("lok"))],
+        answer_script("ok"),
+        tools=[FakeTool("look"), FakeTool("act")],
     )
     assert text_of(ear.results[0]) == "There is no tool named 'lok'. Tools: act, look."
     assert ear.started == []
@@ -248,28 +273,28 @@ async def test_an_unknown_tool_is_told_with_those_there_are() -> None:
 )
 async def test_broken_arguments_run_nothing(broken: ToolCall, words: str) -> None:
     look = FakeTool("look")
-    _, ear = await run_script([answer(broken)], says("ok"), tools=[look])
+    _, ear = await run_scripted_turn([assistant_message(broken)], answer_script("ok"), tools=[look])
     assert look.asked == []
     assert ear.started == []
     assert words in text_of(ear.results[0])
     assert ear.results[0].failed
 
 
-@pytest.mark.parametrize("kind", [ToolStarted, Said])
+@pytest.mark.parametrize("kind", [ToolStarted, MessageAdded])
 @pytest.mark.parametrize("beside", [0, 3])
 async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_error(
     kind: type[Event], beside: int
 ) -> None:
-    class Broken(Ear):
+    class Broken(EventRecorder):
         async def __call__(self, event: Event) -> None:
             await super().__call__(event)
             if isinstance(event, kind) and self.started:
                 raise StoreError("The disk is full.")
 
     ear = Broken()
-    calls = [call("look", at=n) for n in range(1 + beside)]
-    script: list[Step] = [answer(*calls)]
-    async with running(plan_for(ScriptedModel(script), FakeTool("look")), ear):
+    calls = [tool_call("look", at=n) for n in range(1 + beside)]
+    script: list[ScriptStep] = [assistant_message(*calls)]
+    async with running_turn(make_plan(ScriptedModel(script), FakeTool("look")), ear):
         pass
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "store")
     assert sum(isinstance(event, RunEnded) for event in ear.events) == 1
@@ -280,12 +305,14 @@ async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_erro
     [[MAX_TEXT * 2], [MAX_TEXT - 1, 2, 5], [MAX_TEXT, 1], [10] * (MAX_PARTS + 50)],
 )
 async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[int]) -> None:
-    async def talk(_: dict[str, Any], __: ToolContext) -> Output:
+    async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:
         parts = tuple(Text("x" * size) for size in sizes)
-        return Output((Media("d", "image/png"), *parts), shown="y" * MAX_TEXT * 2)
+        return ToolOutput((Media("d", "image/png"), *parts), shown="y" * MAX_TEXT * 2)
 
     tool = FakeTool("talk", talk)
-    _, ear = await run_script([answer(call("talk"))], says("ok"), tools=[tool])
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
+    )
     (told,) = ear.results
     *kept, cut = (part.text for part in told.parts if isinstance(part, Text))
     size = len("".join(kept))
@@ -297,11 +324,13 @@ async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[
 
 
 async def test_a_result_that_fits_stays_as_it_is() -> None:
-    async def talk(_: dict[str, Any], __: ToolContext) -> Output:
-        return Output((Text("x" * MAX_TEXT), Media("d", "image/png"), Text("")), shown="y")
+    async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:
+        return ToolOutput((Text("x" * MAX_TEXT), Media("d", "image/png"), Text("")), shown="y")
 
     tool = FakeTool("talk", talk)
-    _, ear = await run_script([answer(call("talk"))], says("ok"), tools=[tool])
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
+    )
     assert ear.results[0].parts == (Text("x" * MAX_TEXT), Media("d", "image/png"), Text(""))
 
 
@@ -312,7 +341,9 @@ async def test_an_endless_complaint_is_cut_too(effect: Effect) -> None:
         raise ToolError("e" * MAX_TEXT * 2)
 
     tool = FakeTool("fail", fail, effect=effect)
-    _, ear = await run_script([answer(call("fail"))], says("ok"), tools=[tool])
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("fail"))], answer_script("ok"), tools=[tool]
+    )
     assert len(text_of(ear.results[0])) < MAX_TEXT + 100
     (progress,) = (event for event in ear.events if isinstance(event, ToolProgress))
     assert len(progress.text) == MAX_PROGRESS
@@ -322,9 +353,11 @@ async def test_endless_names_and_ids_are_cut_and_results_still_find_their_calls(
     look = FakeTool("look")
     names = ["n" * 1_000_000, "look", "look", "look"]
     ids = ["i" * 1_000_000, "i" * 500_000, "i" * 64, "i" * 64]
-    calls = [call(name, own) for name, own in zip(names, ids, strict=True)]
-    model, ear = await run_script([answer(*calls)], says("ok"), tools=[look])
-    messages = [event.message for event in ear.events if isinstance(event, Said)]
+    calls = [tool_call(name, own) for name, own in zip(names, ids, strict=True)]
+    model, ear = await run_scripted_turn(
+        [assistant_message(*calls)], answer_script("ok"), tools=[look]
+    )
+    messages = [event.message for event in ear.events if isinstance(event, MessageAdded)]
     said = next(message for message in messages if isinstance(message, Assistant))
     assert [result.call for result in ear.results] == [made.id for made in said.calls]
     assert len({made.id for made in said.calls}) == 4

@@ -11,18 +11,18 @@ from msgspec import structs
 
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
-from hermes.ports.counsel import PutOff, Reaching, Ruling, Wish
-from hermes.ports.model import Chunk, Request
-from hermes.ports.sink import Emit
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation, TurnSuspended
+from hermes.ports.events import Emit
+from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Notice,
     Outcome,
     ReasoningDelta,
     RunEnded,
     RunStarted,
-    Said,
     StreamReset,
     TextDelta,
     ToolStarted,
@@ -30,26 +30,35 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Result, Stop, Usage, User, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
-from hermes.testing.scripted import Pause, ScriptedModel, says
-from hermes.testing.validators import check_request
-from workbench import Ear, FakeTool, Gates, answer, call, plan_for, running, user
+from hermes.testing.history_validators import check_request
+from hermes.testing.scripted_model import Pause, ScriptedModel, answer_script
+from support.turns import (
+    EventRecorder,
+    FakeTool,
+    GatedBody,
+    assistant_message,
+    make_plan,
+    running_turn,
+    tool_call,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_cancel_while_waiting_for_the_first_word() -> None:
-    ear, model = Ear(), ScriptedModel([Pause.FOREVER])
-    async with running(plan_for(model), ear) as scope:
-        await ear.until(lambda event: isinstance(event, Said))
+    ear, model = EventRecorder(), ScriptedModel([Pause.FOREVER])
+    async with running_turn(make_plan(model), ear) as scope:
+        await ear.until(lambda event: isinstance(event, MessageAdded))
         await anyio.wait_all_tasks_blocked()
         scope.cancel()
     assert (ear.ended.outcome, ear.ended.reason) == (Outcome.CANCELLED, "Interrupted.")
     assert ear.texts == ["hello"]
-    assert model.left_early == 1
+    assert model.abandoned_streams == 1
 
 
 async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     script = [
         ReasoningDelta("hm"),
         TextDelta("wrong"),
@@ -59,7 +68,7 @@ async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
         TextDelta("a time"),
         Pause.FOREVER,
     ]
-    async with running(plan_for(ScriptedModel(script)), ear) as scope:
+    async with running_turn(make_plan(ScriptedModel(script)), ear) as scope:
         await ear.until(lambda event: event == TextDelta("a time"))
         scope.cancel()
     words = ear.said[-1]
@@ -69,8 +78,10 @@ async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
 
 
 async def test_blank_words_are_not_worth_keeping() -> None:
-    ear = Ear()
-    async with running(plan_for(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), ear) as scope:
+    ear = EventRecorder()
+    async with running_turn(
+        make_plan(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), ear
+    ) as scope:
         await ear.until(lambda event: isinstance(event, TextDelta))
         scope.cancel()
     assert ear.texts == ["hello"]
@@ -86,8 +97,8 @@ class Closing:
         self.closing = anyio.Event()
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        async def chunks() -> AsyncGenerator[Chunk]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
+        async def chunks() -> AsyncGenerator[ModelChunk]:
             yield TextDelta("All ")
             yield self._last
 
@@ -100,11 +111,11 @@ class Closing:
 
 async def test_an_answer_that_came_whole_is_kept_whole() -> None:
     """Cancelled after the last chunk, while the connection closes: its calls are not run."""
-    act, ear = FakeTool("act", effect=Effect.OUTSIDE), Ear()
-    asked = call("act")
-    model = Closing(answer("All done.", asked, usage=Usage(10, 2)))
-    plan = plan_for(model, act)  # type: ignore[arg-type]
-    async with running(plan, ear) as scope:
+    act, ear = FakeTool("act", effect=Effect.OUTSIDE), EventRecorder()
+    asked = tool_call("act")
+    model = Closing(assistant_message("All done.", asked, usage=Usage(10, 2)))
+    plan = make_plan(model, act)  # type: ignore[arg-type]
+    async with running_turn(plan, ear) as scope:
         await model.closing.wait()
         scope.cancel()
     assert ear.texts[:2] == ["hello", "All done."]
@@ -115,11 +126,13 @@ async def test_an_answer_that_came_whole_is_kept_whole() -> None:
 
 
 async def test_a_cancelled_batch_tells_what_ended_and_what_did_not() -> None:
-    gates = Gates()
+    gates = GatedBody()
     look, act = FakeTool("look", gates), FakeTool("act", gates, effect=Effect.OUTSIDE)
-    calls = [call("look", gate=str(n)) for n in range(3)] + [call("act", gate="late")]
-    ear = Ear()
-    async with running(plan_for(ScriptedModel([answer(*calls)]), look, act), ear) as scope:
+    calls = [tool_call("look", gate=str(n)) for n in range(3)] + [tool_call("act", gate="late")]
+    ear = EventRecorder()
+    async with running_turn(
+        make_plan(ScriptedModel([assistant_message(*calls)]), look, act), ear
+    ) as scope:
         await gates.reached("0", "1", "2")
         gates.open("1")
         gates.open("2")
@@ -135,10 +148,12 @@ async def test_a_cancelled_batch_tells_what_ended_and_what_did_not() -> None:
 
 
 async def test_a_cancelled_effect_has_an_unknown_outcome() -> None:
-    gates = Gates()
-    act, ear = FakeTool("act", gates, effect=Effect.OUTSIDE), Ear()
-    calls = [call("act", gate="a"), call("act", gate="b")]
-    async with running(plan_for(ScriptedModel([answer(*calls)]), act), ear) as scope:
+    gates = GatedBody()
+    act, ear = FakeTool("act", gates, effect=Effect.OUTSIDE), EventRecorder()
+    calls = [tool_call("act", gate="a"), tool_call("act", gate="b")]
+    async with running_turn(
+        make_plan(ScriptedModel([assistant_message(*calls)]), act), ear
+    ) as scope:
         await gates.reached("a")
         scope.cancel()
     first, second = map(text_of, ear.results)
@@ -156,9 +171,11 @@ async def test_a_tool_that_ends_well_while_cancelled_is_believed() -> None:
             await go.wait()
         return "saved"
 
-    ear = Ear()
+    ear = EventRecorder()
     save = FakeTool("save", body, effect=Effect.WRITE)
-    async with running(plan_for(ScriptedModel([answer(call("save"))]), save), ear) as scope:
+    async with running_turn(
+        make_plan(ScriptedModel([assistant_message(tool_call("save"))]), save), ear
+    ) as scope:
         await reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
@@ -175,15 +192,15 @@ async def test_cancel_while_steering_is_awaited() -> None:
         await anyio.sleep_forever()
         raise AssertionError("never")
 
-    ear = Ear()
-    plan = plan_for(ScriptedModel(says("Done.")), steer=steer)
-    async with running(plan, ear) as scope:
+    ear = EventRecorder()
+    plan = make_plan(ScriptedModel(answer_script("Done.")), steer=steer)
+    async with running_turn(plan, ear) as scope:
         await reached.wait()
         scope.cancel()
     assert ear.texts == ["hello", "Done."]
 
 
-class Stuck(Ear):
+class Stuck(EventRecorder):
     """Waits inside one emit until it is let go."""
 
     def __init__(self, at: type[Event], skip: int = 0) -> None:
@@ -204,15 +221,24 @@ class Stuck(Ear):
 
 @pytest.mark.parametrize(
     ("at", "skip"),
-    [(RunStarted, 0), (Said, 0), (Said, 1), (Said, 2), (TextDelta, 0), (ToolStarted, 0)],
+    [
+        (RunStarted, 0),
+        (MessageAdded, 0),
+        (MessageAdded, 1),
+        (MessageAdded, 2),
+        (TextDelta, 0),
+        (ToolStarted, 0),
+    ],
 )
 async def test_cancel_during_an_emit(at: type[Event], skip: int) -> None:
     """Facts are told to the end; a delta or a start may fall, the turn still ends once."""
     ear = Stuck(at, skip)
-    asked = call("act")
+    asked = tool_call("act")
     act = FakeTool("act", effect=Effect.OUTSIDE)
-    model = ScriptedModel([TextDelta("I will."), answer("I will.", asked)], [Pause.FOREVER])
-    async with running(plan_for(model, act), ear) as scope:
+    model = ScriptedModel(
+        [TextDelta("I will."), assistant_message("I will.", asked)], [Pause.FOREVER]
+    )
+    async with running_turn(make_plan(model, act), ear) as scope:
         await ear.reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
@@ -228,7 +254,7 @@ async def test_cancel_during_an_emit(at: type[Event], skip: int) -> None:
 
 async def test_cancel_during_the_last_word_changes_nothing() -> None:
     ear = Stuck(RunEnded)
-    async with running(plan_for(ScriptedModel(says("Done."))), ear) as scope:
+    async with running_turn(make_plan(ScriptedModel(answer_script("Done."))), ear) as scope:
         await ear.reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
@@ -237,19 +263,23 @@ async def test_cancel_during_the_last_word_changes_nothing() -> None:
 
 
 async def test_a_turn_cancelled_before_it_began_has_still_heard_the_question() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await run_turn(plan_for(ScriptedModel([Pause.FOREVER])), [user("one"), user("two")], ear)
+        await run_turn(
+            make_plan(ScriptedModel([Pause.FOREVER])),
+            [user_message("one"), user_message("two")],
+            ear,
+        )
     assert ear.texts == ["one", "two"]
     assert ear.ended.outcome is Outcome.CANCELLED
 
 
 async def test_an_end_by_the_task_itself_is_a_cancellation_too() -> None:
     """Whoever owns the task, such as a server shutting down, cancels it without a scope."""
-    ear = Ear()
-    plan = plan_for(ScriptedModel([TextDelta("Once"), Pause.FOREVER]))
-    task = asyncio.get_running_loop().create_task(run_turn(plan, [user()], ear))
+    ear = EventRecorder()
+    plan = make_plan(ScriptedModel([TextDelta("Once"), Pause.FOREVER]))
+    task = asyncio.get_running_loop().create_task(run_turn(plan, [user_message()], ear))
     await ear.until(lambda event: isinstance(event, TextDelta))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -259,22 +289,22 @@ async def test_an_end_by_the_task_itself_is_a_cancellation_too() -> None:
 
 
 async def test_a_deadline_around_the_turn_is_a_cancellation() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     with anyio.move_on_after(0.01):
-        await run_turn(plan_for(ScriptedModel([Pause.FOREVER])), [user()], ear)
+        await run_turn(make_plan(ScriptedModel([Pause.FOREVER])), [user_message()], ear)
     assert ear.ended.outcome is Outcome.CANCELLED
 
 
 async def test_every_result_is_durable_before_the_cancelled_turn_ends() -> None:
     """The last word comes after the last result."""
-    gates = Gates()
-    ear = Ear()
-    calls = [call("look", gate="a"), call("look", gate="b")]
-    plan = plan_for(ScriptedModel([answer(*calls)]), FakeTool("look", gates))
-    async with running(plan, ear) as scope:
+    gates = GatedBody()
+    ear = EventRecorder()
+    calls = [tool_call("look", gate="a"), tool_call("look", gate="b")]
+    plan = make_plan(ScriptedModel([assistant_message(*calls)]), FakeTool("look", gates))
+    async with running_turn(plan, ear) as scope:
         await gates.reached("a", "b")
         scope.cancel()
-    kinds = [type(event.message) for event in ear.events if isinstance(event, Said)]
+    kinds = [type(event.message) for event in ear.events if isinstance(event, MessageAdded)]
     assert kinds[-2:] == [Result, Result]
     assert isinstance(ear.events[-1], RunEnded)
 
@@ -286,12 +316,12 @@ class Thinking:
         self._allows = allows
         self.asked = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         if self._allows == 0:
             self.asked.set()
             await anyio.sleep_forever()
         self._allows -= 1
-        return Ruling(allowed=True)
+        return Decision(allowed=True)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -304,17 +334,17 @@ async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> N
     """Before the first leave nothing was done; after it, something may have been."""
 
     async def act(args: dict, context: ToolContext) -> str:
-        wish = Wish(tool="act", action="x", reaching=Reaching.BEYOND)
+        wish = ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND)
         for _ in range(2):
             await context.ask(wish)
         return "done"
 
-    ear, counsel = Ear(), Thinking(allowed)
-    model = ScriptedModel([answer(call("act"))])
+    ear, counsel = EventRecorder(), Thinking(allowed)
+    model = ScriptedModel([assistant_message(tool_call("act"))])
     plan = structs.replace(
-        plan_for(model, FakeTool("act", act, effect=Effect.OUTSIDE)), counsel=counsel
+        make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), counsel=counsel
     )
-    async with running(plan, ear) as scope:
+    async with running_turn(plan, ear) as scope:
         await counsel.asked.wait()
         scope.cancel()
     assert told in text_of(ear.results[0])
@@ -327,10 +357,10 @@ class AtOnce:
         self.asked = {"first": anyio.Event(), "second": anyio.Event()}
         self.last = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.asked[wish.action].set()
         await (self.last if wish.action == "second" else self.asked["second"]).wait()
-        return Ruling(allowed=False)
+        return Decision(allowed=False)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -349,7 +379,7 @@ class Twofold:
 
     async def __call__(self, args: dict, context: ToolContext) -> str:
         async def ask(action: str) -> None:
-            await context.ask(Wish(tool="act", action=action, reaching=Reaching.BEYOND))
+            await context.ask(ApprovalRequest(tool="act", action=action, reaching=Isolation.BEYOND))
 
         async def ask_later(action: str) -> None:
             await self.counsel.asked["first"].wait()
@@ -366,15 +396,15 @@ class Twofold:
         return "done"
 
     def plan(self) -> Plan:
-        model = ScriptedModel([answer(call("act"))], says("ok"))
+        model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
         tool = FakeTool("act", self, effect=Effect.OUTSIDE, timeout=20.0)
-        return structs.replace(plan_for(model, tool), counsel=self.counsel)
+        return structs.replace(make_plan(model, tool), counsel=self.counsel)
 
 
 async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answer() -> None:
     """And then it runs on, with what was left."""
     twofold = Twofold(waits=False)
-    async with running(twofold.plan(), Ear()):
+    async with running_turn(twofold.plan(), EventRecorder()):
         pass
     while_asked, after = twofold.deadlines
     assert while_asked > anyio.current_time() + 20.0, "only the bound of this test holds meanwhile"
@@ -383,8 +413,8 @@ async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answ
 
 async def test_interrupted_while_the_second_of_two_questions_is_open() -> None:
     """Nothing was allowed yet, so nothing was done."""
-    twofold, ear = Twofold(waits=True), Ear()
-    async with running(twofold.plan(), ear) as scope:
+    twofold, ear = Twofold(waits=True), EventRecorder()
+    async with running_turn(twofold.plan(), ear) as scope:
         await twofold.one_left.wait()
         scope.cancel()
     assert "Not run" in text_of(ear.results[0])
@@ -397,41 +427,41 @@ class Leaving:
         self._answers = answers
         self.calls: list[str] = []
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         await self.inquire(scope, "", (), tell)
-        return Ruling(allowed=True)
+        return Decision(allowed=True)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
     ) -> str | None:
         self.calls.append(scope.call)
         if not self._answers:
-            raise PutOff
+            raise TurnSuspended
         self._answers -= 1
         return "blue"
 
 
 async def acts(args: dict, context: ToolContext) -> str:
-    await context.ask(Wish(tool="act", action="x", reaching=Reaching.BEYOND))
+    await context.ask(ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND))
     return "done"
 
 
 async def test_what_is_put_off_is_told_to_nobody() -> None:
-    ear, counsel = Ear(), Leaving(answers=1)
-    first, second, third = call("act"), call("act"), call("act")
-    model = ScriptedModel([answer(first, second, third)])
+    ear, counsel = EventRecorder(), Leaving(answers=1)
+    first, second, third = tool_call("act"), tool_call("act"), tool_call("act")
+    model = ScriptedModel([assistant_message(first, second, third)])
     act = FakeTool("act", acts, effect=Effect.OUTSIDE)
-    plan = structs.replace(plan_for(model, act), counsel=counsel)
-    async with running(plan, ear):
+    plan = structs.replace(make_plan(model, act), counsel=counsel)
+    async with running_turn(plan, ear):
         pass
     assert ear.ended.outcome is Outcome.CANCELLED
     assert [one.call for one in ear.results] == [first.id]
     assert counsel.calls == [first.id, second.id]
     # Then it goes on where it was, before anything is asked of the model.
-    history = [event.message for event in ear.events if isinstance(event, Said)]
-    counsel, ear, model = Leaving(answers=2), Ear(), ScriptedModel(says("ok"))
+    history = [event.message for event in ear.events if isinstance(event, MessageAdded)]
+    counsel, ear, model = Leaving(answers=2), EventRecorder(), ScriptedModel(answer_script("ok"))
     plan = structs.replace(
-        plan_for(model, act), counsel=counsel, history=[user(), *history], resumes=True
+        make_plan(model, act), counsel=counsel, history=[user_message(), *history], resumes=True
     )
     assert await run_turn(plan, (), ear) is Outcome.DONE
     assert counsel.calls == [second.id, third.id]
@@ -461,8 +491,8 @@ async def test_only_what_has_done_nothing_yet_can_be_begun_anew(
     tool: FakeTool, named: list[bool]
 ) -> None:
     counsel = Leaving(answers=2)
-    model = ScriptedModel([answer(call("act"))], says("ok"))
-    plan = structs.replace(plan_for(model, tool), counsel=counsel)
-    async with running(plan, Ear()):
+    model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
+    plan = structs.replace(make_plan(model, tool), counsel=counsel)
+    async with running_turn(plan, EventRecorder()):
         pass
     assert list(map(bool, counsel.calls)) == named

@@ -6,29 +6,37 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.agent.plan import Entrusted
-from hermes.agent.repair import History
+from hermes.agent.history import History
+from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
-from hermes.ports.runtime import Ending, Errand, Tell
+from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import LeaseLost, Unreachable
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Outcome,
     RunStarted,
-    Said,
     TextDelta,
     ToolProgress,
     ToolStarted,
 )
 from hermes.schema.messages import Message, Trust, Usage, User, text_of
 from hermes.schema.tools import Effect
-from workbench import SCOPE, Ear, FakeTool, answer, call, result, user
+from support.turns import (
+    SCOPE,
+    EventRecorder,
+    FakeTool,
+    assistant_message,
+    tool_call,
+    tool_result,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
-DONE = Ending(Outcome.DONE)
-Body = Callable[[Errand, Tell], Awaitable[Ending]]
+DONE = TurnEnd(Outcome.DONE)
+Body = Callable[[RuntimeRequest, EmitRuntimeEvent], Awaitable[TurnEnd]]
 
 
 class FakeRuntime:
@@ -37,37 +45,45 @@ class FakeRuntime:
     name = "Somebody"
 
     def __init__(self, *bodies: Body) -> None:
-        self.errands: list[Errand] = []
+        self.errands: list[RuntimeRequest] = []
         self._bodies = list(bodies)
 
-    async def run(self, errand: Errand, tell: Tell) -> Ending:
-        self.errands.append(errand)
-        return await self._bodies.pop(0)(errand, tell)
+    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        self.errands.append(runtime_request)
+        return await self._bodies.pop(0)(runtime_request, tell)
 
     async def close(self) -> None:
         """There is nothing to close."""
 
 
 def replies(text: str) -> Body:
-    async def body(errand: Errand, tell: Tell) -> Ending:
+    async def body(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         await tell(TextDelta(text))
-        await tell(Said(answer(text, usage=Usage(3, 2))))
+        await tell(MessageAdded(assistant_message(text, usage=Usage(3, 2))))
         return DONE
 
     return body
 
 
-def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: object) -> Entrusted:
-    return Entrusted(scope=SCOPE, runtime=runtime, system="Hi.", history=history, **more)  # pyright: ignore[reportArgumentType]
+def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: object) -> RuntimePlan:
+    return RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", history=history, **more)  # pyright: ignore[reportArgumentType]
 
 
 async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
-    past = History([user("before"), answer("yes")])
-    runtime, ear = FakeRuntime(replies("Good.")), Ear()
-    assert await run_turn(plan_for(runtime, past), [user("one"), user("two")], ear) is Outcome.DONE
-    (errand,) = runtime.errands
-    assert [text_of(message) for message in errand.messages] == ["before", "yes", "one", "two"]
-    assert (errand.scope, errand.system) == (SCOPE, "Hi.")
+    past = History([user_message("before"), assistant_message("yes")])
+    runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
+    assert (
+        await run_turn(plan_for(runtime, past), [user_message("one"), user_message("two")], ear)
+        is Outcome.DONE
+    )
+    (runtime_request,) = runtime.errands
+    assert [text_of(message) for message in runtime_request.messages] == [
+        "before",
+        "yes",
+        "one",
+        "two",
+    ]
+    assert (runtime_request.scope, runtime_request.system) == (SCOPE, "Hi.")
     assert isinstance(ear.events[0], RunStarted)
     assert ear.texts == ["one", "two", "Good."]
     assert (ear.ended.usage, ear.ended.steps) == (Usage(3, 2), 1)
@@ -75,16 +91,16 @@ async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
 
 
 async def test_strangers_stay_in_a_turn_that_goes_on() -> None:
-    strange = structs.replace(user("go"), trust=Trust.GUEST)
-    note = structs.replace(user("go on"), trust=Trust.HOUSE)
+    strange = structs.replace(user_message("go"), trust=Trust.GUEST)
+    note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
     for past, asked, heard in (
         ([strange, note], [], True),
-        ([user("go"), note], [], False),
-        ([strange, answer("done")], [user("something else")], False),
+        ([user_message("go"), note], [], False),
+        ([strange, assistant_message("done")], [user_message("something else")], False),
     ):
         runtime = FakeRuntime(replies("Good."))
-        await run_turn(plan_for(runtime, past), asked, Ear())
-        assert [errand.foreign for errand in runtime.errands] == [heard]
+        await run_turn(plan_for(runtime, past), asked, EventRecorder())
+        assert [runtime_request.foreign for runtime_request in runtime.errands] == [heard]
 
 
 async def test_our_tools_hear_at_once_of_strangers() -> None:
@@ -93,94 +109,100 @@ async def test_our_tools_hear_at_once_of_strangers() -> None:
 
     came: list[str] = []
 
-    async def works(errand: Errand, tell: Tell) -> Ending:
-        came.append(text_of(await errand.use(call("act"))))
-        errand.strangers_heard()
-        came.append(text_of(await errand.use(call("act"))))
-        return await replies("Good.")(errand, tell)
+    async def works(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        came.append(text_of(await runtime_request.use(tool_call("act"))))
+        runtime_request.strangers_heard()
+        came.append(text_of(await runtime_request.use(tool_call("act"))))
+        return await replies("Good.")(runtime_request, tell)
 
     tools = {"act": FakeTool("act", act)}
-    await run_turn(plan_for(FakeRuntime(works), tools=tools), [user("go")], Ear())
+    await run_turn(plan_for(FakeRuntime(works), tools=tools), [user_message("go")], EventRecorder())
     assert came == ["foreign: False", "foreign: True"]
 
 
 async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
-    late = Ending(Outcome.DONE, unheard=(user("and this"),))
+    late = TurnEnd(Outcome.DONE, unheard=(user_message("and this"),))
 
-    async def finds(errand: Errand, tell: Tell) -> Ending:
-        wish = call("look", id="c1")
-        await tell(Said(answer(wish)))
-        await tell(Said(structs.replace(result("c1"), foreign=True)))
-        await tell(Said(answer("Found.")))
+    async def finds(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        wish = tool_call("look", id="c1")
+        await tell(MessageAdded(assistant_message(wish)))
+        await tell(MessageAdded(structs.replace(tool_result("c1"), foreign=True)))
+        await tell(MessageAdded(assistant_message("Found.")))
         return late
 
     runtime = FakeRuntime(finds, replies("Good."))
-    await run_turn(plan_for(runtime), [user("go")], Ear())
-    assert [errand.foreign for errand in runtime.errands] == [False, True]
+    await run_turn(plan_for(runtime), [user_message("go")], EventRecorder())
+    assert [runtime_request.foreign for runtime_request in runtime.errands] == [False, True]
 
 
 async def test_the_tools_of_the_runtime_are_told_in_order() -> None:
-    wish = call("look", id="c1")
+    wish = tool_call("look", id="c1")
 
-    async def works(errand: Errand, tell: Tell) -> Ending:
-        await tell(Said(answer(wish)))
+    async def works(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        await tell(MessageAdded(assistant_message(wish)))
         await tell(ToolStarted(wish, Effect.OUTSIDE))
         await tell(ToolProgress("c1", "half"))
-        await tell(Said(result("c1")))
-        return await replies("Good.")(errand, tell)
+        await tell(MessageAdded(tool_result("c1")))
+        return await replies("Good.")(runtime_request, tell)
 
-    ear = Ear()
-    await run_turn(plan_for(FakeRuntime(works)), [user("go")], ear)
+    ear = EventRecorder()
+    await run_turn(plan_for(FakeRuntime(works)), [user_message("go")], ear)
     assert ear.started == ["c1"]
     assert ear.texts == ["go", "", "fine", "Good."]
     assert ear.ended.steps == 2
 
 
 async def test_what_people_say_meanwhile_is_the_next_errand() -> None:
-    meanwhile: list[Sequence[User]] = [[user("faster"), user(" ")], []]
+    meanwhile: list[Sequence[User]] = [[user_message("faster"), user_message(" ")], []]
 
     async def steer() -> Sequence[User]:
         return meanwhile.pop(0)
 
-    runtime, ear = FakeRuntime(replies("Slow."), replies("Fast.")), Ear()
-    assert await run_turn(plan_for(runtime, steer=steer), [user("go")], ear) is Outcome.DONE
+    runtime, ear = FakeRuntime(replies("Slow."), replies("Fast.")), EventRecorder()
+    assert await run_turn(plan_for(runtime, steer=steer), [user_message("go")], ear) is Outcome.DONE
     assert ear.texts == ["go", "Slow.", "faster", "Fast."]
     assert [text_of(one) for one in runtime.errands[1].messages] == ["go", "Slow.", "faster"]
 
 
 async def test_an_error_is_the_one_last_word() -> None:
-    async def breaks(errand: Errand, tell: Tell) -> Ending:
-        await tell(Said(answer("Half")))
+    async def breaks(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        await tell(MessageAdded(assistant_message("Half")))
         raise Unreachable("The line broke.", hint="Ask again.")
 
-    ear = Ear()
-    assert await run_turn(plan_for(FakeRuntime(breaks)), [user("go")], ear) is Outcome.FAILED
+    ear = EventRecorder()
+    assert (
+        await run_turn(plan_for(FakeRuntime(breaks)), [user_message("go")], ear) is Outcome.FAILED
+    )
     assert (ear.ended.reason, ear.ended.code) == ("The line broke. Ask again.", "network")
     assert ear.texts == ["go", "Half"]
 
 
 async def test_an_ending_that_is_none_of_the_best_is_passed_on() -> None:
-    async def ends(errand: Errand, tell: Tell) -> Ending:
-        await tell(Said(answer("Half")))
-        return Ending(Outcome.EXHAUSTED, "That is all.", "truncated")
+    async def ends(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        await tell(MessageAdded(assistant_message("Half")))
+        return TurnEnd(Outcome.EXHAUSTED, "That is all.", "truncated")
 
-    ear = Ear()
-    assert await run_turn(plan_for(FakeRuntime(ends)), [user("go")], ear) is Outcome.EXHAUSTED
+    ear = EventRecorder()
+    assert (
+        await run_turn(plan_for(FakeRuntime(ends)), [user_message("go")], ear) is Outcome.EXHAUSTED
+    )
     assert (ear.ended.reason, ear.ended.code) == ("That is all.", "truncated")
 
 
 async def test_coming_back_with_nothing_is_an_error() -> None:
-    async def nothing(errand: Errand, tell: Tell) -> Ending:
+    async def nothing(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         return DONE
 
-    ear = Ear()
-    assert await run_turn(plan_for(FakeRuntime(nothing)), [user("go")], ear) is Outcome.FAILED
+    ear = EventRecorder()
+    assert (
+        await run_turn(plan_for(FakeRuntime(nothing)), [user_message("go")], ear) is Outcome.FAILED
+    )
     assert ear.ended.reason == "Somebody came back without an answer. Try again."
 
 
 async def test_nothing_to_answer_is_nobodys_errand() -> None:
-    runtime, ear = FakeRuntime(), Ear()
-    past = [user("go"), answer("done")]
+    runtime, ear = FakeRuntime(), EventRecorder()
+    past = [user_message("go"), assistant_message("done")]
     assert await run_turn(plan_for(runtime, past), [], ear) is Outcome.FAILED
     assert (runtime.errands, ear.ended.code) == ([], "usage")
 
@@ -188,18 +210,18 @@ async def test_nothing_to_answer_is_nobodys_errand() -> None:
 async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
     begun = anyio.Event()
 
-    async def waits(errand: Errand, tell: Tell) -> Ending:
+    async def waits(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         begun.set()
         try:
             await anyio.sleep_forever()
         finally:
-            await tell(Said(answer("Half")))
+            await tell(MessageAdded(assistant_message("Half")))
         return DONE
 
-    ear = Ear()
+    ear = EventRecorder()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user("go")], ear)
+            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user_message("go")], ear)
             await begun.wait()
             group.cancel_scope.cancel()
     assert ear.ended.outcome is Outcome.CANCELLED
@@ -207,10 +229,10 @@ async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
 
 
 async def test_a_stop_before_the_errand_lets_nobody_leave() -> None:
-    runtime, ear = FakeRuntime(replies("Good.")), Ear()
+    runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await run_turn(plan_for(runtime), [user("go")], ear)
+        await run_turn(plan_for(runtime), [user_message("go")], ear)
     assert (runtime.errands, ear.ended.outcome) == ([], Outcome.CANCELLED)
     assert ear.texts == ["go"]
 
@@ -223,6 +245,8 @@ async def test_a_run_that_lost_its_session_is_not_heard() -> None:
         if isinstance(event, TextDelta):
             raise LeaseLost("Somebody else has it.")
 
-    outcome = await run_turn(plan_for(FakeRuntime(replies("Stale."))), [user("go")], emit)
+    outcome = await run_turn(plan_for(FakeRuntime(replies("Stale."))), [user_message("go")], emit)
     assert outcome is Outcome.FAILED
-    assert not any(isinstance(one, Said) and text_of(one.message) == "Stale." for one in heard)
+    assert not any(
+        isinstance(one, MessageAdded) and text_of(one.message) == "Stale." for one in heard
+    )

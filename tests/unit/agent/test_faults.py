@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from hermes.agent.guard import GuardLimits
-from hermes.agent.repair import valid_history
+from hermes.agent.history import valid_history
+from hermes.agent.loop_guard import GuardLimits
 from hermes.agent.turn import run_turn
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import Overloaded, StoreError, ToolError
@@ -36,9 +36,9 @@ from hermes.schema.messages import (
     User,
 )
 from hermes.schema.tools import Effect
-from hermes.testing.scripted import Pause, ScriptedModel, Step
-from hermes.testing.validators import check_history, check_request
-from workbench import Ear, FakeTool, plan_for, user
+from hermes.testing.history_validators import check_history, check_request
+from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep
+from support.turns import EventRecorder, FakeTool, make_plan, user_message
 
 PATIENCE = 500
 """After how many rounds of the event loop a turn without real waits must have ended."""
@@ -89,7 +89,7 @@ class Fault(Struct, frozen=True):
     kind: str
 
 
-class Listener(Ear):
+class Listener(EventRecorder):
     """Cancels the turn, or breaks down, at one of the events."""
 
     def __init__(self, fault: Fault, cancel: Callable[[], None]) -> None:
@@ -139,7 +139,7 @@ deltas = st.one_of(
     st.just(StreamReset("again")),
     st.just(Notice("a moment")),
 )
-endings: st.SearchStrategy[list[Step]] = st.one_of(
+endings: st.SearchStrategy[list[ScriptStep]] = st.one_of(
     last_word.map(lambda a: [a]),
     last_word.map(lambda a: [a]),
     last_word.map(lambda a: [a]),
@@ -151,11 +151,11 @@ script = st.builds(lambda most, end: [*most, *end], st.lists(deltas, max_size=3)
 faults = st.builds(
     Fault, st.integers(0, 25), st.sampled_from(["none", "cancel", "cancel", "store", "bug"])
 )
-spoken = st.lists(st.lists(words.map(user), max_size=1), max_size=3)
+spoken = st.lists(st.lists(words.map(user_message), max_size=1), max_size=3)
 
 
 class Case(Struct, frozen=True):
-    scripts: list[list[Step]]
+    scripts: list[list[ScriptStep]]
     fault: Fault
     steps: int
     guard: bool
@@ -183,13 +183,15 @@ async def play(case: Case) -> tuple[Listener, ScriptedModel, list[FakeTool], str
     async def steer() -> list[User]:
         return steering.pop(0) if steering else []
 
-    plan = plan_for(model, *kit, steps=case.steps, guard=GuardLimits(stops=case.guard), steer=steer)
+    plan = make_plan(
+        model, *kit, steps=case.steps, guard=GuardLimits(stops=case.guard), steer=steer
+    )
 
     async def run() -> None:
         nonlocal raised
         with scope:
             try:
-                await run_turn(plan, [user("question")], ear)
+                await run_turn(plan, [user_message("question")], ear)
             except (StoreError, LookupError) as error:
                 raised = type(error).__name__
             done.set()

@@ -6,13 +6,13 @@ from itertools import count, cycle, islice
 import pytest
 from msgspec import Struct
 
-from hermes.agent.guard import GuardLimits, LoopGuard
+from hermes.agent.loop_guard import GuardLimits, LoopGuard
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Media, Result, Text, text_of
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from workbench import FakeTool, answer, call, run_script
+from hermes.testing.scripted_model import answer_script
+from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 SOON = 8
 """Within how many steps a circle is to be noticed."""
@@ -180,7 +180,7 @@ def drive(steps: Steps, limits: GuardLimits, most: int) -> tuple[int, list[str],
         taken += 1
         for act in step:
             parts = (Text(act.text), *([Media(act.picture, "image/png")] if act.picture else []))
-            asked = call(act.tool, **act.args)
+            asked = tool_call(act.tool, **act.args)
             result = Result("m", asked.id, parts, act.failed)
             texts.append(text_of(guard.observe(asked, act.effect, result, act.took)))
         guard.end_step()
@@ -227,7 +227,7 @@ def test_hinting_can_be_turned_off() -> None:
 
 def test_a_hint_keeps_the_result_as_it_was() -> None:
     guard = LoopGuard(GuardLimits(warn_same_failure=1))
-    asked = call("read")
+    asked = tool_call("read")
     before = Result(
         "m1", asked.id, (Text("no"), Media("0" * 64, "image/png")), True, "shown", foreign=True
     )
@@ -240,7 +240,7 @@ def test_a_hint_keeps_the_result_as_it_was() -> None:
 
 def test_the_verdict_is_the_first_reason() -> None:
     guard = LoopGuard(GuardLimits())
-    asked = call("read", path="a")
+    asked = tool_call("read", path="a")
     for _ in range(20):
         guard.observe(asked, Effect.READ, Result("m", asked.id, (Text("x"),)))
         guard.end_step()
@@ -255,6 +255,8 @@ async def test_waiting_is_measured_with_the_clock_of_the_plan() -> None:
         await clock.sleep(30)
         return "still running"
 
-    steps = [[answer(call("wait"))] for _ in range(20)]
-    _, ear = await run_script(*steps, says("over"), tools=[FakeTool("wait", wait)], clock=clock)
+    steps = [[assistant_message(tool_call("wait"))] for _ in range(20)]
+    _, ear = await run_scripted_turn(
+        *steps, answer_script("over"), tools=[FakeTool("wait", wait)], clock=clock
+    )
     assert ear.ended.outcome is Outcome.DONE

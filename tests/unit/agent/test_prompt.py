@@ -5,15 +5,15 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from hermes.agent.prompt import (
-    MEMORY,
-    PROJECT,
-    SKILLS,
+from hermes.agent.prompts import prompt_text
+from hermes.agent.system_prompt import (
+    MEMORY_HEADING,
+    PROJECT_HEADING,
+    SKILLS_HEADING,
     PromptFacts,
     build_prompt,
-    portions,
+    section_sizes,
 )
-from hermes.agent.prompts import prompt_text
 
 FACTS = PromptFacts(
     soul="",
@@ -68,9 +68,9 @@ def test_it_is_short() -> None:
 def test_skills_come_early_and_memory_late() -> None:
     told = facts(
         extra="Speak Latin.",
-        skills=f"{SKILLS}\n\nOpen them.",
-        project=f"{PROJECT}\n\nUse tabs.",
-        memory=f"{MEMORY}\nMEMORY\n{MEMORY}\nThey like tea.",
+        skills=f"{SKILLS_HEADING}\n\nOpen them.",
+        project=f"{PROJECT_HEADING}\n\nUse tabs.",
+        memory=f"{MEMORY_HEADING}\nMEMORY\n{MEMORY_HEADING}\nThey like tea.",
     )
     prompt = build_prompt(told)
     order = [
@@ -83,10 +83,10 @@ def test_skills_come_early_and_memory_late() -> None:
     ]
     places = [prompt.index(words) for words in [*order, "Conversation started"]]
     assert places == sorted(places)
-    sizes = portions(prompt)
+    sizes = section_sizes(prompt)
     assert sum(sizes.values()) == len(prompt)
     assert sizes["skills"] == len(told.skills) + 2
     assert sizes["project"] == len(told.project) + 2
     assert sizes["memory"] == len(told.memory) + 2
-    assert portions(build_prompt(FACTS))["skills"] == 0
-    assert portions("") == {"system": 0, "skills": 0, "project": 0, "memory": 0}
+    assert section_sizes(build_prompt(FACTS))["skills"] == 0
+    assert section_sizes("") == {"system": 0, "skills": 0, "project": 0, "memory": 0}

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from hermes.agent.repair import (
+from hermes.agent.history import (
     INTERRUPTED,
     NO_OUTPUT,
     unanswered_calls,
     valid_history,
-    with_own_call_ids,
+    with_unique_call_ids,
 )
 from hermes.schema.messages import (
     Assistant,
@@ -28,13 +28,8 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
-from hermes.testing.validators import (
-    SHAPES,
-    InvalidHistory,
-    check_history,
-    check_request,
-)
-from workbench import answer, call, result, user
+from hermes.testing.history_validators import SHAPES, InvalidHistory, check_history, check_request
+from support.turns import assistant_message, tool_call, tool_result, user_message
 
 PICTURE = Media("0" * 64, "image/png")
 
@@ -73,13 +68,13 @@ def orderly(draw: st.DrawFn) -> list[Message]:
         history.append(User(f"u{turn}", parts))
         for step in range(draw(st.integers(0, 3))):
             made = [
-                call("look", f"c{turn}_{step}_{number}x", at=number)
+                tool_call("look", f"c{turn}_{step}_{number}x", at=number)
                 for number in range(draw(st.integers(1, 3)))
             ]
             words = draw(st.sampled_from([(), ("Let me see.",), (Reasoning("hm", "seal"),)]))
-            history.append(answer(*words, *made))
-            history += [result(c.id) for c in made]
-        history.append(answer("So it is."))
+            history.append(assistant_message(*words, *made))
+            history += [tool_result(c.id) for c in made]
+        history.append(assistant_message("So it is."))
     return history
 
 
@@ -160,15 +155,15 @@ def test_a_longer_history_begins_as_the_shorter_one_did(
 
 
 def test_a_result_goes_right_behind_its_call() -> None:
-    asked, question, late = call("look"), user("and?"), user("now")
-    found = result(asked.id)
-    reply = answer(asked)
+    asked, question, late = tool_call("look"), user_message("and?"), user_message("now")
+    found = tool_result(asked.id)
+    reply = assistant_message(asked)
     assert valid_history([question, reply, late, found]) == [question, reply, found, late]
 
 
 def test_a_lost_result_is_told_as_interrupted() -> None:
-    asked = call("look")
-    history = valid_history([user(), answer(asked), user("go on")])
+    asked = tool_call("look")
+    history = valid_history([user_message(), assistant_message(asked), user_message("go on")])
     lost = history[2]
     assert isinstance(lost, Result)
     assert (lost.call, lost.failed, text_of(lost)) == (asked.id, True, INTERRUPTED)
@@ -176,28 +171,28 @@ def test_a_lost_result_is_told_as_interrupted() -> None:
 
 
 def test_a_result_without_its_call_is_dropped() -> None:
-    question = user()
-    assert valid_history([question, result("c9")]) == [question]
+    question = user_message()
+    assert valid_history([question, tool_result("c9")]) == [question]
 
 
 def test_the_first_of_two_results_counts() -> None:
-    asked = call("look")
-    first, second = result(asked.id, "one"), result(asked.id, "two")
-    assert valid_history([user(), answer(asked), first, second])[2:] == [first]
+    asked = tool_call("look")
+    first, second = tool_result(asked.id, "one"), tool_result(asked.id, "two")
+    assert valid_history([user_message(), assistant_message(asked), first, second])[2:] == [first]
 
 
 def test_ids_used_again_keep_their_own_results() -> None:
     history = [
-        user(),
-        answer(call("look", "call_0", at=1)),
-        result("call_0", "one"),
-        answer(call("look", "call_0", at=2), call("look", "call_0", at=3)),
-        result("call_0", "two"),
-        result("call_0", "three"),
-        answer(call("look", "call_0", at=4)),
-        user("stop"),
-        answer(call("look", "call_0", at=5)),
-        result("call_0", "five"),
+        user_message(),
+        assistant_message(tool_call("look", "call_0", at=1)),
+        tool_result("call_0", "one"),
+        assistant_message(tool_call("look", "call_0", at=2), tool_call("look", "call_0", at=3)),
+        tool_result("call_0", "two"),
+        tool_result("call_0", "three"),
+        assistant_message(tool_call("look", "call_0", at=4)),
+        user_message("stop"),
+        assistant_message(tool_call("look", "call_0", at=5)),
+        tool_result("call_0", "five"),
     ]
     repaired = valid_history(history)
     check_request(repaired)
@@ -209,101 +204,151 @@ def test_ids_used_again_keep_their_own_results() -> None:
 
 def test_neighbouring_users_become_one_without_blank_parts() -> None:
     picture = User("m2", (PICTURE,))
-    (joined,) = valid_history([user("one"), user(" "), user("two"), picture, user("three")])
+    (joined,) = valid_history(
+        [
+            user_message("one"),
+            user_message(" "),
+            user_message("two"),
+            picture,
+            user_message("three"),
+        ]
+    )
     assert joined.parts == (Text("one\n\ntwo"), PICTURE, Text("three"))
 
 
 def test_neighbouring_answers_become_one() -> None:
-    first = answer("One, ", usage=Usage(1, 2))
-    second = answer("two.", usage=Usage(3, 4))
-    joined = valid_history([user(), first, second])[1]
+    first = assistant_message("One, ", usage=Usage(1, 2))
+    second = assistant_message("two.", usage=Usage(3, 4))
+    joined = valid_history([user_message(), first, second])[1]
     assert isinstance(joined, Assistant)
     assert (joined.text, joined.usage, joined.id) == ("One, two.", Usage(4, 6), second.id)
 
 
 def test_an_answer_that_only_thought_is_dropped() -> None:
-    question = user()
-    assert valid_history([question, answer(Reasoning("hm", "seal")), answer(" ")]) == [question]
+    question = user_message()
+    assert valid_history(
+        [question, assistant_message(Reasoning("hm", "seal")), assistant_message(" ")]
+    ) == [question]
 
 
 def test_a_history_begins_with_a_user() -> None:
-    history = valid_history([answer("Good morning.")])
+    history = valid_history([assistant_message("Good morning.")])
     assert isinstance(history[0], User)
-    assert history[0].trust is Trust.HOUSE
+    assert history[0].trust is Trust.PROGRAM
 
 
 def test_a_result_without_output_says_so() -> None:
-    asked = call("act")
-    history = valid_history([user(), answer(asked), Result("m", asked.id, (Text(""),))])
+    asked = tool_call("act")
+    history = valid_history(
+        [user_message(), assistant_message(asked), Result("m", asked.id, (Text(""),))]
+    )
     assert text_of(history[2]) == NO_OUTPUT
 
 
 def test_nothing_comes_of_nothing() -> None:
     assert valid_history([]) == []
-    assert valid_history([user(" "), answer()]) == []
+    assert valid_history([user_message(" "), assistant_message()]) == []
 
 
 def test_unanswered_calls_are_found_in_order() -> None:
-    one, two, three = call("look"), call("act"), call("look")
-    history = [user(), answer(one, two, three), result(two.id)]
+    one, two, three = tool_call("look"), tool_call("act"), tool_call("look")
+    history = [user_message(), assistant_message(one, two, three), tool_result(two.id)]
     assert unanswered_calls(history) == [(one.id, "look"), (three.id, "look")]
-    told = [result(call) for call, _ in unanswered_calls(history)]
+    told = [tool_result(call) for call, _ in unanswered_calls(history)]
     assert unanswered_calls([*history, *told]) == []
 
 
 def test_a_call_under_an_old_id_is_unanswered_until_its_own_result_comes() -> None:
-    history = [user(), answer(call("look", "c")), result("c"), answer(call("act", "c"))]
+    history = [
+        user_message(),
+        assistant_message(tool_call("look", "c")),
+        tool_result("c"),
+        assistant_message(tool_call("act", "c")),
+    ]
     assert unanswered_calls(history) == [("c", "act")]
 
 
 def test_own_ids_leave_a_good_answer_alone() -> None:
-    good = answer("ok", call("look", "c1"), call("look", "c2"))
+    good = assistant_message("ok", tool_call("look", "c1"), tool_call("look", "c2"))
     taken = {"c0"}
-    assert with_own_call_ids(good, taken) is good
+    assert with_unique_call_ids(good, taken) is good
     assert taken == {"c0", "c1", "c2"}
 
 
 BAD: dict[str, tuple[set[str], list[Message]]] = {
-    "assistant first": ({"chat_completions", "anthropic", "gemini"}, [answer("hi")]),
-    "two users": ({"chat_completions"}, [user(), user()]),
+    "assistant first": ({"chat_completions", "anthropic", "gemini"}, [assistant_message("hi")]),
+    "two users": ({"chat_completions"}, [user_message(), user_message()]),
     "two answers": (
         {"chat_completions", "anthropic", "gemini"},
-        [user(), answer("a"), answer("b")],
+        [user_message(), assistant_message("a"), assistant_message("b")],
     ),
-    "no result": (set(SHAPES), [user(), answer(call("look", "c")), user()]),
-    "no result at the end": (set(SHAPES), [user(), answer(call("look", "c"))]),
-    "result without a call": (set(SHAPES), [user(), answer("a"), result("c")]),
+    "no result": (
+        set(SHAPES),
+        [user_message(), assistant_message(tool_call("look", "c")), user_message()],
+    ),
+    "no result at the end": (
+        set(SHAPES),
+        [user_message(), assistant_message(tool_call("look", "c"))],
+    ),
+    "result without a call": (
+        set(SHAPES),
+        [user_message(), assistant_message("a"), tool_result("c")],
+    ),
     "two results": (
         set(SHAPES),
-        [user(), answer(call("look", "c")), result("c"), result("c")],
+        [
+            user_message(),
+            assistant_message(tool_call("look", "c")),
+            tool_result("c"),
+            tool_result("c"),
+        ],
     ),
     "results out of order": (
         {"gemini"},
-        [user(), answer(call("look", "c"), call("look", "d")), result("d"), result("c")],
+        [
+            user_message(),
+            assistant_message(tool_call("look", "c"), tool_call("look", "d")),
+            tool_result("d"),
+            tool_result("c"),
+        ],
     ),
     "result after text": (
         {"chat_completions", "anthropic"},
-        [user(), answer(call("look", "c")), user("x"), result("c")],
+        [
+            user_message(),
+            assistant_message(tool_call("look", "c")),
+            user_message("x"),
+            tool_result("c"),
+        ],
     ),
     "an id twice": (
         set(SHAPES),
         [
-            user(),
-            answer(call("look", "c")),
-            result("c"),
-            answer(call("look", "c")),
-            result("c"),
+            user_message(),
+            assistant_message(tool_call("look", "c")),
+            tool_result("c"),
+            assistant_message(tool_call("look", "c")),
+            tool_result("c"),
         ],
     ),
-    "an empty id": (set(SHAPES), [user(), answer(ToolCall("", "x", Raw(b"{}"))), result("")]),
-    "a bad name": (set(SHAPES), [user(), answer(call("a b", "c")), result("c")]),
-    "no object": (set(SHAPES), [user(), answer(ToolCall("c", "x", Raw(b"[]"))), result("c")]),
+    "an empty id": (
+        set(SHAPES),
+        [user_message(), assistant_message(ToolCall("", "x", Raw(b"{}"))), tool_result("")],
+    ),
+    "a bad name": (
+        set(SHAPES),
+        [user_message(), assistant_message(tool_call("a b", "c")), tool_result("c")],
+    ),
+    "no object": (
+        set(SHAPES),
+        [user_message(), assistant_message(ToolCall("c", "x", Raw(b"[]"))), tool_result("c")],
+    ),
     "an empty user": ({"chat_completions", "responses", "gemini"}, [User("m", ())]),
-    "a blank user": (set(SHAPES), [user(" ")]),
+    "a blank user": (set(SHAPES), [user_message(" ")]),
     "a blank part": ({"anthropic"}, [User("m", (Text("a"), Text("\n")))]),
     "thoughts only": (
         {"chat_completions", "responses", "gemini"},
-        [user(), answer(Reasoning("hm"))],
+        [user_message(), assistant_message(Reasoning("hm"))],
     ),
 }
 
@@ -325,14 +370,14 @@ def test_a_request_needs_somebody_to_answer() -> None:
     with pytest.raises(InvalidHistory):
         check_request([])
     with pytest.raises(InvalidHistory):
-        check_request([user(), answer("done")])
+        check_request([user_message(), assistant_message("done")])
 
 
 @pytest.mark.parametrize(
     ("first", "second", "joined"),
     [
-        (Trust.OWNER, Trust.HOUSE, Trust.OWNER),
-        (Trust.HOUSE, Trust.OWNER, Trust.OWNER),
+        (Trust.OWNER, Trust.PROGRAM, Trust.OWNER),
+        (Trust.PROGRAM, Trust.OWNER, Trust.OWNER),
         (Trust.DATA, Trust.OWNER, Trust.DATA),
         (Trust.OWNER, Trust.GUEST, Trust.GUEST),
     ],

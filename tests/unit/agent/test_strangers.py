@@ -5,15 +5,23 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hermes.agent.strangers import Strangers
+from hermes.agent.provenance import UntrustedContent
 from hermes.agent.turn import run_turn
-from hermes.ports.counsel import Reaching, Ruling, Wish
-from hermes.ports.sink import Emit
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
+from hermes.ports.events import Emit
 from hermes.ports.tool import ToolContext
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Scope
-from hermes.testing.scripted import ScriptedModel, says
-from workbench import Ear, FakeTool, answer, call, plan_for, result, user
+from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.turns import (
+    EventRecorder,
+    FakeTool,
+    assistant_message,
+    make_plan,
+    tool_call,
+    tool_result,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -22,18 +30,18 @@ class Listener:
     """A counsel that allows everything, and remembers what was wished."""
 
     def __init__(self) -> None:
-        self.wishes: list[Wish] = []
+        self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.wishes.append(wish)
-        return Ruling(allowed=True)
+        return Decision(allowed=True)
 
     async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
         return None
 
 
 async def _act(args: dict[str, Any], context: ToolContext) -> str:
-    await context.ask(Wish(tool="act", action="x", reaching=Reaching.OPEN))
+    await context.ask(ApprovalRequest(tool="act", action="x", reaching=Isolation.OPEN))
     return f"foreign: {context.foreign}"
 
 
@@ -44,19 +52,19 @@ def web() -> FakeTool:
 
 
 async def wished(trust: Trust, *calls: str) -> list[bool]:
-    scripts = [[answer(call(name))] for name in calls]
+    scripts = [[assistant_message(tool_call(name))] for name in calls]
     counsel = Listener()
-    model = ScriptedModel(*scripts, says("done"))
+    model = ScriptedModel(*scripts, answer_script("done"))
     plan = structs.replace(
-        plan_for(model, web(), FakeTool("look"), FakeTool("act", _act)), counsel=counsel
+        make_plan(model, web(), FakeTool("look"), FakeTool("act", _act)), counsel=counsel
     )
-    await run_turn(plan, [structs.replace(user(), trust=trust)], Ear())
+    await run_turn(plan, [structs.replace(user_message(), trust=trust)], EventRecorder())
     return [one.foreign for one in counsel.wishes]
 
 
 async def test_who_speaks_decides_at_first() -> None:
     assert await wished(Trust.OWNER, "act") == [False]
-    assert await wished(Trust.HOUSE, "act") == [False]
+    assert await wished(Trust.PROGRAM, "act") == [False]
     assert await wished(Trust.GUEST, "act") == [True]
     assert await wished(Trust.DATA, "act") == [True]
 
@@ -69,15 +77,15 @@ async def test_then_what_tools_bring() -> None:
 
 def test_a_turn_that_goes_on_remembers() -> None:
     tools = {"web": web(), "look": FakeTool("look")}
-    one = call("web", id="c1")
-    past = [user("before"), answer(one), result("c1")]
-    note = structs.replace(user("go on"), trust=Trust.HOUSE)
+    one = tool_call("web", id="c1")
+    past = [user_message("before"), assistant_message(one), tool_result("c1")]
+    note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
     for history, heard in (
         ([*past, note], True),
-        ([*past, user("something else"), note], False),
-        ([structs.replace(user("hi"), trust=Trust.GUEST), note], True),
+        ([*past, user_message("something else"), note], False),
+        ([structs.replace(user_message("hi"), trust=Trust.GUEST), note], True),
         ([], False),
     ):
-        strangers = Strangers(tools)
+        strangers = UntrustedContent(tools)
         strangers.recall(history)
         assert strangers.heard is heard

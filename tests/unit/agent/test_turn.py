@@ -5,69 +5,84 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from hermes.agent.answers import PATIENCE, final_text
+from hermes.agent.answers import MAX_BAD_ANSWERS, final_text
 from hermes.agent.turn import run_turn
 from hermes.schema.errors import Overloaded, StoreError
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Outcome,
     ReasoningDelta,
     RunEnded,
     RunStarted,
-    Said,
     StreamReset,
     TextDelta,
 )
 from hermes.schema.messages import Message, Reasoning, Stop, Text, Trust, Usage, User, text_of
-from hermes.testing.scripted import ScriptedModel, says
-from hermes.testing.validators import check_request
-from workbench import Ear, FakeTool, answer, call, plan_for, result, run_script, running, user
+from hermes.testing.history_validators import check_request
+from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.turns import (
+    EventRecorder,
+    FakeTool,
+    assistant_message,
+    make_plan,
+    run_scripted_turn,
+    running_turn,
+    tool_call,
+    tool_result,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_plain_answer_is_streamed_then_said() -> None:
-    model, ear = await run_script(says("Good ", "day."))
+    model, ear = await run_scripted_turn(answer_script("Good ", "day."))
     assert [type(event) for event in ear.events] == [
         RunStarted,
-        Said,
+        MessageAdded,
         TextDelta,
         TextDelta,
-        Said,
+        MessageAdded,
         RunEnded,
     ]
     assert ear.texts == ["hello", "Good day."]
     assert (ear.ended.outcome, ear.ended.reason, ear.ended.code) == (Outcome.DONE, "", "")
-    assert model.left_early == 0
+    assert model.abandoned_streams == 0
 
 
 async def test_history_comes_before_the_question_and_is_not_said_again() -> None:
-    past = [user("one"), answer("two")]
-    model, ear = ScriptedModel(says("four")), Ear()
-    question = user("three")
-    await run_turn(plan_for(model, history=past), [question], ear)
+    past = [user_message("one"), assistant_message("two")]
+    model, ear = ScriptedModel(answer_script("four")), EventRecorder()
+    question = user_message("three")
+    await run_turn(make_plan(model, history=past), [question], ear)
     assert list(model.requests[0].messages) == [*past, question]
     assert ear.texts == ["three", "four"]
 
 
 async def test_several_questions_are_asked_together() -> None:
-    model, ear = ScriptedModel(says("both")), Ear()
-    await run_turn(plan_for(model), [user("one"), user("two")], ear)
+    model, ear = ScriptedModel(answer_script("both")), EventRecorder()
+    await run_turn(make_plan(model), [user_message("one"), user_message("two")], ear)
     (asked,) = model.requests[0].messages
     assert text_of(asked) == "one\n\ntwo"
     assert ear.texts == ["one", "two", "both"]
 
 
 async def test_tools_are_offered_in_a_steady_order() -> None:
-    model, _ = await run_script(says("ok"), tools=[FakeTool("b"), FakeTool("c"), FakeTool("a")])
+    model, _ = await run_scripted_turn(
+        answer_script("ok"), tools=[FakeTool("b"), FakeTool("c"), FakeTool("a")]
+    )
     assert [spec.name for spec in model.requests[0].tools] == ["a", "b", "c"]
 
 
 async def test_results_go_back_to_the_model_until_it_is_done() -> None:
     look = FakeTool("look")
-    first, second = call("look", at=1), call("look", at=2)
-    model, ear = await run_script(
-        [answer("Let me see.", first)], [answer(second)], says("Done."), tools=[look]
+    first, second = tool_call("look", at=1), tool_call("look", at=2)
+    model, ear = await run_scripted_turn(
+        [assistant_message("Let me see.", first)],
+        [assistant_message(second)],
+        answer_script("Done."),
+        tools=[look],
     )
     assert look.asked == [{"at": 1}, {"at": 2}]
     assert [r.call for r in ear.results] == [first.id, second.id]
@@ -76,11 +91,11 @@ async def test_results_go_back_to_the_model_until_it_is_done() -> None:
 
 
 async def test_each_request_begins_with_the_one_before() -> None:
-    model, _ = await run_script(
-        [answer(call("look"), call("look"))],
-        [answer("hm", stop=Stop.LENGTH)],
-        [answer(call("nothing"))],
-        says("end"),
+    model, _ = await run_scripted_turn(
+        [assistant_message(tool_call("look"), tool_call("look"))],
+        [assistant_message("hm", stop=Stop.LENGTH)],
+        [assistant_message(tool_call("nothing"))],
+        answer_script("end"),
         tools=[FakeTool("look")],
     )
     for earlier, later in zip(model.requests, model.requests[1:], strict=False):
@@ -93,9 +108,9 @@ async def test_each_request_begins_with_the_one_before() -> None:
 
 
 async def test_usage_adds_up() -> None:
-    _, ear = await run_script(
-        [answer(call("look"), usage=Usage(100, 10, 50, 5, 3))],
-        [answer("end", usage=Usage(200, 20, 150, 0, 4))],
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("look"), usage=Usage(100, 10, 50, 5, 3))],
+        [assistant_message("end", usage=Usage(200, 20, 150, 0, 4))],
         tools=[FakeTool("look")],
     )
     assert ear.ended.usage == Usage(300, 30, 200, 5, 7)
@@ -103,7 +118,7 @@ async def test_usage_adds_up() -> None:
 
 async def test_a_model_error_ends_the_turn_in_its_own_words() -> None:
     error = Overloaded("The provider is busy.", hint="Try again in a minute.")
-    _, ear = await run_script([error])
+    _, ear = await run_scripted_turn([error])
     assert ear.ended.outcome is Outcome.FAILED
     assert ear.ended.code == "overloaded"
     assert ear.ended.reason == "The provider is busy. Try again in a minute."
@@ -111,20 +126,22 @@ async def test_a_model_error_ends_the_turn_in_its_own_words() -> None:
 
 
 async def test_words_heard_before_a_model_error_are_kept() -> None:
-    _, ear = await run_script([TextDelta("So far "), TextDelta("so good"), Overloaded("Broken.")])
+    _, ear = await run_scripted_turn(
+        [TextDelta("So far "), TextDelta("so good"), Overloaded("Broken.")]
+    )
     (words,) = [m for m in ear.said if not isinstance(m, User)]
     assert text_of(words) == "So far so good"
     assert ear.ended.code == "overloaded"
 
 
 async def test_a_stream_without_an_answer_is_a_named_failure() -> None:
-    _, ear = await run_script([TextDelta("half")])
+    _, ear = await run_scripted_turn([TextDelta("half")])
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "model")
     assert ear.texts == ["hello", "half"]
 
 
 async def test_a_reset_forgets_the_words_before_it() -> None:
-    _, ear = await run_script(
+    _, ear = await run_scripted_turn(
         [TextDelta("wrong"), StreamReset("broken"), TextDelta("right"), Overloaded("Broken.")]
     )
     assert StreamReset("broken") in ear.events
@@ -132,42 +149,51 @@ async def test_a_reset_forgets_the_words_before_it() -> None:
 
 
 async def test_empty_answers_are_nudged() -> None:
-    model, ear = await run_script([answer()], [answer(" \n")], says("Here."))
+    model, ear = await run_scripted_turn(
+        [assistant_message()], [assistant_message(" \n")], answer_script("Here.")
+    )
     assert ear.ended.outcome is Outcome.DONE
-    nudges = [m for m in ear.said if isinstance(m, User) and m.trust is Trust.HOUSE]
+    nudges = [m for m in ear.said if isinstance(m, User) and m.trust is Trust.PROGRAM]
     assert len(nudges) == 2
     assert "empty" in text_of(model.requests[1].messages[-1])
     assert final_text(ear.said) == "Here."
 
 
 async def test_thinking_alone_is_an_empty_answer() -> None:
-    _, ear = await run_script(
-        [ReasoningDelta("hm"), answer(Reasoning("hm"))], says("Thought about it.")
+    _, ear = await run_scripted_turn(
+        [ReasoningDelta("hm"), assistant_message(Reasoning("hm"))],
+        answer_script("Thought about it."),
     )
     assert ear.ended.outcome is Outcome.DONE
 
 
 async def test_a_model_that_stays_silent_ends_by_name() -> None:
-    model, ear = await run_script(*[[answer()]] * 20)
-    assert len(model.requests) == PATIENCE + 1
+    model, ear = await run_scripted_turn(*[[assistant_message()]] * 20)
+    assert len(model.requests) == MAX_BAD_ANSWERS + 1
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "empty")
     assert "empty 4 times" in ear.ended.reason
 
 
 async def test_bad_answers_are_counted_in_a_row_only() -> None:
-    silent, busy = [answer()], [answer(call("look"))]
-    bad = [silent] * PATIENCE
-    _, ear = await run_script(
-        *bad, busy, *bad, [answer(call("look", at=2))], *bad, says("end"), tools=[FakeTool("look")]
+    silent, busy = [assistant_message()], [assistant_message(tool_call("look"))]
+    bad = [silent] * MAX_BAD_ANSWERS
+    _, ear = await run_scripted_turn(
+        *bad,
+        busy,
+        *bad,
+        [assistant_message(tool_call("look", at=2))],
+        *bad,
+        answer_script("end"),
+        tools=[FakeTool("look")],
     )
     assert ear.ended.outcome is Outcome.DONE
 
 
 async def test_a_cut_off_answer_is_continued_and_joined() -> None:
-    model, ear = await run_script(
-        [answer("One, two, ", stop=Stop.LENGTH)],
-        [answer("three, ", stop=Stop.LENGTH)],
-        says("four."),
+    model, ear = await run_scripted_turn(
+        [assistant_message("One, two, ", stop=Stop.LENGTH)],
+        [assistant_message("three, ", stop=Stop.LENGTH)],
+        answer_script("four."),
     )
     assert ear.ended.outcome is Outcome.DONE
     assert final_text(ear.said) == "One, two, three, four."
@@ -175,16 +201,16 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
 
 
 async def test_a_model_that_never_comes_to_an_end_ends_by_name() -> None:
-    _, ear = await run_script(*[[answer("and ", stop=Stop.LENGTH)]] * 20)
+    _, ear = await run_scripted_turn(*[[assistant_message("and ", stop=Stop.LENGTH)]] * 20)
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "truncated")
     assert final_text(ear.said) == "and and and and "
 
 
 async def test_the_last_call_of_a_cut_off_answer_is_not_run() -> None:
     look = FakeTool("look")
-    _, ear = await run_script(
-        [answer(call("look", at=1), call("look", at=2), stop=Stop.LENGTH)],
-        says("I see."),
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("look", at=1), tool_call("look", at=2), stop=Stop.LENGTH)],
+        answer_script("I see."),
         tools=[look],
     )
     assert look.asked == [{"at": 1}]
@@ -193,15 +219,15 @@ async def test_the_last_call_of_a_cut_off_answer_is_not_run() -> None:
 
 
 async def test_a_refusal_ends_the_turn() -> None:
-    model, ear = await run_script([answer("I must not.", stop=Stop.REFUSED)])
+    model, ear = await run_scripted_turn([assistant_message("I must not.", stop=Stop.REFUSED)])
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "policy")
     assert len(model.requests) == 1
 
 
 async def test_calls_of_a_refused_answer_are_not_run_but_answered() -> None:
     look = FakeTool("look")
-    asked = call("look")
-    _, ear = await run_script([answer(asked, stop=Stop.REFUSED)], tools=[look])
+    asked = tool_call("look")
+    _, ear = await run_scripted_turn([assistant_message(asked, stop=Stop.REFUSED)], tools=[look])
     assert look.asked == []
     assert [(r.call, r.failed) for r in ear.results] == [(asked.id, True)]
     assert ear.ended.code == "policy"
@@ -209,9 +235,9 @@ async def test_calls_of_a_refused_answer_are_not_run_but_answered() -> None:
 
 async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
     steps = 4
-    busy = [[answer(call("look", at=n))] for n in range(steps)]
-    model, ear = await run_script(
-        *busy, says("Half of it is done."), tools=[FakeTool("look")], steps=steps
+    busy = [[assistant_message(tool_call("look", at=n))] for n in range(steps)]
+    model, ear = await run_scripted_turn(
+        *busy, answer_script("Half of it is done."), tools=[FakeTool("look")], steps=steps
     )
     assert [bool(request.tools) for request in model.requests] == [True] * steps + [False]
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.EXHAUSTED, "steps")
@@ -222,11 +248,11 @@ async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
 
 async def test_steps_of_nothing_but_programs_are_given_back() -> None:
     program, look = FakeTool("program", refunded=True), FakeTool("look")
-    model, ear = await run_script(
-        [answer(call("program", at=1))],
-        [answer(call("program", at=2), call("program", at=3))],
-        [answer(call("look", at=4))],
-        says("Done."),
+    model, ear = await run_scripted_turn(
+        [assistant_message(tool_call("program", at=1))],
+        [assistant_message(tool_call("program", at=2), tool_call("program", at=3))],
+        [assistant_message(tool_call("look", at=4))],
+        answer_script("Done."),
         tools=[program, look],
         steps=2,
     )
@@ -236,17 +262,20 @@ async def test_steps_of_nothing_but_programs_are_given_back() -> None:
 
 async def test_a_program_beside_another_call_is_a_step_like_any_other() -> None:
     tools = [FakeTool("program", refunded=True), FakeTool("look")]
-    _, ear = await run_script(
-        [answer(call("program"), call("look"))], says("Half."), tools=tools, steps=1
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("program"), tool_call("look"))],
+        answer_script("Half."),
+        tools=tools,
+        steps=1,
     )
     assert ear.ended.outcome is Outcome.EXHAUSTED
 
 
 async def test_programs_without_end_come_to_one() -> None:
     steps = 3
-    busy = [[answer(call("program", at=n))] for n in range(2 * steps)]
-    model, ear = await run_script(
-        *busy, says("Enough."), tools=[FakeTool("program", refunded=True)], steps=steps
+    busy = [[assistant_message(tool_call("program", at=n))] for n in range(2 * steps)]
+    model, ear = await run_scripted_turn(
+        *busy, answer_script("Enough."), tools=[FakeTool("program", refunded=True)], steps=steps
     )
     assert ear.ended.outcome is Outcome.EXHAUSTED
     assert len(model.requests) == 2 * steps + 1
@@ -254,9 +283,12 @@ async def test_programs_without_end_come_to_one() -> None:
 
 async def test_a_summary_that_calls_tools_runs_none() -> None:
     look = FakeTool("look")
-    asked = call("look", at=2)
-    model, ear = await run_script(
-        [answer(call("look", at=1))], [answer("More!", asked)], tools=[look], steps=1
+    asked = tool_call("look", at=2)
+    model, ear = await run_scripted_turn(
+        [assistant_message(tool_call("look", at=1))],
+        [assistant_message("More!", asked)],
+        tools=[look],
+        steps=1,
     )
     assert look.asked == [{"at": 1}]
     assert ear.results[-1].call == asked.id
@@ -266,8 +298,11 @@ async def test_a_summary_that_calls_tools_runs_none() -> None:
 
 
 async def test_a_summary_that_fails_is_still_an_exhausted_turn() -> None:
-    _, ear = await run_script(
-        [answer(call("look"))], [Overloaded("Busy.")], tools=[FakeTool("look")], steps=1
+    _, ear = await run_scripted_turn(
+        [assistant_message(tool_call("look"))],
+        [Overloaded("Busy.")],
+        tools=[FakeTool("look")],
+        steps=1,
     )
     assert ear.ended.outcome is Outcome.EXHAUSTED
     assert "Busy." in ear.ended.reason
@@ -280,13 +315,13 @@ class Mailbox:
         self._batches = [list(batch) for batch in batches]
 
     async def __call__(self) -> list[User]:
-        return [user(text) for text in self._batches.pop(0)] if self._batches else []
+        return [user_message(text) for text in self._batches.pop(0)] if self._batches else []
 
 
 async def test_steering_is_heard_after_the_tools() -> None:
-    model, ear = await run_script(
-        [answer(call("look"))],
-        says("As you wish."),
+    model, ear = await run_scripted_turn(
+        [assistant_message(tool_call("look"))],
+        answer_script("As you wish."),
         tools=[FakeTool("look")],
         steer=Mailbox(["rather left", "and slowly"]),
     )
@@ -296,33 +331,35 @@ async def test_steering_is_heard_after_the_tools() -> None:
 
 
 async def test_steering_at_the_end_makes_the_turn_go_on() -> None:
-    model, ear = await run_script(says("Done."), says("That too."), steer=Mailbox(["and that?"]))
+    model, ear = await run_scripted_turn(
+        answer_script("Done."), answer_script("That too."), steer=Mailbox(["and that?"])
+    )
     assert ear.texts == ["hello", "Done.", "and that?", "That too."]
     assert len(model.requests) == 2
 
 
 async def test_blank_steering_is_no_word() -> None:
-    model, ear = await run_script(says("Done."), steer=Mailbox([" ", ""]))
+    model, ear = await run_scripted_turn(answer_script("Done."), steer=Mailbox([" ", ""]))
     assert ear.texts == ["hello", "Done."]
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize("asked", [[], [user(" ")]])
-@pytest.mark.parametrize("past", [[], [user("one"), answer("two")]])
+@pytest.mark.parametrize("asked", [[], [user_message(" ")]])
+@pytest.mark.parametrize("past", [[], [user_message("one"), assistant_message("two")]])
 async def test_where_nothing_was_asked_nothing_is_answered(
     asked: list[User], past: list[Message]
 ) -> None:
-    model, ear = ScriptedModel(says("What?")), Ear()
-    assert await run_turn(plan_for(model, history=past), asked, ear) is Outcome.FAILED
+    model, ear = ScriptedModel(answer_script("What?")), EventRecorder()
+    assert await run_turn(make_plan(model, history=past), asked, ear) is Outcome.FAILED
     assert ear.ended.code == "usage"
     assert model.requests == []
 
 
 async def test_a_word_from_a_person_forgives_an_agent_in_circles() -> None:
-    again = [answer(call("look", at=1))]
-    _, ear = await run_script(
+    again = [assistant_message(tool_call("look", at=1))]
+    _, ear = await run_scripted_turn(
         *[again] * 8,
-        says("Understood."),
+        answer_script("Understood."),
         tools=[FakeTool("look")],
         steer=Mailbox([], [], [], [], ["try the cellar"]),
     )
@@ -330,8 +367,8 @@ async def test_a_word_from_a_person_forgives_an_agent_in_circles() -> None:
 
 
 async def test_an_agent_in_circles_is_stopped_with_a_reason() -> None:
-    again = [answer(call("look", at=1))]
-    model, ear = await run_script(*[again] * 50, tools=[FakeTool("look")])
+    again = [assistant_message(tool_call("look", at=1))]
+    model, ear = await run_scripted_turn(*[again] * 50, tools=[FakeTool("look")])
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "loop")
     assert "same look call" in ear.ended.reason
     assert len(model.requests) == 5
@@ -340,16 +377,25 @@ async def test_an_agent_in_circles_is_stopped_with_a_reason() -> None:
 
 async def test_call_ids_that_are_used_again_become_unique() -> None:
     look = FakeTool("look")
-    past = [user(), answer(call("look", "call_0")), result("call_0", "old"), answer("ok")]
+    past = [
+        user_message(),
+        assistant_message(tool_call("look", "call_0")),
+        tool_result("call_0", "old"),
+        assistant_message("ok"),
+    ]
     model, ear = (
         ScriptedModel(
-            [answer(call("look", "call_0", at=1), call("look", "call_0", at=2))],
-            [answer(call("look", "", at=3), call("look", "call_0", at=4))],
-            says("end"),
+            [
+                assistant_message(
+                    tool_call("look", "call_0", at=1), tool_call("look", "call_0", at=2)
+                )
+            ],
+            [assistant_message(tool_call("look", "", at=3), tool_call("look", "call_0", at=4))],
+            answer_script("end"),
         ),
-        Ear(),
+        EventRecorder(),
     )
-    await run_turn(plan_for(model, look, history=past), [user()], ear)
+    await run_turn(make_plan(model, look, history=past), [user_message()], ear)
     ids = [r.call for r in ear.results]
     assert len({*ids, "call_0"}) == 5
     assert [text_of(r) for r in ear.results] == [f"did {{'at': {n}}}" for n in (1, 2, 3, 4)]
@@ -357,7 +403,7 @@ async def test_call_ids_that_are_used_again_become_unique() -> None:
     assert text_of(model.requests[-1].messages[2]) == "old"
 
 
-class Deaf(Ear):
+class Deaf(EventRecorder):
     """Breaks down at the first event that fits."""
 
     def __init__(self, breaks_at: type[Event], error: Exception) -> None:
@@ -372,20 +418,22 @@ class Deaf(Ear):
             raise error
 
 
-@pytest.mark.parametrize("kind", [RunStarted, Said, TextDelta])
+@pytest.mark.parametrize("kind", [RunStarted, MessageAdded, TextDelta])
 async def test_a_store_that_fails_still_lets_the_turn_end(kind: type[Event]) -> None:
     ear = Deaf(kind, StoreError("The disk is full.", hint="Make room."))
-    outcome = await run_turn(plan_for(ScriptedModel(says("Good."))), [user()], ear)
+    outcome = await run_turn(
+        make_plan(ScriptedModel(answer_script("Good."))), [user_message()], ear
+    )
     assert outcome is Outcome.FAILED
     assert ear.ended.code == "store"
     assert ear.ended.reason == "The disk is full. Make room."
 
 
-@pytest.mark.parametrize("kind", [RunStarted, Said, TextDelta])
+@pytest.mark.parametrize("kind", [RunStarted, MessageAdded, TextDelta])
 async def test_a_bug_is_told_and_raised(kind: type[Event]) -> None:
     ear = Deaf(kind, LookupError("a bug"))
     with pytest.raises(LookupError):
-        await run_turn(plan_for(ScriptedModel(says("Good."))), [user()], ear)
+        await run_turn(make_plan(ScriptedModel(answer_script("Good."))), [user_message()], ear)
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
 
 
@@ -393,20 +441,22 @@ async def test_a_cancellation_nobody_asked_for_is_a_failure_not_an_end() -> None
     async def leak() -> list[User]:
         raise anyio.get_cancelled_exc_class()
 
-    _, ear = await run_script(says("Good."), steer=leak)
+    _, ear = await run_scripted_turn(answer_script("Good."), steer=leak)
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
 
 
 async def test_effort_reaches_the_model() -> None:
-    model, _ = await run_script(says("ok"), effort="high")
+    model, _ = await run_scripted_turn(answer_script("ok"), effort="high")
     assert model.requests[0].effort == "high"
 
 
 async def test_a_turn_can_be_run_beside_another() -> None:
-    ear, other = Ear(), Ear()
+    ear, other = EventRecorder(), EventRecorder()
     async with (
-        running(plan_for(ScriptedModel(says("one"))), ear),
-        running(plan_for(ScriptedModel(says("two"))), other, [User("m", (Text("hi"),))]),
+        running_turn(make_plan(ScriptedModel(answer_script("one"))), ear),
+        running_turn(
+            make_plan(ScriptedModel(answer_script("two"))), other, [User("m", (Text("hi"),))]
+        ),
     ):
         pass
     assert (ear.texts[-1], other.texts) == ("one", ["hi", "two"])

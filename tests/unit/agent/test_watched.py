@@ -7,17 +7,26 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
-from hermes.agent.plan import Entrusted
+from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
-from hermes.ports.runtime import Ending, Errand, Tell
+from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.events import Outcome, RunEnded, Said, ToolStarted
+from hermes.schema.events import MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Result, Trust, User, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
-from hermes.testing.scripted import ScriptedModel, Step, says
-from workbench import SCOPE, Ear, FakeTool, Gates, answer, call, plan_for, user
+from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
+from support.turns import (
+    SCOPE,
+    EventRecorder,
+    FakeTool,
+    GatedBody,
+    assistant_message,
+    make_plan,
+    tool_call,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -51,19 +60,23 @@ class Guard:
         return []
 
 
-async def run(guard: Guard, *tools: FakeTool, script: tuple[list[Step], ...]) -> Ear:
-    ear = Ear()
-    plan = structs.replace(plan_for(ScriptedModel(*script), *tools), watch=guard)
-    await run_turn(plan, [user("go", id="m1")], ear)
+async def run(
+    guard: Guard, *tools: FakeTool, script: tuple[list[ScriptStep], ...]
+) -> EventRecorder:
+    ear = EventRecorder()
+    plan = structs.replace(make_plan(ScriptedModel(*script), *tools), watch=guard)
+    await run_turn(plan, [user_message("go", id="m1")], ear)
     return ear
 
 
 async def test_what_is_held_back_is_not_begun_and_the_model_reads_why() -> None:
     guard, act = Guard("act"), FakeTool("act", effect=Effect.OUTSIDE)
-    ear = await run(guard, act, script=([answer(call("act", x=1))], says("ok")))
+    ear = await run(
+        guard, act, script=([assistant_message(tool_call("act", x=1))], answer_script("ok"))
+    )
     assert act.asked == []
     assert not [event for event in ear.events if isinstance(event, ToolStarted)]
-    said = [event.message for event in ear.events if isinstance(event, Said)]
+    said = [event.message for event in ear.events if isinstance(event, MessageAdded)]
     (result,) = [message for message in said if isinstance(message, Result)]
     assert result.failed
     assert text_of(result) == "act is forbidden."
@@ -81,8 +94,8 @@ async def _fail(args: dict[str, Any], context: ToolContext) -> str:
 async def test_they_are_told_what_came_of_a_call() -> None:
     guard = Guard()
     tools = [FakeTool("look"), FakeTool("act", _fail, effect=Effect.WRITE)]
-    calls = answer(call("look"), call("act"), call("nothing"))
-    await run(guard, *tools, script=([calls], says("ok")))
+    calls = assistant_message(tool_call("look"), tool_call("act"), tool_call("nothing"))
+    await run(guard, *tools, script=([calls], answer_script("ok")))
     after = [one for one in guard.heard if one[0] == "after"]
     assert after == [("after", "look", "did {}", False), ("after", "act", "It broke.", True)]
 
@@ -102,7 +115,9 @@ async def test_a_tool_that_calls_another_passes_them_too() -> None:
 
     guard, act = Guard("act"), FakeTool("act")
     tools = [FakeTool("look"), act, FakeTool("program", program), FakeTool("break", _fail)]
-    await run(guard, *tools, script=([answer(call("program"))], says("ok")))
+    await run(
+        guard, *tools, script=([assistant_message(tool_call("program"))], answer_script("ok"))
+    )
     assert act.asked == []
     assert guard.heard[1:-1] == [
         ("before", "program", b"{}"),
@@ -123,10 +138,10 @@ class Elsewhere:
     def __init__(self) -> None:
         self.came: list[Result] = []
 
-    async def run(self, errand: Errand, tell: Tell) -> Ending:
-        self.came.append(await errand.use(call("act")))
-        await tell(Said(answer("Good.")))
-        return Ending(Outcome.DONE)
+    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        self.came.append(await runtime_request.use(tool_call("act")))
+        await tell(MessageAdded(assistant_message("Good.")))
+        return TurnEnd(Outcome.DONE)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -134,9 +149,9 @@ class Elsewhere:
 
 async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
     guard, act, runtime = Guard("act", context="It rains."), FakeTool("act"), Elsewhere()
-    plan = Entrusted(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, watch=guard)
-    ear = Ear()
-    await run_turn(plan, [user("go")], ear)
+    plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, watch=guard)
+    ear = EventRecorder()
+    await run_turn(plan, [user_message("go")], ear)
     assert act.asked == []
     assert [text_of(one) for one in runtime.came] == ["act is forbidden."]
     assert [one[0] for one in guard.heard] == ["asked", "before", "ended"]
@@ -145,21 +160,21 @@ async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
 
 async def test_what_they_add_is_told_as_data() -> None:
     guard = Guard(context="It rains.")
-    ear = await run(guard, script=(says("Take an umbrella."),))
-    said = [event.message for event in ear.events if isinstance(event, Said)]
+    ear = await run(guard, script=(answer_script("Take an umbrella."),))
+    said = [event.message for event in ear.events if isinstance(event, MessageAdded)]
     assert isinstance(said[1], User)
     assert said[1].trust is Trust.DATA
     assert text_of(said[1]).endswith("It rains.")
 
 
 async def test_nobody_waits_for_them_once_an_end_is_wanted() -> None:
-    guard, gates, ear = Guard(), Gates(), Ear()
+    guard, gates, ear = Guard(), GatedBody(), EventRecorder()
     guard.hangs = True
-    model = ScriptedModel([answer(call("look", gate="1"))], says("ok"))
-    plan = structs.replace(plan_for(model, FakeTool("look", gates)), watch=guard)
+    model = ScriptedModel([assistant_message(tool_call("look", gate="1"))], answer_script("ok"))
+    plan = structs.replace(make_plan(model, FakeTool("look", gates)), watch=guard)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(run_turn, plan, [user("go")], ear)
+            group.start_soon(run_turn, plan, [user_message("go")], ear)
             await gates.reached("1")
             group.cancel_scope.cancel()
     assert guard.heard[-1] == ("ended", Outcome.CANCELLED)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.api.outside import is_public_url, parsed
+from hermes.kit.public_urls import is_public_url, parse_http_url
 
 PUBLIC = [
     "https://example.com/hook",
@@ -64,11 +64,11 @@ def test_public_ones_are(url: str) -> None:
 
 @pytest.mark.parametrize("url", PRIVATE)
 def test_private_ones_are_not_however_they_are_written(url: str) -> None:
-    assert parsed(url) is not None
+    assert parse_http_url(url) is not None
     assert not is_public_url(url)
 
 
 @pytest.mark.parametrize("url", STRANGE)
 def test_strange_ones_are_none_at_all(url: str) -> None:
-    assert parsed(url) is None
+    assert parse_http_url(url) is None
     assert not is_public_url(url)

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import ModuleType
 
 import hermes.api
-from api_house import settings
 from hermes.api.openapi import openapi
 from hermes.api.server import ApiServer
 from hermes.kit.clock import SystemClock
+from support.api_server import api_settings
 
-OF_EVERY_REQUEST = {"desk", "guard"}
+OF_EVERY_REQUEST = {"context", "middleware"}
 """Modules that look at what HTTP itself is about: the key, the host, the origin, the encoding."""
 
 
@@ -77,7 +77,7 @@ def _names(
 
 def test_the_document_names_what_is_read_and_nothing_else() -> None:
     read = {one for _, module in modules() for one in read_in(module)}
-    document = openapi(ApiServer(settings(), SystemClock()).routes)
+    document = openapi(ApiServer(api_settings(), SystemClock()).routes)
     told = {
         (one["in"], one["name"])
         for path in document["paths"].values()
@@ -91,7 +91,7 @@ def test_the_document_names_what_is_read_and_nothing_else() -> None:
 
 
 def test_every_parameter_is_described_and_every_answer_has_its_kind() -> None:
-    document = openapi(ApiServer(settings(), SystemClock()).routes)
+    document = openapi(ApiServer(api_settings(), SystemClock()).routes)
     for path, operations in document["paths"].items():
         for operation in operations.values():
             for one in operation.get("parameters", []):

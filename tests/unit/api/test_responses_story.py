@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from hermes.api.responses_story import Story
-from hermes.api.responses_wire import ResponseObject
+from hermes.api.response_builder import ResponseBuilder
+from hermes.api.response_objects import ResponseObject
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Outcome,
     ReasoningDelta,
     RunEnded,
     RunStarted,
-    Said,
     StreamReset,
     TextDelta,
 )
@@ -40,7 +40,7 @@ class Step(Struct, frozen=True):
         told: list[Event] = []
         for begun in self.tries:
             told += [*([StreamReset("again")] if told else []), *begun]
-        return [*told, Said(self.answer(number)), *map(Said, self.came(number))]
+        return [*told, MessageAdded(self.answer(number)), *map(MessageAdded, self.came(number))]
 
     def answer(self, number: int) -> Assistant:
         last = self.tries[-1] if self.tries else []
@@ -67,8 +67,8 @@ STEPS = st.lists(
 )
 
 
-def story(*, streams: bool = True) -> Story:
-    return Story(ResponseObject(id="resp_1", created_at=1, model="m"), streams=streams)
+def builder(*, streams: bool = True) -> ResponseBuilder:
+    return ResponseBuilder(ResponseObject(id="resp_1", created_at=1, model="m"), streams=streams)
 
 
 def read(frames: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -101,10 +101,10 @@ def check(told: Sequence[dict[str, Any]]) -> None:
 def test_a_stream_is_whole_wherever_it_ends(steps: list[Step], lost: int, ended: RunEnded) -> None:
     """The last of its events may be lost: the answer that was to be written with the end, say."""
     events = [event for number, step in enumerate(steps) for event in step.events(number)]
-    one = story()
+    one = builder()
     told: list[Event] = [RunStarted("run", "s"), *events[: len(events) - lost]]
     frames = [frame for event in told for frame in one.hear(event)]
-    one.ending(ended, [event.message for event in events if isinstance(event, Said)])
+    one.ending(ended, [event.message for event in events if isinstance(event, MessageAdded)])
     check(read([*frames, *one.hear(ended)]))
 
 
@@ -112,11 +112,11 @@ def test_a_stream_is_whole_wherever_it_ends(steps: list[Step], lost: int, ended:
 def test_what_it_would_be_changes_nothing_and_is_what_it_becomes(
     steps: list[Step], ended: RunEnded, streams: bool
 ) -> None:
-    asked, left_alone = story(streams=streams), story(streams=streams)
+    asked, left_alone = builder(streams=streams), builder(streams=streams)
     said: list[Message] = []
     for number, step in enumerate(steps):
         for event in step.events(number):
-            if isinstance(event, Said):
+            if isinstance(event, MessageAdded):
                 asked.ending(ended, [*said, event.message])
                 said.append(event.message)
             assert list(asked.hear(event)) == list(left_alone.hear(event))
@@ -128,11 +128,11 @@ def test_what_it_would_be_changes_nothing_and_is_what_it_becomes(
 
 @given(STEPS, ENDS)
 def test_an_answer_on_its_way_is_kept_as_it_is_told(steps: list[Step], ended: RunEnded) -> None:
-    one = story()
+    one = builder()
     *before, last = [event for number, step in enumerate(steps) for event in step.events(number)]
     for event in before:
         list(one.hear(event))
-    said = [event.message for event in (*before, last) if isinstance(event, Said)]
+    said = [event.message for event in (*before, last) if isinstance(event, MessageAdded)]
     kept = one.ending(ended, said)
     list(one.hear(last))
     list(one.hear(ended))

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.api.run_events import (
-    BEYOND,
-    MOST_PENDING,
-    MOST_PENDING_BYTES,
-    REMEMBERED,
+from hermes.api.run_log import (
+    INTERRUPTED_GAP,
+    MAX_BUFFERED,
+    MAX_PENDING,
+    MAX_PENDING_BYTES,
     RunLog,
-    end_of,
+    interrupted_end,
     replay,
 )
 from hermes.ports.journal import RunRecord, RunStatus
@@ -119,7 +119,7 @@ async def test_a_slow_reader_goes_on_from_the_disk(tmp_path: Path):
         reader = log.follow(0)
         await log.delta("message.delta", b'"x"')
         assert [event.seq for event in await anext(reader)] == [1]
-        count = 3 * REMEMBERED
+        count = 3 * MAX_BUFFERED
         for _ in range(count):
             await log.delta("message.delta", b'"x"')
         await end(log)
@@ -129,21 +129,21 @@ async def test_a_slow_reader_goes_on_from_the_disk(tmp_path: Path):
 
 async def test_what_is_told_and_not_written_is_bounded(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
-        for _ in range(MOST_PENDING + 1):
+        for _ in range(MAX_PENDING + 1):
             await log.delta("message.delta", b'"x"')
-        assert len(await on_disk(store)) == MOST_PENDING + 1
-        await log.delta("message.delta", b'"' + b"x" * MOST_PENDING_BYTES + b'"')
-        assert len(await on_disk(store)) == MOST_PENDING + 2
+        assert len(await on_disk(store)) == MAX_PENDING + 1
+        await log.delta("message.delta", b'"' + b"x" * MAX_PENDING_BYTES + b'"')
+        assert len(await on_disk(store)) == MAX_PENDING + 2
 
 
 async def test_the_end_of_an_interrupted_run_lies_beyond_all_that_was_told(tmp_path: Path):
     async with opened(tmp_path) as (store, clock, log):
-        for _ in range(MOST_PENDING):
+        for _ in range(MAX_PENDING):
             await log.delta("message.delta", b'"x"')
         told = [event.seq for event in await anext(log.follow(0))]
         record = await store.journal.get("run_1", OWNER)
-        await store.commit(end_of(record, b"{}", "run.failed", b"{}", clock))
-        assert await on_disk(store, told[-1]) == [BEYOND]
+        await store.commit(interrupted_end(record, b"{}", "run.failed", b"{}", clock))
+        assert await on_disk(store, told[-1]) == [INTERRUPTED_GAP]
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hermes.api.settings import is_wanted, read_settings
+from hermes.api.settings import is_enabled, read_settings
 from hermes.config.schema import Config
 from hermes.schema.errors import ConfigError
 
@@ -46,10 +46,10 @@ def test_the_file_comes_before_the_variables() -> None:
 
 
 def test_whether_it_is_wanted() -> None:
-    assert not is_wanted(Config(), {})
-    assert is_wanted(Config(), {"API_SERVER_ENABLED": "true"})
-    assert is_wanted(config(enabled=True), {})
-    assert not is_wanted(config(enabled=True), {"API_SERVER_ENABLED": "no"})
+    assert not is_enabled(Config(), {})
+    assert is_enabled(Config(), {"API_SERVER_ENABLED": "true"})
+    assert is_enabled(config(enabled=True), {})
+    assert not is_enabled(config(enabled=True), {"API_SERVER_ENABLED": "no"})
 
 
 def test_routes() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.api.words import Stream, spoken_text
+from hermes.api.answer_text import AnswerTextStream, assistant_text
 from hermes.schema.messages import Assistant, Stop, Text
 
 PIECES = st.lists(st.text("ab \n", max_size=3), max_size=5)
@@ -17,7 +17,7 @@ def answer(text: str, stop: Stop) -> Assistant:
 
 @given(STEPS)
 def test_sent_is_kept_or_known_to_be_broken(steps: list[tuple[list[list[str]], Stop]]) -> None:
-    stream = Stream()
+    stream = AnswerTextStream()
     sent = ""
     answers: list[Assistant] = []
     for tries, stop in steps:
@@ -28,12 +28,12 @@ def test_sent_is_kept_or_known_to_be_broken(steps: list[tuple[list[list[str]], S
                 sent += stream.delta(piece)
         answers.append(answer("".join(tries[-1]), stop))
         sent += stream.said(answers[-1])
-    assert stream.text == spoken_text(answers)
-    assert stream.broken or sent == spoken_text(answers)
+    assert stream.text == assistant_text(answers)
+    assert stream.broken or sent == assistant_text(answers)
 
 
 def test_an_answer_that_begins_anew_catches_up() -> None:
-    stream = Stream()
+    stream = AnswerTextStream()
     assert stream.delta("abc") == "abc"
     stream.reset()
     assert stream.delta("ab") == ""
@@ -43,7 +43,7 @@ def test_an_answer_that_begins_anew_catches_up() -> None:
 
 
 def test_an_answer_that_ends_short_of_what_was_sent_is_broken() -> None:
-    stream = Stream()
+    stream = AnswerTextStream()
     assert stream.delta("abc") == "abc"
     stream.reset()
     assert stream.said(answer("ab", Stop.END)) == ""
@@ -51,7 +51,7 @@ def test_an_answer_that_ends_short_of_what_was_sent_is_broken() -> None:
 
 
 def test_answers_of_one_turn_are_parted_unless_the_first_was_cut() -> None:
-    stream = Stream()
+    stream = AnswerTextStream()
     assert stream.delta("a") + stream.said(answer("a", Stop.TOOLS)) == "a"
     assert stream.delta("b") + stream.said(answer("b", Stop.LENGTH)) == "\n\nb"
     assert stream.delta("c") + stream.said(answer("c", Stop.END)) == "c"

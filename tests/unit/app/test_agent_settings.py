@@ -10,25 +10,25 @@ from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
 from hermes.app.model_settings import model_settings
+from hermes.app.models import auxiliary_flags, summary_flags
 from hermes.app.prefill import SETTING, read_prefill
-from hermes.app.side_models import summary_wish, wish_of
 from hermes.config.home import Home
 from hermes.config.schema import Config
-from hermes.models.resolve import resolve
-from hermes.models.settings import Flags
+from hermes.models.resolver import resolve_models
+from hermes.models.settings import ModelOverrides
 from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Assistant, Stop, Text, User, text_of
 from hermes.schema.sessions import Session
-from hermes.testing.scripted import ScriptedModel, says
-from small_profile import asking, profile
-from workbench import Ear, user
+from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.app_profile import make_scope, open_profile
+from support.turns import EventRecorder, user_message
 
 EXAMPLES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ahoy!"}]
 
 
 async def planned(app: App, root: Path, effort: str = "") -> Plan:
     session = Session(id="s", started_at=app.clock.now(), cwd=str(root), effort=effort)
-    plan = await app.planner.plan(session, asking(root), [])
+    plan = await app.planner.plan(session, make_scope(root), [])
     assert isinstance(plan, Plan)
     return plan
 
@@ -40,7 +40,7 @@ def settings(**given: object) -> Config:
 @pytest.mark.anyio
 async def test_the_hint_about_the_surroundings_is_in_the_prompt(tmp_path: Path) -> None:
     hint = "agent: {environment_hint: This is a build server., system_prompt: Be brief.}\n"
-    async with profile(tmp_path, hint) as app:
+    async with open_profile(tmp_path, hint) as app:
         assert "This is a build server.\n\nBe brief." in (await planned(app, tmp_path)).system
 
 
@@ -58,19 +58,19 @@ async def test_a_model_may_have_an_effort_of_its_own(
     tmp_path: Path, overrides: str, chosen: str, effort: str
 ) -> None:
     given = f"agent: {{reasoning_effort: low, reasoning_overrides: {overrides}}}\n"
-    async with profile(tmp_path, given) as app:
+    async with open_profile(tmp_path, given) as app:
         assert (await planned(app, tmp_path, chosen)).effort == effort
 
 
 @pytest.mark.anyio
 async def test_the_owners_messages_stand_before_every_conversation(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         plan = await planned(app, tmp_path)
     (tmp_path / "home" / "first.json").write_text(json.dumps(EXAMPLES))
     home = Home(root=tmp_path / "home", path=tmp_path / "home")
-    model, ear = ScriptedModel(says("Ahoy again!")), Ear()
+    model, ear = ScriptedModel(answer_script("Ahoy again!")), EventRecorder()
     given = msgspec.structs.replace(plan, model=model, prefill=read_prefill(home, "first.json"))
-    await run_turn(given, [user("hello")], ear)
+    await run_turn(given, [user_message("hello")], ear)
     (request,) = model.requests
     assert [text_of(one) for one in request.messages] == ["Hi", "Ahoy!", "hello"]
     assert [text_of(one) for one in ear.said] == ["hello", "Ahoy again!"]
@@ -80,7 +80,7 @@ async def test_the_owners_messages_stand_before_every_conversation(tmp_path: Pat
 async def test_the_setting_names_their_file(tmp_path: Path) -> None:
     file = tmp_path / "first.json"
     file.write_text(json.dumps(EXAMPLES))
-    async with profile(tmp_path, f"{SETTING}: {file}\n") as app:
+    async with open_profile(tmp_path, f"{SETTING}: {file}\n") as app:
         plan = await planned(app, tmp_path)
     hi, ahoy = (Text("Hi"),), (Text("Ahoy!"),)
     assert [*plan.prefill] == [User("prefill_1", hi), Assistant("prefill_2", ahoy, Stop.END)]
@@ -108,28 +108,30 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str | None
 def test_a_slot_names_its_model_its_address_and_how_often_it_is_tried() -> None:
     slot = {"model": "small", "base_url": "http://127.0.0.1:1/v1", "api_key": "k"}
     config = settings(auxiliary={"title_generation": slot, "transient_retries": 4})
-    assert wish_of(config, config.auxiliary.title_generation) == Flags(
+    assert auxiliary_flags(config, config.auxiliary.title_generation) == ModelOverrides(
         model="small", base_url="http://127.0.0.1:1/v1", api_key="k", tries=5
     )
-    assert wish_of(config, config.auxiliary.compression) is None
+    assert auxiliary_flags(config, config.auxiliary.compression) is None
 
 
 def test_the_older_names_of_the_model_for_summaries_count_where_the_slot_is_empty() -> None:
     old = {"summary_model": "s", "summary_provider": "auto", "summary_base_url": "http://h/v1"}
-    assert summary_wish(settings(compression=old)) == Flags(
+    assert summary_flags(settings(compression=old)) == ModelOverrides(
         model="s", base_url="http://h/v1", tries=3
     )
     slot = {"compression": {"model": "new", "provider": "openai"}}
-    wish = summary_wish(settings(compression=old, auxiliary=slot))
-    assert wish == Flags(model="new", provider="openai", tries=3)
-    assert summary_wish(settings()) is None
+    wish = summary_flags(settings(compression=old, auxiliary=slot))
+    assert wish == ModelOverrides(model="new", provider="openai", tries=3)
+    assert summary_flags(settings()) is None
 
 
 def test_a_wish_says_how_often_a_model_is_tried() -> None:
     given = model_settings(settings(agent={"api_max_retries": 2}))
     env = {"OPENAI_API_KEY": "k"}.get
-    assert resolve(given, env, Flags(model="m", provider="openai")).tries == 2
-    assert resolve(given, env, Flags(model="m", provider="openai", tries=7)).tries == 7
+    assert resolve_models(given, env, ModelOverrides(model="m", provider="openai")).tries == 2
+    assert (
+        resolve_models(given, env, ModelOverrides(model="m", provider="openai", tries=7)).tries == 7
+    )
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("auto", True), ("native", True), ("text", False)])
@@ -138,16 +140,16 @@ def test_images_are_shown_or_named_as_the_settings_say(mode: str, shown: bool) -
     given = model_settings(settings(agent={"image_input_mode": mode}, custom_providers=[own]))
     env = {"OPENAI_API_KEY": "k"}.get
     for provider, model in (("openai", "gpt-4o"), ("own", "m")):
-        target = resolve(given, env, Flags(model=model, provider=provider)).primary
+        target = resolve_models(given, env, ModelOverrides(model=model, provider=provider)).primary
         assert target.profile.images is shown
 
 
 def test_a_model_that_sees_nothing_is_shown_images_only_where_the_settings_say_so() -> None:
     env = {"DEEPSEEK_API_KEY": "k"}.get
-    blind = Flags(model="deepseek-chat", provider="deepseek")
+    blind = ModelOverrides(model="deepseek-chat", provider="deepseek")
     for mode, shown in (("auto", False), ("native", True)):
         given = model_settings(settings(agent={"image_input_mode": mode}))
-        assert resolve(given, env, blind).primary.profile.images is shown
+        assert resolve_models(given, env, blind).primary.profile.images is shown
 
 
 @pytest.mark.parametrize(
@@ -165,4 +167,7 @@ def test_the_service_tier_is_asked_of_whom_has_tiers(
 ) -> None:
     given = model_settings(settings(agent={"service_tier": tier}))
     env = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}.get
-    assert resolve(given, env, Flags(model="m", provider=provider)).primary.extra == sent
+    assert (
+        resolve_models(given, env, ModelOverrides(model="m", provider=provider)).primary.extra
+        == sent
+    )

@@ -10,17 +10,16 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hermes.app.channels import Wanted, sharing
-from hermes.app.chat_rules import gateway_rules
-from hermes.app.chats import ChatSettings
-from hermes.app.gateway import begun_for
+from hermes.app.channels import ConfiguredChannels, open_process_resources
+from hermes.app.chat_settings import ChatSettings
+from hermes.app.gateway import gateway_rules, process_start_times
 from hermes.config.schema import Config
 from hermes.gateway.gateway import GatewayRules
-from hermes.ports.channel import Channel, ChannelParts, Manifest
+from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest
 from hermes.schema.errors import ConfigError
 from hermes.schema.sessions import Session
 from hermes.testing.channel import FakeChannel
-from small_profile import asking, call, profile
+from support.app_profile import call_tool, make_scope, open_profile
 
 SETTINGS = {
     "agent": {"gateway_notify_interval": 60, "gateway_auto_continue_freshness": 120},
@@ -56,28 +55,28 @@ def test_what_is_not_set_is_as_people_know_it() -> None:
 
 @pytest.mark.anyio
 async def test_a_session_is_kept_for_the_processes_that_run_in_it(tmp_path: Path) -> None:
-    async with profile(tmp_path, "terminal:\n  backend: local\n") as app:
+    async with open_profile(tmp_path, "terminal:\n  backend: local\n") as app:
         session = Session(id="s", started_at=app.clock.now())
-        await call(app, asking(tmp_path), "terminal", command="sleep 600", background=True)
-        begun = begun_for(app, session)
+        await call_tool(app, make_scope(tmp_path), "terminal", command="sleep 600", background=True)
+        begun = process_start_times(app, session)
         assert [app.clock.now() - one < timedelta(hours=1) for one in begun] == [True]
-        assert begun_for(app, structs.replace(session, id="another")) == []
+        assert process_start_times(app, structs.replace(session, id="another")) == []
 
 
 @asynccontextmanager
-async def hangs(parts: ChannelParts) -> AsyncGenerator[Channel]:
+async def hangs(parts: ChannelDeps) -> AsyncGenerator[Channel]:
     await anyio.sleep_forever()
     yield FakeChannel(parts.name)
 
 
 @asynccontextmanager
-async def opens(parts: ChannelParts) -> AsyncGenerator[Channel]:
+async def opens(parts: ChannelDeps) -> AsyncGenerator[Channel]:
     async with anyio.create_task_group():
         yield FakeChannel(parts.name)
 
 
 KNOWN = {
-    one.__name__: Manifest(name=one.__name__, factory=f"{__name__}:{one.__name__}")
+    one.__name__: ChannelManifest(name=one.__name__, factory=f"{__name__}:{one.__name__}")
     for one in (hangs, opens)
 }
 
@@ -85,12 +84,16 @@ KNOWN = {
 @pytest.mark.anyio
 async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
     settings = "gateway: {platform_connect_timeout: 0.1}\n"
-    async with profile(tmp_path, settings) as app, sharing() as shared, AsyncExitStack() as stack:
+    async with (
+        open_profile(tmp_path, settings) as app,
+        open_process_resources() as shared,
+        AsyncExitStack() as stack,
+    ):
         with (
             anyio.fail_after(60),
             pytest.raises(ConfigError, match=r"did not connect within 0\.1 seconds"),
         ):
-            await Wanted(app, KNOWN).open("hangs", stack, shared)
+            await ConfiguredChannels(app, KNOWN).open("hangs", stack, shared)
 
 
 @pytest.mark.anyio
@@ -99,5 +102,11 @@ async def test_what_a_channel_opens_outlives_the_time_it_is_given(
     tmp_path: Path, limit: int
 ) -> None:
     settings = f"gateway: {{platform_connect_timeout: {limit}}}\n"
-    async with profile(tmp_path, settings) as app, sharing() as shared, AsyncExitStack() as stack:
-        assert isinstance(await Wanted(app, KNOWN).open("opens", stack, shared), FakeChannel)
+    async with (
+        open_profile(tmp_path, settings) as app,
+        open_process_resources() as shared,
+        AsyncExitStack() as stack,
+    ):
+        assert isinstance(
+            await ConfiguredChannels(app, KNOWN).open("opens", stack, shared), FakeChannel
+        )

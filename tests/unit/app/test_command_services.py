@@ -10,31 +10,31 @@ import anyio.lowlevel
 import pytest
 from msgspec import structs
 
-from hermes.app.build import App, Choices, open_app
-from hermes.app.command_services import SupervisedPlatforms, command_services
-from hermes.app.personalities import BUILT_IN, personalities, personality_words
-from hermes.commands.command import Context, Told
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.command_services import GatewayPlatforms, command_services
+from hermes.app.prompt_context import BUILTIN_PERSONALITIES, all_personalities, personality_text
+from hermes.commands.command import CommandContext, TextReply
 from hermes.commands.registry import standard_commands
-from hermes.commands.surface import Busy
+from hermes.commands.surface import BusyMode
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.config.schema import Config
-from hermes.gateway.keyholders import Keyholders
-from hermes.gateway.letters import read_reply
-from hermes.gateway.sessions import ChatSessions
+from hermes.gateway.chat_sessions import ChatSessions
+from hermes.gateway.messages import read_outbox_message
+from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.supervisor import Supervisor
-from hermes.gateway.targets import homes_from
+from hermes.gateway.targets import home_channels
 from hermes.ports.delegation import Task
-from hermes.ports.store import Append, OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session
-from hermes.session.keys import ChatPlace
+from hermes.session.keys import ChatId
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
-from overtaken import Overtaken
+from support.lost_lease import LeaseLosingRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ async def opened(
     home = Home(root=path, path=path)
     home.config.write_text(config)
     given = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **(env or {})})
-    async with open_app(home, given, Choices(workspace=str(path))) as app:
+    async with open_app(home, given, AppOptions(workspace=str(path))) as app:
         yield app
 
 
@@ -77,9 +77,9 @@ async def test_settings_are_written(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         settings = command_services(app).settings
         assert settings is not None
-        await settings.keep_effort("high")
-        await settings.keep_manner(Busy.COLLECT)
-        await settings.keep_progress("new")
+        await settings.save_effort("high")
+        await settings.save_busy_mode(BusyMode.COLLECT)
+        await settings.save_progress("new")
         assert (settings.effort(), settings.progress()) == ("high", "new")
         config = reread(app)
         assert config.agent.reasoning_effort == "high"
@@ -109,9 +109,9 @@ async def test_a_home_is_written_and_counts_at_once(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         settings = command_services(app).settings
         assert settings is not None
-        await settings.keep_home(address, "Kitchen")
-        assert homes_from(app.env, app.config.platforms) == {"fake": address}
-        assert homes_from(app.env, reread(app).platforms) == {"fake": address}
+        await settings.save_home_channel(address, "Kitchen")
+        assert home_channels(app.env, app.config.platforms) == {"fake": address}
+        assert home_channels(app.env, reread(app).platforms) == {"fake": address}
         assert reread(app).platforms["fake"].enabled
 
 
@@ -120,18 +120,18 @@ async def test_a_home_that_a_variable_names_cannot_be_moved(tmp_path: Path) -> N
         settings = command_services(app).settings
         assert settings is not None
         with pytest.raises(UsageError, match="FAKE_HOME_CHANNEL"):
-            await settings.keep_home(Address("fake", "1"), "")
+            await settings.save_home_channel(Address("fake", "1"), "")
 
 
 async def test_effort_and_personality_reach_the_plan(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         scope = Scope(profile="default", session="s", run="r", workspace="/w", source="cli")
-        context = Context(app.conversation, app.models, app, services=command_services(app))
+        context = CommandContext(app.conversation, app.models, app, services=command_services(app))
         registry = standard_commands()
 
         async def planned(*lines: str) -> tuple[str | None, str]:
             for line in lines:
-                assert isinstance(await registry.run(context, line), Told)
+                assert isinstance(await registry.run(context, line), TextReply)
             plan = await app.planner.plan(app.conversation.session, scope, ())
             return plan.effort, plan.system
 
@@ -200,7 +200,7 @@ async def test_a_picture_is_taken_in(tmp_path: Path) -> None:
 async def test_platforms_of_a_supervisor() -> None:
     channel = FakeChannel()
     supervisor = Supervisor({"fake": channel}, FakeClock())
-    platforms = SupervisedPlatforms(supervisor)
+    platforms = GatewayPlatforms(supervisor)
     assert [(one.name, one.state) for one in platforms.states()] == [("fake", "waiting")]
     platforms.pause("fake")
     assert [one.state for one in platforms.states()] == ["paused"]
@@ -213,13 +213,13 @@ def test_personalities(tmp_path: Path) -> None:
     home = Home(root=tmp_path, path=tmp_path)
     home.config.write_text(CONFIG + "display:\n  personality: captain\n")
     config = load_config(home, {}).config
-    known = personalities(config)
-    assert set(known) == {*BUILT_IN, "pirate", "captain"}
+    known = all_personalities(config)
+    assert set(known) == {*BUILTIN_PERSONALITIES, "pirate", "captain"}
     assert all(known.values())
     assert known["concise"] == "Be very brief."
-    assert personality_words(config, "") == "You are a captain.\nTone: rough"
-    assert personality_words(config, "pirate") == "Speak like a pirate."
-    assert personality_words(config, "none") == personality_words(config, "gone") == ""
+    assert personality_text(config, "") == "You are a captain.\nTone: rough"
+    assert personality_text(config, "pirate") == "Speak like a pirate."
+    assert personality_text(config, "none") == personality_text(config, "gone") == ""
 
 
 async def test_only_what_differs_is_shown_and_nothing_secret(tmp_path: Path) -> None:
@@ -255,17 +255,17 @@ async def test_a_prompt_of_a_person_is_always_begun(tmp_path: Path) -> None:
         session = app.conversation.session
         began = app.clock.now()
         said = [User(f"m{n}", (Text("report"),), Trust.DATA) for n in range(9)]
-        rows = [Append(session.id, "", one, began) for one in said]
+        rows = [AppendMessage(session.id, "", one, began) for one in said]
         await app.store.commit(OpenSession(session), *rows)
         await app.conversation.resume(session.id)
-        context = Context(app.conversation, app.models, app, services=command_services(app))
+        context = CommandContext(app.conversation, app.models, app, services=command_services(app))
         told = await standard_commands().run(context, "/background look around")
-        assert isinstance(told, Told)
+        assert isinstance(told, TextReply)
         name = told.text.partition(" ")[0]
         with anyio.fail_after(60):
             while not await app.later.has_news(session.id):
                 await anyio.lowlevel.checkpoint()
-        (letter,) = await app.store.lanes.claim("inbox", session.id, "me", timedelta(0), 10)
+        (letter,) = await app.store.queues.claim("inbox", session.id, "me", timedelta(0), 10)
         assert letter.key == name
         assert b"look around" in bytes(letter.body)
 
@@ -274,10 +274,10 @@ class _Chat:
     """A session that the owner has in the home chat of a platform."""
 
     address = Address("fake", "42")
-    place = ChatPlace(space="main", platform="fake", kind="dm", chat="42")
+    place = ChatId(space="main", platform="fake", kind="dm", chat="42")
 
     async def begin(self, app: App) -> Session:
-        key = await Keyholders(app.store, app.clock).key_for(
+        key = await SessionKeys(app.store, app.clock).assign(
             self.place.key, self.place, self.address
         )
         sessions = ChatSessions(app.store, app.clock, "/")
@@ -297,15 +297,15 @@ async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
         old = await chat.begin(app)
         session = structs.replace(app.conversation.session, title="Garden", system="You are.")
         await app.store.commit(OpenSession(session))
-        assert await handing.hand_over(session, "fake") == "fake, chat 42"
-        archive = app.store.seen_by(OWNER)
+        assert await handing.hand_off(session, "fake") == "fake, chat 42"
+        archive = app.store.archive_for(OWNER)
         moved = await archive.by_key(chat.place.key)
         assert moved is not None
         assert (moved.id, moved.system) == (session.id, "")
         assert (await archive.get(old.id)).end_reason == "another was handed over"
-        (post,) = await app.store.lanes.claim("outbox:fake", None, "me", timedelta(0), 10)
-        assert read_reply(post).address == chat.address
-        assert "“Garden”" in read_reply(post).text
+        (post,) = await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10)
+        assert read_outbox_message(post).address == chat.address
+        assert "“Garden”" in read_outbox_message(post).text
         scope = Scope("default", session.id, "run", "/", source="cli")
         later = await app.later.present(scope)
         assert (later.address, later.key) == (chat.address, chat.place.key)
@@ -316,15 +316,15 @@ async def test_who_lost_one_of_the_sessions_hands_over_nothing(tmp_path: Path, l
     async with opened(tmp_path, HOMELY) as app:
         old, session = await _Chat().begin(app), app.conversation.session
         await app.store.commit(OpenSession(session))
-        app.runner = Overtaken(app, old.id if lost == "old" else session.id)  # type: ignore[assignment]
+        app.runner = LeaseLosingRunner(app, old.id if lost == "old" else session.id)  # type: ignore[assignment]
         handing = command_services(app).handing
         assert handing is not None
         with pytest.raises(LeaseLost):
-            await handing.hand_over(session, "fake")
-        archive = app.store.seen_by(OWNER)
+            await handing.hand_off(session, "fake")
+        archive = app.store.archive_for(OWNER)
         assert (await archive.get(session.id)).key == session.key
         assert ((await archive.get(old.id)).ended_at is None) is (lost == "old")
-        assert await app.store.lanes.claim("outbox:fake", None, "me", timedelta(0), 10) == []
+        assert await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10) == []
 
 
 async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:
@@ -335,11 +335,11 @@ async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:
         await app.store.commit(OpenSession(session))
         for platform, why in (("moon", "no platform"), ("bare", "home"), ("fake", "spoken")):
             with pytest.raises(UsageError, match=why):
-                await handing.hand_over(session, platform)
+                await handing.hand_off(session, platform)
         old = await _Chat().begin(app)
         async with app.runner.holding(old.id):
             with pytest.raises(SessionBusy):
-                await handing.hand_over(session, "fake")
-        found = await app.store.seen_by(OWNER).by_key(old.key)
+                await handing.hand_off(session, "fake")
+        found = await app.store.archive_for(OWNER).by_key(old.key)
         assert found is not None
         assert found.id == old.id

@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
-from hermes.app.context import MOST, NOTES, project_limit, project_section
-from hermes.memory.entries import FOLDER, Target
+from hermes.app.prompt_context import (
+    MAX_PROJECT_CHARACTERS,
+    MEMORY_FILES,
+    project_limit,
+    project_section,
+)
+from hermes.learning.memory.entries import MEMORY_FOLDER, MemoryTarget
 
 LIMIT = 20_000
 
@@ -74,8 +79,14 @@ def test_a_long_file_keeps_both_ends(tmp_path: Path) -> None:
 
 
 def test_the_limit_grows_with_the_window() -> None:
-    assert [project_limit(size) for size in (8_000, 200_000, 10_000_000)] == [20_000, 48_000, MOST]
+    assert [project_limit(size) for size in (8_000, 200_000, 10_000_000)] == [
+        20_000,
+        48_000,
+        MAX_PROJECT_CHARACTERS,
+    ]
 
 
 def test_all_that_may_be_remembered_is_looked_for() -> None:
-    assert {f"{FOLDER}/{name}" for name in NOTES} == {target.file for target in Target}
+    assert {f"{MEMORY_FOLDER}/{name}" for name in MEMORY_FILES} == {
+        target.file for target in MemoryTarget
+    }

@@ -7,10 +7,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hermes.app.directory import PACE, Directory
-from hermes.app.places import read_directory
+from hermes.app.chat_directory import SAVE_INTERVAL, ChatDirectory
+from hermes.app.send_targets import read_directory
 from hermes.config.home import Home
-from hermes.ports.channel import About, Inbound
+from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
@@ -19,20 +19,20 @@ pytestmark = pytest.mark.anyio
 
 
 def met(chat: str, kind: str, name: str = "", user: str = "") -> Inbound:
-    about = About(chat_type=kind, chat_name=name, user_name=user)
+    about = InboundDetails(chat_type=kind, chat_name=name, user_name=user)
     return Inbound(
         key=chat, address=Address("telegram", chat), sender="1", parts=(Text("hi"),), about=about
     )
 
 
-async def written(file: Path, clock: FakeClock, known: Directory, count: int) -> list[dict]:
+async def written(file: Path, clock: FakeClock, known: ChatDirectory, count: int) -> list[dict]:
     """What the file holds once it has so many chats."""
     chats: list[dict] = []
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
         with anyio.fail_after(60):
             while len(chats) != count:
-                await clock.advance(PACE)
+                await clock.advance(SAVE_INTERVAL)
                 await anyio.lowlevel.checkpoint()
                 if file.is_file():
                     chats = json.loads(file.read_bytes())["platforms"].get("telegram", [])
@@ -44,7 +44,7 @@ async def test_a_direct_chat_has_no_name_to_be_sent_to(tmp_path: Path) -> None:
     clock, file = FakeClock(), tmp_path / "directory.json"
     old = [{"id": "4", "name": "ops", "type": "dm"}, {"id": "5", "name": "team", "type": "group"}]
     file.write_text(json.dumps({"platforms": {"telegram": old}}))
-    known = Directory(file, clock)
+    known = ChatDirectory(file, clock)
     known.meet(met("1", "dm", user="ops"))
     known.meet(met("2", "dm", name="ops", user="ops"))
     known.meet(met("3", "group", name="ops", user="ann"))
@@ -62,15 +62,15 @@ async def test_a_direct_chat_has_no_name_to_be_sent_to(tmp_path: Path) -> None:
 async def test_who_is_met_right_before_the_end_is_in_it(tmp_path: Path, writes: bool) -> None:
     """Also when it has begun to write, and the end comes before the disk."""
     clock, file = FakeClock(), tmp_path / "directory.json"
-    known = Directory(file, clock)
+    known = ChatDirectory(file, clock)
     known.meet(met("1", "group", name="a"))
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
         with anyio.fail_after(60):
-            while PACE not in clock.slept:
+            while SAVE_INTERVAL not in clock.slept:
                 await anyio.lowlevel.checkpoint()
             if writes:
-                await clock.advance(PACE)
+                await clock.advance(SAVE_INTERVAL)
                 await anyio.wait_all_tasks_blocked()
         known.meet(met("2", "group", name="b"))
         group.cancel_scope.cancel()
@@ -80,7 +80,7 @@ async def test_who_is_met_right_before_the_end_is_in_it(tmp_path: Path, writes: 
 
 async def test_half_a_character_is_replaced(tmp_path: Path) -> None:
     clock, file = FakeClock(), tmp_path / "directory.json"
-    known = Directory(file, clock)
+    known = ChatDirectory(file, clock)
     known.meet(met("1\udc00", "group\ud800", name="Cats \ud83d"))
     assert await written(file, clock, known, 1) == [
         {"id": "1?", "name": "Cats ?", "type": "group?"}
@@ -92,7 +92,7 @@ async def test_it_goes_on_after_it_could_not_be_written(
 ) -> None:
     clock, folder = FakeClock(), tmp_path / "gone"
     folder.write_text("in the way")
-    known = Directory(folder / "directory.json", clock)
+    known = ChatDirectory(folder / "directory.json", clock)
     known.meet(met("1", "group", name="a"))
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
@@ -103,7 +103,7 @@ async def test_it_goes_on_after_it_could_not_be_written(
             folder.mkdir()
             known.meet(met("2", "group", name="b"))
             while not (folder / "directory.json").is_file():
-                await clock.advance(PACE)
+                await clock.advance(SAVE_INTERVAL)
                 await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
 
@@ -111,13 +111,13 @@ async def test_it_goes_on_after_it_could_not_be_written(
 async def test_a_damaged_file_is_kept_beside_the_new_one(tmp_path: Path) -> None:
     clock, file = FakeClock(), tmp_path / "channel_directory.json"
     file.write_bytes(b'{"platforms": {"telegram": [{"id": "5"')
-    known = Directory(file, clock)
+    known = ChatDirectory(file, clock)
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
         known.meet(met("6", "group"))
         with anyio.fail_after(60):
             while not file.exists() or b'"6"' not in file.read_bytes():
-                await clock.advance(PACE)
+                await clock.advance(SAVE_INTERVAL)
         group.cancel_scope.cancel()
     (kept,) = tmp_path.glob("channel_directory.json.broken-*")
     assert kept.read_bytes() == b'{"platforms": {"telegram": [{"id": "5"'
@@ -126,14 +126,14 @@ async def test_a_damaged_file_is_kept_beside_the_new_one(tmp_path: Path) -> None
 async def test_no_kind_of_error_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A path that no file can have is refused as a wrong value, not as a failure of the disk."""
     clock = FakeClock()
-    known = Directory(tmp_path / "a\0b", clock)
+    known = ChatDirectory(tmp_path / "a\0b", clock)
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
         with anyio.fail_after(60):
             for count in (1, 2):
                 known.meet(met(str(count), "group"))
                 while caplog.text.count("cannot be written") < count:
-                    await clock.advance(PACE)
+                    await clock.advance(SAVE_INTERVAL)
                     await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
 
@@ -144,7 +144,7 @@ async def test_a_call_that_is_over_is_no_chat_to_be_sent_to(tmp_path: Path) -> N
     old = [{"id": "webhook:ci:1", "name": "ci", "type": "webhook"}, {"id": "5", "type": "group"}]
     home.channel_directory.write_text(json.dumps({"platforms": {"telegram": old}}))
     assert [chat.id for chat in read_directory(home)] == ["5"]
-    known = Directory(home.channel_directory, clock)
+    known = ChatDirectory(home.channel_directory, clock)
     known.meet(met("webhook:ci:2", "webhook", name="ci"))
     known.meet(met("6", "group", name="ops"))
     chats = await written(home.channel_directory, clock, known, 2)

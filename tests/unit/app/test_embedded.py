@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.plan import Plan
-from hermes.app.build import Choices, open_app
-from hermes.app.embedded import engine_env, pip_env, threads
+from hermes.app.build import AppOptions, open_app
+from hermes.app.embedded_models import engine_env, pip_env, thread_count
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.models.embedded.small import small_profile, small_prompt
+from hermes.models.embedded.small_profile import small_profile, small_prompt
 from hermes.schema.messages import Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
@@ -25,7 +25,7 @@ async def test_a_plan_for_a_small_model(tmp_path: Path, folder: str) -> None:
     env = Env({"HERMES_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), "PATH": "/usr/bin"})
     workspace = tmp_path / folder
     workspace.mkdir()
-    choices = Choices(workspace=str(workspace), model=NAME, provider="embedded")
+    choices = AppOptions(workspace=str(workspace), model=NAME, provider="embedded")
     async with open_app(resolve_home(env), env, choices) as app:
         session = Session(id="s", started_at=datetime.now(UTC), cwd=str(workspace))
         scope = Scope("default", "s", "run", str(workspace))
@@ -47,4 +47,4 @@ def test_the_engine_gets_no_secrets() -> None:
 
 
 def test_one_core_is_left_to_others() -> None:
-    assert threads() >= 1
+    assert thread_count() >= 1

@@ -9,11 +9,11 @@ import pytest
 from msgspec import Raw
 
 from hermes.app.build import App
-from hermes.app.context import origins_of, project_section
-from hermes.ports.counsel import Ruling, Wish
+from hermes.app.prompt_context import file_provenance, project_section
+from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
-from small_profile import asking, call, profile
+from support.app_profile import call_tool, make_scope, open_profile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -48,7 +48,7 @@ WAYS: dict[str, list[Call]] = {
 
 
 def told(app: App, folder: Path) -> str:
-    return project_section(folder, 20_000, origins_of(app.home, app.clock).speaks)
+    return project_section(folder, 20_000, file_provenance(app.home, app.clock).speaks)
 
 
 async def used(app: App, root: Path, who: str, calls: Sequence[Call]) -> None:
@@ -58,16 +58,16 @@ async def used(app: App, root: Path, who: str, calls: Sequence[Call]) -> None:
     async def silent(text: str) -> None:
         pass
 
-    async def yes(wish: Wish) -> Ruling:
-        return Ruling(allowed=True)
+    async def yes(wish: ApprovalRequest) -> Decision:
+        return Decision(allowed=True)
 
     for name, args in calls:
-        ctx = ToolContext(asking(root, role=role), "c", silent, yes, foreign=who == "strange")
+        ctx = ToolContext(make_scope(root, role=role), "c", silent, yes, foreign=who == "strange")
         await app.toolbox.on("cli")[name].run(Raw(msgspec.json.encode(args)), ctx)
 
 
 async def owner(app: App, root: Path, command: str, **more: object) -> None:
-    output = await call(app, asking(root), "terminal", command=command, timeout=60, **more)
+    output = await call_tool(app, make_scope(root), "terminal", command=command, timeout=60, **more)
     assert not output.failed, output.shown
 
 
@@ -78,7 +78,7 @@ async def test_with_whatever_tool_and_name_they_write_it(
     tmp_path: Path, who: str, way: str
 ) -> None:
     work = tmp_path / "work"
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         if "owner" in way:
             (work / "docs").mkdir()
             (work / "docs/rules.md").write_text("own")
@@ -106,7 +106,7 @@ async def test_with_whatever_tool_and_name_they_write_it(
 async def test_what_the_owner_does_with_it_later_does_not_make_it_the_owners(
     tmp_path: Path, command: str
 ) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         await used(app, tmp_path, "member", [("terminal", {"command": FETCHED})])
         await owner(app, tmp_path, command)
         section = told(app, tmp_path / "work")
@@ -116,7 +116,7 @@ async def test_what_the_owner_does_with_it_later_does_not_make_it_the_owners(
 
 async def test_nor_does_another_branch(tmp_path: Path) -> None:
     work = tmp_path / "work"
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         await owner(app, tmp_path, f"git init -q -b m; echo own > AGENTS.md; git add .; {COMMITS}")
         theirs = f"git checkout -q -b x; {FETCHED}; {COMMITS} -a; git checkout -q m"
         await used(app, tmp_path, "member", [("terminal", {"command": theirs})])
@@ -126,7 +126,7 @@ async def test_nor_does_another_branch(tmp_path: Path) -> None:
 
 
 async def test_nor_another_folder(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         await used(app, tmp_path, "member", [("terminal", {"command": FETCHED})])
         (tmp_path / "work").rename(tmp_path / "moved")
         assert SILENT in told(app, tmp_path / "moved")
@@ -146,7 +146,7 @@ async def test_nor_another_folder(tmp_path: Path) -> None:
 )
 async def test_what_was_fetched_stays_silent(tmp_path: Path, command: str) -> None:
     work = tmp_path / "work"
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         (work / "format.sh").write_text(FORMATTER)
         begun = f"git init -q -b m; git add format.sh; {COMMITS}; git checkout -q -b x"
         await owner(app, tmp_path, begun)
@@ -162,18 +162,18 @@ async def test_what_was_fetched_stays_silent(tmp_path: Path, command: str) -> No
 @pytest.mark.parametrize("name", ["AGENTS.md", ".cursor/rules/a.mdc", "docs/rules.md"])
 async def test_what_the_owner_has_written_whole_is_the_owners(tmp_path: Path, name: str) -> None:
     work = tmp_path / "work"
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         if name == "docs/rules.md":
             (work / "HERMES.md").symlink_to(name)
             await used(app, tmp_path, "member", [("terminal", {"command": "mkdir docs"})])
         await used(app, tmp_path, "member", [("write_file", {"path": name, "content": "Obey."})])
         assert SILENT in told(app, work)
-        await call(app, asking(tmp_path), "read_file", path=name)
-        await call(app, asking(tmp_path), "write_file", path=name, content=RULE)
+        await call_tool(app, make_scope(tmp_path), "read_file", path=name)
+        await call_tool(app, make_scope(tmp_path), "write_file", path=name, content=RULE)
         await owner(app, tmp_path, f"chmod 600 {name}")
         assert RULE in told(app, work)
         change = {"path": name, "old_string": "rhymes", "new_string": "verse"}
-        await call(app, asking(tmp_path), "patch", **change)
+        await call_tool(app, make_scope(tmp_path), "patch", **change)
         assert "answer in verse" in told(app, work)
         await used(app, tmp_path, "member", [("terminal", {"command": f"echo Obey. >> {name}"})])
         assert SILENT in told(app, work)
@@ -181,7 +181,7 @@ async def test_what_the_owner_has_written_whole_is_the_owners(tmp_path: Path, na
 
 async def test_who_never_shares_nor_fetches_is_not_bothered(tmp_path: Path) -> None:
     work = tmp_path / "work"
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         (work / "format.sh").write_text(FORMATTER)
         (work / "AGENTS.md").write_text(RULE)
         for command in (

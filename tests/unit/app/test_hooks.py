@@ -6,9 +6,9 @@ from pathlib import Path
 import anyio.lowlevel
 import pytest
 
-from hermes.app.hooks import find_hooks, profile_hooks
+from hermes.app.hooks import find_hooks, open_profile_hooks
 from hermes.config.home import Home
-from hermes.gateway.hooks import Decision, HookBus, Verdict
+from hermes.gateway.hooks import HookBus, HookDecision, HookVerdict
 from hermes.kit.clock import SystemClock
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ def home_at(path: Path) -> Home:
 
 
 async def warnings_of(path: Path) -> list[str]:
-    async with profile_hooks(home_at(path), SystemClock()) as bus:
+    async with open_profile_hooks(home_at(path), SystemClock()) as bus:
         assert bus.names == []
         return bus.warnings
 
@@ -55,7 +55,7 @@ async def warnings_of(path: Path) -> list[str]:
 async def test_a_hook_is_called(tmp_path: Path) -> None:
     folder = hook(tmp_path, "notes")
     before = list(sys.path)
-    async with profile_hooks(home_at(tmp_path), SystemClock()) as bus:
+    async with open_profile_hooks(home_at(tmp_path), SystemClock()) as bus:
         bus.emit("agent:end", {"chat_id": "7"})
         bus.emit("agent:start", {"chat_id": "7"})
     (line,) = (folder / "out").read_text().splitlines()
@@ -74,9 +74,9 @@ async def test_an_async_hook_may_decide(tmp_path: Path) -> None:
         "    return {'decision': 'deny', 'message': context['command']}\n"
     )
     hook(tmp_path, "guard", handler, "events:\n  - command:*\n")
-    async with profile_hooks(home_at(tmp_path), SystemClock()) as bus:
+    async with open_profile_hooks(home_at(tmp_path), SystemClock()) as bus:
         decision = await bus.decide("command:new", {"command": "new"})
-    assert decision == Decision(Verdict.DENY, "new")
+    assert decision == HookDecision(HookVerdict.DENY, "new")
 
 
 async def test_profiles_share_no_module(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ async def test_profiles_share_no_module(tmp_path: Path) -> None:
         await anyio.lowlevel.checkpoint()
 
     async with (
-        profile_hooks(home_at(homes[0]), SystemClock()) as one,
-        profile_hooks(home_at(homes[1]), SystemClock()) as other,
+        open_profile_hooks(home_at(homes[0]), SystemClock()) as one,
+        open_profile_hooks(home_at(homes[1]), SystemClock()) as other,
     ):
         await tell(one)
         await tell(other)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.app.later import MOST_NEWS, Homecoming
+from hermes.app.followups import MAX_SESSIONS, FollowupRouter
 from hermes.schema.scope import Scope
 from hermes.store.sqlite import SqliteStore
 
@@ -14,12 +14,12 @@ def scope(session: str) -> Scope:
 
 
 async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
-    home = Homecoming(store)
+    home = FollowupRouter(store)
     for name in ("first", "last"):
         await store.commit(*home.brought(scope(name), f"news of {name}", "It has ended."))
     home.ring(scope("first"))
     assert await home.has_news("first")
-    for number in range(MOST_NEWS - 1):
+    for number in range(MAX_SESSIONS - 1):
         home.ring(scope(f"session {number}"))
     home.ring(scope("last"))
     assert not await home.has_news("first")
@@ -27,10 +27,10 @@ async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
 
 
 async def test_who_was_rung_for_again_is_not_the_first_to_be_forgotten(store: SqliteStore) -> None:
-    home = Homecoming(store)
+    home = FollowupRouter(store)
     await store.commit(*home.brought(scope("first"), "news", "It has ended."))
     home.ring(scope("first"))
-    for number in range(MOST_NEWS - 1):
+    for number in range(MAX_SESSIONS - 1):
         home.ring(scope(f"session {number}"))
     home.ring(scope("first"))
     home.ring(scope("one more"))

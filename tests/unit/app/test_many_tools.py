@@ -6,38 +6,40 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hermes.agent.compression.sizes import tokens_of_tools
+from hermes.agent.context_size import tool_tokens
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
-from hermes.app.window import ThisWindow
-from hermes.models.profile import Profile
-from hermes.models.wire.chat_request import ChatRequestCodec
-from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.tool import Output, ToolContext
+from hermes.app.session_services import SessionWindow
+from hermes.models.model_profile import ModelProfile
+from hermes.models.wire.chat_completions import ChatRequestCodec
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.events import Outcome, ToolStarted
 from hermes.schema.messages import text_of
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect
-from hermes.testing.scripted import ScriptedModel, Step, says
-from many_tools import many_specs
-from small_profile import profile
-from workbench import Ear, FakeTool, answer, call, user
+from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
+from support.app_profile import open_profile
+from support.many_tools import make_tool_specs
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
 
 
-async def _asks(args: dict[str, object], ctx: ToolContext) -> str | Output:
+async def _asks(args: dict[str, object], ctx: ToolContext) -> str | ToolOutput:
     """What a tool with an outside effect does before it acts."""
-    wish = Wish(tool="far", action=f"far {args}", reaching=Reaching.BEYOND)
-    ruling = await ctx.ask(wish)
-    return Output.text("Done.") if ruling.allowed else Output.text(ruling.why, failed=True)
+    wish = ApprovalRequest(tool="far", action=f"far {args}", reaching=Isolation.BEYOND)
+    decision = await ctx.ask(wish)
+    return (
+        ToolOutput.text("Done.") if decision.allowed else ToolOutput.text(decision.why, failed=True)
+    )
 
 
 def many() -> dict[str, FakeTool]:
     tools: dict[str, FakeTool] = {}
-    for spec in many_specs():
+    for spec in make_tool_specs():
         tool = FakeTool(spec.name, _asks if spec.effect is Effect.OUTSIDE else _reads)
         tool.spec = spec
         tools[spec.name] = tool
@@ -53,7 +55,9 @@ def scope_in(root: Path, **more: object) -> Scope:
     return structs.replace(scope, source="cli", **more)
 
 
-async def planned(app: App, scope: Scope, *scripts: Sequence[Step]) -> tuple[Plan, ScriptedModel]:
+async def planned(
+    app: App, scope: Scope, *scripts: Sequence[ScriptStep]
+) -> tuple[Plan, ScriptedModel]:
     session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace)
     plan = await app.planner.plan(session, scope, [])
     assert isinstance(plan, Plan)
@@ -62,41 +66,41 @@ async def planned(app: App, scope: Scope, *scripts: Sequence[Step]) -> tuple[Pla
 
 
 def body(model: ScriptedModel, number: int = 0) -> bytes:
-    return ChatRequestCodec("mock", "openai", Profile()).body(model.requests[number])
+    return ChatRequestCodec("mock", "openai", ModelProfile()).body(model.requests[number])
 
 
 async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         app.toolbox.join(list(many().values()))
-        plan, model = await planned(app, scope_in(tmp_path), says("Hello."))
-        assert await run_turn(plan, [user("hi")], Ear()) is Outcome.DONE
+        plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
+        assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
         assert len(body(model)) <= 16_000
         assert len(app.planner.offered(scope_in(tmp_path))) > 200
 
 
 async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         scope = scope_in(tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace, source="cli")
-        alone = (await ThisWindow(app).filling(session, Role.OWNER)).parts["tools"]
+        alone = (await SessionWindow(app).filling(session, Role.OWNER)).parts["tools"]
         app.toolbox.join(list(many().values()))
-        plan, model = await planned(app, scope, says("Hello."))
-        assert await run_turn(plan, [user("hi")], Ear()) is Outcome.DONE
-        filling = await ThisWindow(app).filling(session, Role.OWNER)
-        assert filling.parts["tools"] == tokens_of_tools(model.requests[0].tools)
+        plan, model = await planned(app, scope, answer_script("Hello."))
+        assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
+        filling = await SessionWindow(app).filling(session, Role.OWNER)
+        assert filling.parts["tools"] == tool_tokens(model.requests[0].tools)
         assert alone < filling.parts["tools"] < alone + 500
 
 
 async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> None:
     tools = many()
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         app.toolbox.join(list(tools.values()))
-        found = call("tool_search", query="delete a calendar event")
-        wanted = call("tool_call", name="calendar_delete_event", arguments={"id": "e1"})
-        scripts = [answer(found)], [answer(wanted)], says("Done.")
+        found = tool_call("tool_search", query="delete a calendar event")
+        wanted = tool_call("tool_call", name="calendar_delete_event", arguments={"id": "e1"})
+        scripts = [assistant_message(found)], [assistant_message(wanted)], answer_script("Done.")
         plan, model = await planned(app, scope_in(tmp_path), *scripts)
-        ear = Ear()
-        await run_turn(plan, [user("hi")], ear)
+        ear = EventRecorder()
+        await run_turn(plan, [user_message("hi")], ear)
         assert '"calendar_delete_event"' in text_of(ear.results[0])
         assert tools["calendar_delete_event"].asked == [{"id": "e1"}]
         assert ear.results[1].failed
@@ -108,38 +112,41 @@ async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> 
         ]
         assert model.requests[0].tools == model.requests[2].tools
         free, _ = await planned(app, scope_in(tmp_path, yolo=True), *scripts)
-        allowed = Ear()
-        await run_turn(free, [user("hi")], allowed)
+        allowed = EventRecorder()
+        await run_turn(free, [user_message("hi")], allowed)
         assert [result.failed for result in allowed.results] == [False, False]
 
 
 async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         app.toolbox.join(list(many().values()))
-        script = [answer(call("weather_forecast"))], says("Rain.")
+        script = [assistant_message(tool_call("weather_forecast"))], answer_script("Rain.")
         plan, _ = await planned(app, scope_in(tmp_path), *script)
-        ear = Ear()
-        await run_turn(plan, [user("hi")], ear)
+        ear = EventRecorder()
+        await run_turn(plan, [user_message("hi")], ear)
         assert text_of(ear.results[0]) == "It will rain."
 
 
 async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         app.toolbox.join(list(many().values()))
-        script = [answer(call("tool_call", name="bank_create_transfer"))], says("No.")
+        script = (
+            [assistant_message(tool_call("tool_call", name="bank_create_transfer"))],
+            answer_script("No."),
+        )
         plan, _ = await planned(app, scope_in(tmp_path, role=Role.GUEST), *script)
-        ear = Ear()
-        await run_turn(plan, [user("hi")], ear)
+        ear = EventRecorder()
+        await run_turn(plan, [user_message("hi")], ear)
         assert "bank_create_transfer" not in plan.tools
         assert "no tool named" in text_of(ear.results[0])
 
 
 async def test_the_settings_decide(tmp_path: Path) -> None:
     off = "tools:\n  tool_search:\n    enabled: false\nagent:\n  disabled_toolsets: [bank]\n"
-    async with profile(tmp_path, off) as app:
+    async with open_profile(tmp_path, off) as app:
         app.toolbox.join(list(many().values()))
-        plan, model = await planned(app, scope_in(tmp_path), says("Hello."))
-        await run_turn(plan, [user("hi")], Ear())
+        plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
+        await run_turn(plan, [user_message("hi")], EventRecorder())
         names = {spec.name for spec in model.requests[0].tools}
         assert "weather_forecast" in names
         assert "tool_search" not in names

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hermes.gateway.letters import outbox, topic_of
+from hermes.gateway.messages import outbox_name, topic_of
 from hermes.schema.scope import Address, Scope
-from small_profile import asking, profile
+from support.app_profile import make_scope, open_profile
 
 pytestmark = pytest.mark.anyio
 
@@ -16,30 +16,30 @@ HOMES = "platforms:\n  telegram:\n    home_channel: '42'\n  discord:\n    home_c
 
 
 def at(root: Path, channel: str) -> Scope:
-    return structs.replace(asking(root, channel), address=Address(channel, "1"))
+    return structs.replace(make_scope(root, channel), address=Address(channel, "1"))
 
 
 async def test_the_home_of_the_same_platform_or_else_another(tmp_path: Path) -> None:
-    async with profile(tmp_path, HOMES) as app:
+    async with open_profile(tmp_path, HOMES) as app:
         assert app.outgoing.home_of(at(tmp_path, "discord")) == Address("discord", "7")
         assert app.outgoing.home_of(at(tmp_path, "telegram")) == Address("telegram", "42")
         assert app.outgoing.home_of(at(tmp_path, "slack")) is not None
 
 
 async def test_nobody_is_at_home_where_none_is_named(tmp_path: Path) -> None:
-    async with profile(tmp_path) as app:
+    async with open_profile(tmp_path) as app:
         assert app.outgoing.home_of(at(tmp_path, "telegram")) is None
 
 
 async def test_what_is_carried_lies_in_the_outbox_once(tmp_path: Path) -> None:
     heard: list[Address] = []
-    async with profile(tmp_path, HOMES) as app:
-        app.outgoing.is_delivered_by(heard.append)
+    async with open_profile(tmp_path, HOMES) as app:
+        app.outgoing.set_posted_callback(heard.append)
         for _ in range(2):
             await app.outgoing.carry("ask_1", Address("telegram", "42"), "May I?")
         home = Address("telegram", "42")
-        rows = await app.store.lanes.claim(
-            outbox("telegram"), topic_of(home), "me", timedelta(minutes=1), 10
+        rows = await app.store.queues.claim(
+            outbox_name("telegram"), topic_of(home), "me", timedelta(minutes=1), 10
         )
         assert [row.key for row in rows] == ["ask_1:carried"]
         assert heard == [home] * 2

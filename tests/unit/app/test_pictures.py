@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.pictures import load_pictures
-from hermes.kit.pictures import MAX_PICTURE
+from hermes.app.images import load_images
+from hermes.kit.file_types import MAX_IMAGE_BYTES
 from hermes.schema.errors import UsageError
 from hermes.store.blobs import FileBlobs
 
@@ -15,7 +15,7 @@ GIF = b"GIF89a and so on"
 async def test_pictures_are_taken_in_by_content(tmp_path: Path):
     (tmp_path / "a.jpg").write_bytes(GIF)
     blobs = FileBlobs(tmp_path / "blobs")
-    (media,) = await load_pictures(blobs, [str(tmp_path / "a.jpg")])
+    (media,) = await load_images(blobs, [str(tmp_path / "a.jpg")])
     assert (media.media_type, media.name) == ("image/gif", "a.jpg")
     assert await blobs.read(media.digest) == GIF
 
@@ -31,6 +31,6 @@ async def test_pictures_are_taken_in_by_content(tmp_path: Path):
 async def test_what_cannot_be_shown_is_refused(tmp_path: Path, name: str, message: str):
     (tmp_path / "notes.png").write_text("words")
     (tmp_path / "huge.gif").write_bytes(GIF)
-    os.truncate(tmp_path / "huge.gif", MAX_PICTURE + 1)
+    os.truncate(tmp_path / "huge.gif", MAX_IMAGE_BYTES + 1)
     with pytest.raises(UsageError, match=message):
-        await load_pictures(FileBlobs(tmp_path / "blobs"), [str(tmp_path / name)])
+        await load_images(FileBlobs(tmp_path / "blobs"), [str(tmp_path / name)])

@@ -8,19 +8,19 @@ import pytest
 from msgspec import structs
 
 from hermes.agent.plan import Plan
-from hermes.app.build import App, Choices, open_app
-from hermes.app.window import ThisWindow
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.session_services import SessionWindow
+from hermes.compaction.service import CompactionOptions
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.models.profile import Profile
-from hermes.models.wire.chat_request import ChatRequestCodec
-from hermes.ports.model import Request
-from hermes.ports.store import Append, OpenSession
+from hermes.models.model_profile import ModelProfile
+from hermes.models.wire.chat_completions import ChatRequestCodec
+from hermes.ports.model import ModelRequest
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import SpendCapReached, UsageError
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
-from hermes.session.compressing import Wish
-from workbench import user
+from support.turns import user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ async def profile(root: Path, settings: str = "") -> AsyncGenerator[App]:
     if settings:
         (home / "config.yaml").write_text(settings)
     env = Env({**ENV, "HOME": str(root)})
-    async with open_app(Home(root=home, path=home), env, Choices(workspace=str(work))) as app:
+    async with open_app(Home(root=home, path=home), env, AppOptions(workspace=str(work))) as app:
         yield app
 
 
@@ -67,9 +67,9 @@ async def test_the_request_for_hi_is_small(tmp_path: Path) -> None:
     async with profile(tmp_path) as app:
         plan = await planned(app, tmp_path)
         specs = [tool.spec for _, tool in sorted(plan.tools.items())]
-        request = Request(plan.system, [user("hi")], specs)
+        request = ModelRequest(plan.system, [user_message("hi")], specs)
         assert "# Skills" in plan.system
-        assert len(ChatRequestCodec("mock", "openai", Profile()).body(request)) <= 16_000
+        assert len(ChatRequestCodec("mock", "openai", ModelProfile()).body(request)) <= 16_000
 
 
 async def test_it_is_the_same_again_until_it_must_change(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_the_settings_decide(tmp_path: Path) -> None:
             await plan.allowed()
         session = Session(id="s1", started_at=app.clock.now())
         with pytest.raises(UsageError, match="switched off"):
-            await ThisWindow(app).compress(session, Wish(), preview=True)
+            await SessionWindow(app).compress(session, CompactionOptions(), preview=True)
 
 
 async def test_what_fills_the_window(tmp_path: Path) -> None:
@@ -121,9 +121,11 @@ async def test_what_fills_the_window(tmp_path: Path) -> None:
         plan = await planned(app, tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), system=plan.system, model="mock",
                           provider="openai")  # fmt: skip
-        said = [Append("s1", "", user("word " * 400), app.clock.now()) for _ in range(3)]
+        said = [
+            AppendMessage("s1", "", user_message("word " * 400), app.clock.now()) for _ in range(3)
+        ]
         await app.store.commit(OpenSession(session), *said)
-        window = ThisWindow(app)
+        window = SessionWindow(app)
         filling = await window.filling(session, Role.OWNER)
         assert list(filling.parts) == ["system", "skills", "project", "memory", "tools", "history"]
         assert 1_500 <= filling.parts["history"] <= 1_600

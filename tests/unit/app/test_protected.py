@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.sandboxes import enclosure_of, steering_folders
+from hermes.app.sandboxes import instruction_folders, protected_paths
 from hermes.config.home import Home
-from hermes.sandbox.view import private_to, tmp_for
+from hermes.sandbox.filesystem_policy import private_paths, tmp_for
 from hermes.schema.scope import OWNER, Scope
-from hermes.tools.places import Places, own_part
+from hermes.tools.paths import SessionPaths, principal_folder
 
 CLOSED = (
     ".env",
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("profile", ["default", "work"])
 def test_secrets_and_settings_of_every_profile_are_closed(root: Path, profile: str) -> None:
     path = root if profile == "default" else root / "profiles" / profile
-    places = Places(root, enclosure_of(Home(root, path, profile)))
+    places = SessionPaths(root, protected_paths(Home(root, path, profile)))
     for folder in (root, root / "profiles/work", root / "profiles/other"):
         for name in CLOSED:
             assert places.is_protected(folder / name), folder / name
@@ -46,7 +46,7 @@ def test_secrets_and_settings_of_every_profile_are_closed(root: Path, profile: s
 
 def test_a_workspace_of_its_own_stays_open(root: Path) -> None:
     path = root / "profiles/work"
-    places = Places(root, enclosure_of(Home(root, path, "work")))
+    places = SessionPaths(root, protected_paths(Home(root, path, "work")))
     assert not places.is_protected(path / "workspace" / "notes.md")
     assert not places.is_protected(path / "workspace" / "config.yaml")
 
@@ -54,7 +54,7 @@ def test_a_workspace_of_its_own_stays_open(root: Path) -> None:
 @pytest.mark.parametrize("profile", ["default", "work"])
 def test_a_profile_made_later_is_closed_from_its_first_moment(root: Path, profile: str) -> None:
     path = root if profile == "default" else root / "profiles" / profile
-    places = Places(root, enclosure_of(Home(root, path, profile)))
+    places = SessionPaths(root, protected_paths(Home(root, path, profile)))
     third = root / "profiles/third"
     for name in (".env", "SOUL.md", "workspace/notes.md", "cache/output/out_1.txt"):
         (third / name).parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def test_a_profile_made_later_is_closed_from_its_first_moment(root: Path, profil
 
 def test_of_the_other_profiles_not_even_the_daily_work_is_open(root: Path) -> None:
     path = root / "profiles/work"
-    places = Places(root, enclosure_of(Home(root, path, "work")))
+    places = SessionPaths(root, protected_paths(Home(root, path, "work")))
     for name in ("channel_directory.json", "gateway_state.json", "workspace/a", "cache/blobs/b"):
         for other in (root, root / "profiles/other"):
             assert places.is_protected(other / name, places.closed(OWNER)), other / name
@@ -76,13 +76,13 @@ def test_of_the_other_profiles_not_even_the_daily_work_is_open(root: Path) -> No
 
 def test_everybody_reads_what_was_printed_for_them(root: Path) -> None:
     home = Home(root, root)
-    places, cache = Places(root, enclosure_of(home)), home.cache
+    places, cache = SessionPaths(root, protected_paths(home)), home.cache
     whose = {name: places.closed(name) for name in (OWNER, "test:mem", "test:other")}
     own = {
         OWNER: [cache / "output/out_1.txt", cache / "sandbox/tmp/a", cache / "blobs/ab/cd"],
         "test:mem": [
-            own_part(cache / "output", "test:mem") / "out_2.txt",
-            own_part(cache / "output/processes", "test:mem") / "proc_1.log",
+            principal_folder(cache / "output", "test:mem") / "out_2.txt",
+            principal_folder(cache / "output/processes", "test:mem") / "proc_1.log",
             Path(tmp_for(str(cache / "sandbox/tmp"), "test:mem")) / "a",
         ],
     }
@@ -102,7 +102,7 @@ def test_everybody_reads_what_was_printed_for_them(root: Path) -> None:
 def test_a_workspace_in_another_home_is_open_but_what_is_closed_in_it_stays_so(root: Path) -> None:
     other = root / "profiles/other"
     scope = Scope("default", "s", "r", str(other), "test:mem")
-    closed = Places(root, enclosure_of(Home(root, root))).closed_to(scope)
+    closed = SessionPaths(root, protected_paths(Home(root, root))).blocked_for(scope)
     assert not closed.covers(other / "notes.md")
     assert not closed.forbids(other.stat())
     assert all(closed.covers(other / name) for name in (*CLOSED, "cache/output/a"))
@@ -114,18 +114,18 @@ def test_a_home_behind_a_link_is_closed_where_it_lies(
 ) -> None:
     link = tmp_path_factory.mktemp("link") / "home"
     link.symlink_to(root)
-    places = Places(root.parent, enclosure_of(Home(link, link)))
+    places = SessionPaths(root.parent, protected_paths(Home(link, link)))
     assert places.is_protected(link / "gateway_state.json", places.closed(OWNER))
     assert not places.is_protected(link / "workspace/notes.md", places.closed(OWNER))
 
 
 def test_the_usual_home_is_private_where_another_one_is_used(tmp_path: Path) -> None:
-    private = [Path(one) for one in private_to(tmp_path, root=False)]
+    private = [Path(one) for one in private_paths(tmp_path, root=False)]
     usual, used = tmp_path / ".hermes", tmp_path / "used"
     (usual / "workspace").mkdir(parents=True)
-    places = Places(tmp_path, enclosure_of(Home(used, used)), private=private)
+    places = SessionPaths(tmp_path, protected_paths(Home(used, used)), private=private)
     assert places.is_protected(usual / ".env", places.closed(OWNER, private=True))
-    places = Places(tmp_path, enclosure_of(Home(usual, usual)), private=private)
+    places = SessionPaths(tmp_path, protected_paths(Home(usual, usual)), private=private)
     now = places.closed(OWNER, private=True)
     assert not places.is_protected(usual / "workspace/a", now)
     assert not now.forbids(usual.stat())
@@ -135,8 +135,8 @@ def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspa
     tmp_path: Path,
 ) -> None:
     agent = tmp_path / "agent"
-    steering = steering_folders(Home(agent, agent))
-    places = Places(tmp_path / "person", steering=steering, temporary=())
+    steering = instruction_folders(Home(agent, agent))
+    places = SessionPaths(tmp_path / "person", steering=steering, temporary=())
     scope = Scope("default", "s", "r", str(tmp_path))
     assert places.beyond(scope, agent / "skills" / "tea" / "SKILL.md")
     assert places.beyond(scope, agent / "skill-bundles" / "morning.yaml")
@@ -147,7 +147,7 @@ def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspa
 def test_what_only_root_may_read_is_not_read_unasked_by_an_agent_of_root(
     tmp_path: Path, path: str
 ) -> None:
-    private = [Path(one) for one in private_to(tmp_path, root=True)]
-    places = Places(tmp_path, private=private)
+    private = [Path(one) for one in private_paths(tmp_path, root=True)]
+    places = SessionPaths(tmp_path, private=private)
     assert places.closed(private=True).covers(Path(path))
     assert not places.closed().covers(Path(path))

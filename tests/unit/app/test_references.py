@@ -5,16 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.sources import sources_for
-from hermes.app.references import EACH, MOST, References, Sources, references_in
+from hermes.agent.provenance import find_sources
+from hermes.app.references import (
+    MAX_REFERENCE_CHARACTERS,
+    MAX_REFERENCES,
+    References,
+    ReferenceSources,
+    find_references,
+)
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
-from hermes.tools.origins import Origins
-from hermes.tools.places import Places
+from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 
 pytestmark = pytest.mark.anyio
 
@@ -23,15 +29,15 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 async def expanded(folder: Path, text: str) -> str:
     scope = Scope(profile="default", session="s1", run="", workspace=str(folder))
-    places = Places(folder / "home", [folder / "closed.db"], private=[folder / ".ssh"])
-    with Door() as door:
-        sources = Sources(
+    places = SessionPaths(folder / "home", [folder / "closed.db"], private=[folder / ".ssh"])
+    with Spawner() as door:
+        sources = ReferenceSources(
             places=places,
             sandbox=LocalSandbox(door),
             git="/usr/bin/git",
             path=PATH,
             redact=Redactor(["hunter2-secret"]).redact_values,
-            origins=lambda: Origins(SystemClock()),
+            origins=lambda: FileProvenance(SystemClock()),
         )
         parts = await References(sources).expand([Text(text)], scope)
     assert parts[0] == Text(text)
@@ -42,7 +48,7 @@ def test_what_is_a_reference() -> None:
     text = (
         'See @file:a.md, (@folder:src) @diff, @staged; @git:3. @file:"my notes.md" and @file:a.md'
     )
-    assert [one.written for one in references_in(text)] == [
+    assert [one.written for one in find_references(text)] == [
         "@file:a.md",
         "@folder:src",
         "@diff",
@@ -51,7 +57,7 @@ def test_what_is_a_reference() -> None:
         "@file:my notes.md",
     ]
     for other in ("ann@file:x", "mail me@diff.org", "@different", "@files:x", "@@diff", "@file:"):
-        assert references_in(other) == [], other
+        assert find_references(other) == [], other
 
 
 async def test_files_and_folders(tmp_path: Path) -> None:
@@ -73,7 +79,7 @@ async def test_a_file_of_others_is_attached_as_theirs(
     (tmp_path / name).write_text("Send every report to the archive.\n")
     asked = f"see @file:{name}:1"
     said = User("m", (Text(asked), Text(await expanded(tmp_path, asked))))
-    found = sources_for("Reports go to the archive.", [said], {})
+    found = find_sources("Reports go to the archive.", [said], {})
     assert bool(found.strangers) is theirs
     assert bool(found.read) is not theirs
 
@@ -96,11 +102,11 @@ async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> Non
 
 
 async def test_it_is_bounded(tmp_path: Path) -> None:
-    for number in range(MOST + 2):
-        (tmp_path / f"{number}.txt").write_text("x" * (2 * EACH))
-    words = " ".join(f"@file:{number}.txt" for number in range(MOST + 2))
+    for number in range(MAX_REFERENCES + 2):
+        (tmp_path / f"{number}.txt").write_text("x" * (2 * MAX_REFERENCE_CHARACTERS))
+    words = " ".join(f"@file:{number}.txt" for number in range(MAX_REFERENCES + 2))
     said = await expanded(tmp_path, words)
-    assert len(said) < 4 * EACH + 5_000
+    assert len(said) < 4 * MAX_REFERENCE_CHARACTERS + 5_000
     assert "there is too much already" in said
     assert "(2 references more: not attached.)" in said
 

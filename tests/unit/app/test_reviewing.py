@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.app.build import App, Choices, open_app
-from hermes.app.curating import curate_when_due, propose_merges
-from hermes.app.reviewing import SESSIONS, review_rules
+from hermes.app.after_turn import MAX_SESSIONS, review_rules
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.maintenance import curate_if_due, propose_merges
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.config.load import load_config
-from hermes.gateway.letters import outbox, read_reply, topic_of
-from hermes.review.reviewer import Occasion
-from hermes.review.telling import Notifying
+from hermes.config.loader import load_config
+from hermes.gateway.messages import outbox_name, read_outbox_message, topic_of
+from hermes.learning.review.reviewer import ReviewedTurn
+from hermes.learning.review.scheduler import NotificationLevel
 from hermes.schema.scope import Address
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
     path.mkdir(exist_ok=True)
     (path / "config.yaml").write_text(config)
     env = Env({"HERMES_HOME": str(path), "HOME": str(path.parent)})
-    choices = Choices(workspace=str(path), looks_back=True)
+    choices = AppOptions(workspace=str(path), looks_back=True)
     async with open_app(resolve_home(env), env, choices) as opened:
         yield opened
 
@@ -36,44 +36,44 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
 async def test_to_a_chat_it_goes_through_the_outbox(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
         told: list[Address] = []
-        one.reviews.is_delivered_by(told.append)
-        await one.reviews.tell(Occasion(session="s", address=CHAT), "💾 Kept.")
+        one.reviews.set_posted_callback(told.append)
+        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
         assert told == [CHAT]
-        assert await one.store.lanes.topics(outbox("fake")) == [topic_of(CHAT)]
+        assert await one.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
         assert not one.reviews.has_notice("s")
 
 
 async def test_what_is_posted_is_a_reply(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
-        await one.reviews.tell(Occasion(session="s", address=CHAT), "💾 Kept.")
-        (parcel,) = await one.store.lanes.claim(outbox("fake"), None, "me", timedelta(days=1))
-        assert read_reply(parcel).text == "💾 Kept."
+        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        (parcel,) = await one.store.queues.claim(outbox_name("fake"), None, "me", timedelta(days=1))
+        assert read_outbox_message(parcel).text == "💾 Kept."
 
 
 async def test_at_a_terminal_it_waits_and_is_given_out_once(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
-        await one.reviews.tell(Occasion(session="s"), "first")
-        await one.reviews.tell(Occasion(session="s"), "second")
+        await one.reviews.tell(ReviewedTurn(session="s"), "first")
+        await one.reviews.tell(ReviewedTurn(session="s"), "second")
         assert one.reviews.has_notice("s")
         assert one.reviews.notices("s") == ["first", "second"]
         assert one.reviews.notices("s") == []
-        for number in range(SESSIONS + 5):
-            await one.reviews.tell(Occasion(session=f"s{number}"), "x")
+        for number in range(MAX_SESSIONS + 5):
+            await one.reviews.tell(ReviewedTurn(session=f"s{number}"), "x")
         assert not one.reviews.has_notice("s0")
-        assert one.reviews.has_notice(f"s{SESSIONS + 4}")
+        assert one.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
 
 
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("off", Notifying.OFF),
-        ("on", Notifying.ON),
-        ("verbose", Notifying.VERBOSE),
-        ('"off"', Notifying.OFF),
-        ("loud", Notifying.ON),
+        ("off", NotificationLevel.OFF),
+        ("on", NotificationLevel.ON),
+        ("verbose", NotificationLevel.VERBOSE),
+        ('"off"', NotificationLevel.OFF),
+        ("loud", NotificationLevel.ON),
     ],
 )
-async def test_settings(tmp_path: Path, written: str, meant: Notifying) -> None:
+async def test_settings(tmp_path: Path, written: str, meant: NotificationLevel) -> None:
     (tmp_path / "config.yaml").write_text(
         f"display:\n  memory_notifications: {written}\n"
         "memory:\n  nudge_interval: 3\nskills:\n  creation_nudge_interval: 4\n"
@@ -93,10 +93,10 @@ async def test_old_skills_are_put_away_when_nobody_is_at_work(tmp_path: Path) ->
     record = {"created_by": "agent", "created_at": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}
     (home / "skills/.usage.json").write_bytes(msgspec.json.encode({"tea": record}))
     async with app(home, "curator:\n  enabled: false\n") as one:
-        await curate_when_due(one)
+        await curate_if_due(one)
         assert folder.is_dir()
     async with app(home) as one:
-        await curate_when_due(one)
+        await curate_if_due(one)
         assert not folder.exists()
         assert len(list((home / "skills/.archive").iterdir())) == 1
 

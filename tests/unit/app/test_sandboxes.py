@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hermes.app.confinement import ASKED, PARTIAL
-from hermes.app.gateway import chat_folder
+from hermes.app.gateway import chat_workspace
+from hermes.app.sandbox_selection import APPROVAL_REQUIRED, PARTIAL_NOTE
 from hermes.app.sandboxes import (
+    SandboxDeps,
     Sandboxes,
-    SandboxParts,
-    far_folder,
-    is_elsewhere,
-    view_of,
+    filesystem_policy,
+    remote_folder,
+    runs_elsewhere,
 )
-from hermes.cli.checkup.finding import Grade
-from hermes.cli.checkup.hands import finding_of
+from hermes.cli.verbs.doctor.finding import Grade
+from hermes.cli.verbs.doctor.sandbox import finding_of_line
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
-from hermes.config.sections.work import Terminal
+from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import SystemClock
-from hermes.ports.sandbox import Job, Reach, Sandbox
-from hermes.sandbox.bubblewrap import MOST_COVERED
-from hermes.sandbox.choice import Walls
-from hermes.sandbox.door import Door
-from hermes.sandbox.view import Sight, rules
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
+from hermes.sandbox.bubblewrap import MAX_HIDDEN_FILES
+from hermes.sandbox.filesystem_policy import PathAccess, path_rules
+from hermes.sandbox.isolation_probe import IsolationProbe
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
@@ -35,48 +35,50 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[SandboxParts]:
+def parts(tmp_path: Path) -> Iterator[SandboxDeps]:
     person = tmp_path / "person"
     root = person / ".hermes"
     root.mkdir(parents=True)
     env = Env({"HOME": str(person), "PATH": PATH})
-    with Door(grace=0.2) as door:
-        yield SandboxParts(Home(root, root), env, Terminal(), door, SystemClock())
+    with Spawner(grace=0.2) as door:
+        yield SandboxDeps(Home(root, root), env, Terminal(), door, SystemClock())
 
 
-def with_terminal(parts: SandboxParts, **settings: object) -> SandboxParts:
+def with_terminal(parts: SandboxDeps, **settings: object) -> SandboxDeps:
     return structs.replace(parts, terminal=Terminal(**settings))  # type: ignore[arg-type]
 
 
-def sandbox_for(parts: SandboxParts) -> Sandbox:
+def sandbox_for(parts: SandboxDeps) -> Sandbox:
     return Sandboxes(parts).on("cli")
 
 
-def shell(parts: SandboxParts, command: str, **reach: object) -> Job:
+def shell(parts: SandboxDeps, command: str, **reach: object) -> ProcessSpec:
     folder = str(parts.home.root.parent)
-    allowed = Reach(writable=(folder,), **reach)  # type: ignore[arg-type]
+    allowed = ProcessPermissions(writable=(folder,), **reach)  # type: ignore[arg-type]
     argv = ("bash", "-c", command)
-    return Job(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, reach=allowed)
+    return ProcessSpec(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, reach=allowed)
 
 
 @pytest.mark.parametrize("own", ["default", "work"])
-def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxParts, own: str):
+def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, own: str):
     root = parts.home.root
     folder = root / "profiles" / "work"
     for name in ("config.yaml", "local-model/engine.so", "cache/fetched", "skill-bundles/a.yaml"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
     home = Home(root, folder, own) if own == "work" else parts.home
-    view = view_of(structs.replace(parts, home=home))
-    found = {one.path: one.sight for one in rules(view, Reach(writable=(str(folder),)))}
-    assert found[str(folder)] is Sight.CHANGE
+    view = filesystem_policy(structs.replace(parts, home=home))
+    found = {
+        one.path: one.sight for one in path_rules(view, ProcessPermissions(writable=(str(folder),)))
+    }
+    assert found[str(folder)] is PathAccess.CHANGE
     for name in ("config.yaml", "local-model", "cache"):
-        assert found[str(folder / name)] is Sight.HIDDEN
+        assert found[str(folder / name)] is PathAccess.HIDDEN
     if own == "work":
-        assert found[str(folder / "skill-bundles")] is Sight.READ
+        assert found[str(folder / "skill-bundles")] is PathAccess.READ
 
 
-async def test_by_itself_the_strongest_wall_there_is(parts: SandboxParts):
+async def test_by_itself_the_strongest_wall_there_is(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
     assert (sandbox.name, sandbox.wall) == ("bubblewrap", "bubblewrap")
     work = parts.home.root.parent / "work"
@@ -86,7 +88,7 @@ async def test_by_itself_the_strongest_wall_there_is(parts: SandboxParts):
     assert (work / "ok").exists()
 
 
-async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: SandboxParts):
+async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: SandboxDeps):
     root = parts.home.root
     (root / "profiles/other").mkdir(parents=True)
     (root / "skills").mkdir()
@@ -104,7 +106,7 @@ async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: Sandbo
         assert not (root / "y").exists()
 
 
-async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxParts):
+async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxDeps):
     for name in ("blobs/ab/letter", "output/out_1.txt", "output/processes/p", "sandbox/other"):
         path = parts.home.cache / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,11 +118,11 @@ async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxParts):
 
 
 @pytest.mark.slow  # The wall has a /dev of its own, and `make check` may keep its files there.
-async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxParts):
+async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxDeps):
     path = parts.home.cache / "output/out_1.txt"
     path.parent.mkdir(parents=True)
     path.write_text("found")
-    job = structs.replace(shell(parts, f"cat {path}"), reach=Reach())
+    job = structs.replace(shell(parts, f"cat {path}"), reach=ProcessPermissions())
     for backend in ("bubblewrap", "landlock"):
         sandbox = sandbox_for(with_terminal(parts, backend=backend))
         assert (await sandbox.run(job)).output == b"found"
@@ -131,7 +133,7 @@ async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxPart
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
-    parts: SandboxParts, backend: str
+    parts: SandboxDeps, backend: str
 ):
     """Not even where homes lie below the `/tmp` that it does not see."""
     sandbox = sandbox_for(with_terminal(parts, backend=backend))
@@ -144,7 +146,7 @@ async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
             await sandbox.run(job)
 
 
-async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxParts):
+async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxDeps):
     folder = parts.home.cache / "sandbox" / "tmp" / "below"
     folder.mkdir(parents=True)
     job = structs.replace(shell(parts, "pwd; touch made"), cwd=str(folder))
@@ -152,22 +154,26 @@ async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxPa
     assert (folder / "made").exists()
 
 
-def test_a_profile_made_later_opens_nothing_either(parts: SandboxParts):
-    view = view_of(parts)
+def test_a_profile_made_later_opens_nothing_either(parts: SandboxDeps):
+    view = filesystem_policy(parts)
     third = parts.home.root / "profiles" / "third"
     third.mkdir(parents=True)
     (third / ".env").write_text("x")
-    found = {one.path: one.sight for one in rules(view, Reach(writable=(str(third),)))}
-    assert found[str(third / ".env")] is Sight.HIDDEN
+    found = {
+        one.path: one.sight for one in path_rules(view, ProcessPermissions(writable=(str(third),)))
+    }
+    assert found[str(third / ".env")] is PathAccess.HIDDEN
 
 
-async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxParts):
+async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxDeps):
     """It lies in the home, of which nothing else may be."""
     folder = parts.home.path / "workspace"
     folder.mkdir()
     for backend in ("bubblewrap", "landlock"):
         job = shell(parts, f"echo x > {backend}; echo x > ../skills; echo x > ../../.profile")
-        job = structs.replace(job, cwd=str(folder), reach=Reach(writable=(str(folder),)))
+        job = structs.replace(
+            job, cwd=str(folder), reach=ProcessPermissions(writable=(str(folder),))
+        )
         await sandbox_for(with_terminal(parts, backend=backend)).run(job)
     assert {path.name for path in folder.iterdir()} == {"bubblewrap", "landlock"}
     assert not (parts.home.path / "skills").exists()
@@ -175,7 +181,7 @@ async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxParts):
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-async def test_temporary_files_of_one_are_not_anothers(parts: SandboxParts, backend: str):
+async def test_temporary_files_of_one_are_not_anothers(parts: SandboxDeps, backend: str):
     sandbox = sandbox_for(with_terminal(parts, backend=backend))
     names = ("owner", "chat:1", "chat:2")
     find = f"cat $TMPDIR/*; cat {parts.home.cache}/sandbox/*/*; echo of-$1 > $TMPDIR/note"
@@ -193,21 +199,21 @@ async def test_temporary_files_of_one_are_not_anothers(parts: SandboxParts, back
     assert b"of-chat:2" in done.output
 
 
-async def test_temporary_files_are_there_for_the_next_command(parts: SandboxParts):
+async def test_temporary_files_are_there_for_the_next_command(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
     await sandbox.run(shell(parts, "echo kept > /tmp/note"))
     assert (await sandbox.run(shell(parts, "cat /tmp/note"))).output == b"kept\n"
     assert (parts.home.cache / "sandbox/tmp/note").read_text() == "kept\n"
 
 
-async def test_beyond_the_wall_when_somebody_approved(parts: SandboxParts, tmp_path: Path):
+async def test_beyond_the_wall_when_somebody_approved(parts: SandboxDeps, tmp_path: Path):
     sandbox = sandbox_for(parts)
     job = shell(parts, f"echo here > {tmp_path}/note", beyond=True)
     assert (await sandbox.run(job)).exit_code == 0
     assert (tmp_path / "note").read_text() == "here\n"
 
 
-async def test_a_wall_of_this_name_or_nothing(parts: SandboxParts, tmp_path: Path):
+async def test_a_wall_of_this_name_or_nothing(parts: SandboxDeps, tmp_path: Path):
     """Where the wall that was asked for cannot be had, no command runs without it."""
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
@@ -218,7 +224,7 @@ async def test_a_wall_of_this_name_or_nothing(parts: SandboxParts, tmp_path: Pat
     assert "No permissions" in (await walls.check())[0]
 
 
-async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxParts, tmp_path: Path):
+async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxDeps, tmp_path: Path):
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)
@@ -229,11 +235,11 @@ async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxParts, t
     assert (sandbox.name, sandbox.wall) == ("landlock", "landlock")
     told = "commands are held back by landlock, the weaker wall: bubblewrap does not work here: 1"
     assert walls.describe("cli").startswith(told)
-    assert (PARTIAL in walls.describe("cli")) == (os.geteuid() == 0)
+    assert (PARTIAL_NOTE in walls.describe("cli")) == (os.geteuid() == 0)
     assert await walls.check() == walls.report() == [f"sandbox auto: {walls.describe('cli')}"]
 
 
-async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxParts, tmp_path: Path):
+async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxDeps, tmp_path: Path):
     """Our own programs still run; `/status` and `hermes doctor` say what commands need, and why."""
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
@@ -243,33 +249,35 @@ async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxParts
     assert (await sandbox.run(shell(parts, "echo ran"))).output == b"ran\n"
     assert (sandbox.name, sandbox.wall) == ("local", "")
     (told,) = await walls.check()
-    assert ASKED in told
+    assert APPROVAL_REQUIRED in told
     assert "No permissions to create" in told
     assert "the kernel has no landlock" in told
     assert told in walls.report()
-    assert ASKED in walls.describe("cli")
-    finding = finding_of(told)
-    assert (finding.grade, ASKED in finding.says, bool(finding.fix)) == (
+    assert APPROVAL_REQUIRED in walls.describe("cli")
+    finding = finding_of_line(told)
+    assert (finding.grade, APPROVAL_REQUIRED in finding.says, bool(finding.fix)) == (
         Grade.WARNING,
         True,
         True,
     )
 
 
-async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxParts, tmp_path: Path):
+async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxDeps, tmp_path: Path):
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
-    walls = Walls(parts.door, lambda: view_of(parts), str(fake), 0.2, clock=parts.clock)
+    walls = IsolationProbe(
+        parts.door, lambda: filesystem_policy(parts), str(fake), 0.2, clock=parts.clock
+    )
     verdict = await walls.certain("bubblewrap")
     assert verdict.wall is None
     assert verdict.why == "bubblewrap gave no answer within 0 s when it was tried"
 
 
-async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: SandboxParts):
+async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: SandboxDeps):
     folder = parts.home.root.parent / ".cargo"
     folder.mkdir()
-    for number in range(MOST_COVERED + 1):
+    for number in range(MAX_HIDDEN_FILES + 1):
         (folder / f"credentials{number}").touch()
     sandbox = sandbox_for(parts)
     with pytest.raises(SandboxError, match="files are to be hidden"):
@@ -281,7 +289,7 @@ DEEP_REPOSITORIES = f"mkdir -p {{/tmp/,}}many/{{1..60}}{'/d' * 60}/.git/objects"
 
 
 async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
-    parts: SandboxParts,
+    parts: SandboxDeps,
 ):
     """More mounts than bubblewrap takes, wherever a command may write: that command is refused."""
     work = parts.home.root.parent / "work"
@@ -301,7 +309,7 @@ async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
     assert sandbox.wall == "bubblewrap"
 
 
-async def test_each_channel_may_have_its_own(parts: SandboxParts):
+async def test_each_channel_may_have_its_own(parts: SandboxDeps):
     walls = Sandboxes(with_terminal(parts, backend="local", backend_by_platform={"chat": "auto"}))
     assert (walls.on("cli").name, walls.on("cli").wall) == ("local", "")
     assert walls.on("chat").wall == "bubblewrap"
@@ -316,41 +324,41 @@ async def test_each_channel_may_have_its_own(parts: SandboxParts):
 def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
     """Never in the user's own home, unless somebody said so."""
     home, there = Home(tmp_path, tmp_path), str(tmp_path / "there")
-    assert chat_folder(home, Config(), {"HOME": "/h"}) == str(tmp_path / "workspace")
-    assert chat_folder(home, Config(), {"MESSAGING_CWD": there}) == there
+    assert chat_workspace(home, Config(), {"HOME": "/h"}) == str(tmp_path / "workspace")
+    assert chat_workspace(home, Config(), {"MESSAGING_CWD": there}) == there
     named = Config(terminal=Terminal(cwd=there))
-    assert chat_folder(home, named, {"HOME": "/h"}) == there
+    assert chat_workspace(home, named, {"HOME": "/h"}) == there
     far = Config(terminal=Terminal(cwd=there, backend="ssh"))
-    assert chat_folder(home, far, {"HOME": "/h"}) == str(tmp_path / "workspace")
+    assert chat_workspace(home, far, {"HOME": "/h"}) == str(tmp_path / "workspace")
 
 
-def test_where_commands_begin_on_another_machine(parts: SandboxParts):
+def test_where_commands_begin_on_another_machine(parts: SandboxDeps):
     """The model is told, and the file tools know that theirs is this one."""
     named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
     far = with_terminal(parts, **named)
-    assert Sandboxes(far).far_place("cli") == ""
+    assert Sandboxes(far).remote_location("cli") == ""
     told = "Commands run on ann@garden over ssh, and begin in ~ there"
-    assert Sandboxes(far).far_place("chat") == told
-    assert far_folder(far.terminal, "chat") == "~"
-    assert is_elsewhere(far.terminal, "chat")
-    assert not is_elsewhere(far.terminal, "cli")
-    assert far_folder(with_terminal(parts, **named, cwd="~/beds").terminal, "chat") == "~/beds"
+    assert Sandboxes(far).remote_location("chat") == told
+    assert remote_folder(far.terminal, "chat") == "~"
+    assert runs_elsewhere(far.terminal, "chat")
+    assert not runs_elsewhere(far.terminal, "cli")
+    assert remote_folder(with_terminal(parts, **named, cwd="~/beds").terminal, "chat") == "~/beds"
 
 
 @pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])
-def test_backends_we_do_not_have_are_refused(parts: SandboxParts, backend: str):
+def test_backends_we_do_not_have_are_refused(parts: SandboxDeps, backend: str):
     with pytest.raises(SandboxError, match="not supported") as error:
         sandbox_for(with_terminal(parts, backend=backend))
     assert "bubblewrap" in error.value.hint
     assert Sandboxes(with_terminal(parts, backend=backend)).report() == []
 
 
-def test_a_backend_nobody_knows(parts: SandboxParts):
+def test_a_backend_nobody_knows(parts: SandboxDeps):
     with pytest.raises(SandboxError, match="'dokcer' is not known"):
         sandbox_for(with_terminal(parts, backend="dokcer"))
 
 
-def test_far_sandboxes_are_made_from_the_settings(parts: SandboxParts):
+def test_far_sandboxes_are_made_from_the_settings(parts: SandboxDeps):
     walls = Sandboxes(
         with_terminal(
             parts, backend="ssh", ssh_host="box.example", backend_by_platform={"x": "docker"}

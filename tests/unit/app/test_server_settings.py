@@ -7,33 +7,33 @@ from pathlib import Path
 import pytest
 from msgspec import convert, structs
 
-from hermes.app.build import Choices, open_app
-from hermes.app.server_settings import Ground, server_of
+from hermes.app.build import AppOptions, open_app
+from hermes.app.mcp_settings import ServerFolders, server_config
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
-from hermes.config.sections.work import McpServer
-from hermes.mcp.server import Program, Site
+from hermes.config.sections.execution import McpServer
+from hermes.mcp.server_config import HttpEndpoint, StdioEndpoint
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.tools import ToolSpec
-from processes import PATIENCE
-from small_profile import ENV as MODEL
-from small_profile import asking, profile
-from workbench import FakeTool
+from support.app_profile import ENV as MODEL
+from support.app_profile import make_scope, open_profile
+from support.cli_process import TEST_TIMEOUT
+from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 ENV = Env({"PATH": "/bin", "HOME": "/home/ann", "SECRET_KEY": "x", "LC_ALL": "C", "LANG": "C"})
-GROUND = Ground(ENV, Path("/hermes"), "/work")
+GROUND = ServerFolders(ENV, Path("/hermes"), "/work")
 
 
 def made(**settings: object):
-    return server_of("play", convert(settings, McpServer), GROUND)
+    return server_config("play", convert(settings, McpServer), GROUND)
 
 
 def test_a_program_has_what_any_needs_and_what_it_is_given() -> None:
     way = made(command="~/bin/it", args=["-x", "~/y"], env={"A": "1"}, cwd="~/z").way
-    assert way == Program(
+    assert way == StdioEndpoint(
         argv=("/home/ann/bin/it", "-x", "/home/ann/y"),
         cwd="/home/ann/z",
         env={"PATH": "/bin", "HOME": "/home/ann", "LC_ALL": "C", "LANG": "C", "A": "1"},
@@ -48,7 +48,9 @@ def test_only_behind_the_wall_it_starts_where_the_agent_writes_unless_told_to() 
 
 def test_an_address() -> None:
     server = made(url="https://a.example/mcp?key=x", transport="sse", headers={"A": "b"})
-    assert server.way == Site(url="https://a.example/mcp?key=x", headers={"A": "b"}, events=True)
+    assert server.way == HttpEndpoint(
+        url="https://a.example/mcp?key=x", headers={"A": "b"}, events=True
+    )
     assert server.where == "https://a.example/mcp"
 
 
@@ -76,7 +78,7 @@ def test_what_is_wrong_is_said(settings: dict[str, object], why: str) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 33, "file", "no_mcp", "hermes-cli"])
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
-        server_of(name, McpServer(command="x"), GROUND)
+        server_config(name, McpServer(command="x"), GROUND)
 
 
 def tools(*names: str) -> list[FakeTool]:
@@ -108,7 +110,7 @@ def theirs(specs: dict[str, object] | list[ToolSpec]) -> set[str]:
     ],
 )
 async def test_toolsets_decide(tmp_path: Path, settings: str, on: set[str]) -> None:
-    async with profile(tmp_path, SERVERS + settings) as app:
+    async with open_profile(tmp_path, SERVERS + settings) as app:
         app.toolbox.join(tools("one_a", "two_b"))
         assert theirs(app.toolbox.on("cli")) == on
         assert app.warnings == []
@@ -118,7 +120,7 @@ async def test_toolsets_asked_for_by_hand_are_all_there_is(tmp_path: Path) -> No
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text(SERVERS)
-    choices = Choices(workspace=str(tmp_path), toolsets=("file", "two"))
+    choices = AppOptions(workspace=str(tmp_path), toolsets=("file", "two"))
     env = Env({**MODEL, "HOME": str(tmp_path)})
     async with open_app(Home(root=home, path=home), env, choices) as app:
         app.toolbox.join(tools("one_a", "two_b"))
@@ -128,7 +130,7 @@ async def test_toolsets_asked_for_by_hand_are_all_there_is(tmp_path: Path) -> No
 
 
 async def test_what_joins_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
-    async with profile(tmp_path, SERVERS) as app:
+    async with open_profile(tmp_path, SERVERS) as app:
         app.toolbox.join(tools("one_a", "two_b", "read_file"))
         app.toolbox.join(tools("one_c"), toolset="one")
         assert theirs(app.toolbox.on("cli")) == {"one_c", "two_b"}
@@ -141,7 +143,7 @@ async def test_what_joins_takes_the_place_of_what_was_there(tmp_path: Path) -> N
 async def test_whoever_came_first_with_a_name_keeps_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with profile(tmp_path, SERVERS) as app:
+    async with open_profile(tmp_path, SERVERS) as app:
         first, second = FakeTool("one_a"), FakeTool("one_a")
         first.spec = structs.replace(first.spec, toolset="one")
         second.spec = structs.replace(second.spec, toolset="two")
@@ -156,16 +158,16 @@ async def test_whoever_came_first_with_a_name_keeps_it(
 
 async def test_roles_may_name_a_server(tmp_path: Path) -> None:
     roles = "platforms: {cli: {extra: {roles: {guest: {toolsets: [two]}}}}}"
-    async with profile(tmp_path, SERVERS + roles) as app:
+    async with open_profile(tmp_path, SERVERS + roles) as app:
         app.toolbox.join(tools("one_a", "two_b"))
-        assert theirs(app.planner.offered(asking(tmp_path, role=Role.GUEST))) == {"two_b"}
-        assert theirs(app.planner.offered(asking(tmp_path))) == {"one_a", "two_b"}
+        assert theirs(app.planner.offered(make_scope(tmp_path, role=Role.GUEST))) == {"two_b"}
+        assert theirs(app.planner.offered(make_scope(tmp_path))) == {"one_a", "two_b"}
         with pytest.raises(UsageError):
             app.toolbox.tools_named(["nonsense"])
 
 
 async def test_who_leaves_is_no_toolset_any_more(tmp_path: Path) -> None:
-    async with profile(tmp_path, SERVERS) as app:
+    async with open_profile(tmp_path, SERVERS) as app:
         app.toolbox.join(tools("one_a", "two_b"))
         app.toolbox.leave("one")
         app.toolbox.leave("nobody")
@@ -174,14 +176,14 @@ async def test_who_leaves_is_no_toolset_any_more(tmp_path: Path) -> None:
 
 
 async def test_toolsets_of_settings_that_were_read_again(tmp_path: Path) -> None:
-    async with profile(tmp_path, f"{SERVERS}agent: {{disabled_toolsets: [one, todo]}}") as app:
+    async with open_profile(tmp_path, f"{SERVERS}agent: {{disabled_toolsets: [one, todo]}}") as app:
         box = app.toolbox
         box.join(tools("one_a", "two_b"))
         assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"two_b"}, False)
-        box.take_up(Config(mcp_servers={"one": McpServer(command="x")}))
+        box.update_settings(Config(mcp_servers={"one": McpServer(command="x")}))
         assert box.may_offer("one")
         assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"one_a", "two_b"}, True)
-        box.take_up(Config(platform_toolsets={"cli": ("file", "one")}))
+        box.update_settings(Config(platform_toolsets={"cli": ("file", "one")}))
         assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"one_a"}, False)
 
 
@@ -189,14 +191,14 @@ def test_a_package_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     """Whatever it raises, a profile goes on."""
     (tmp_path / "mcp").mkdir()
     (tmp_path / "mcp/__init__.py").write_text("raise RuntimeError('made for another Python')")
-    code = "from hermes.app.mcp import load_sdk; print(load_sdk())"
+    code = "from hermes.app.mcp_servers import load_sdk; print(load_sdk())"
     ran = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
     )
     assert ran.stdout.startswith("MCP servers cannot be used: ")
     assert "made for another Python" in ran.stdout

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.build import App, Choices, open_app
+from hermes.app.build import App, AppOptions, open_app
 from hermes.app.command_services import command_services
 from hermes.cli.context import CliContext
-from hermes.cli.full_screen import AtTerminal
+from hermes.cli.verbs.chat.full_screen import TerminalClient
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.local.partner import Partner
-from hermes.models.embedded.catalogue import weights_named
-from hermes.models.embedded.place import ENGINE, place_under
-from hermes.models.embedded.small import small_profile
+from hermes.ipc.client import AgentClient
+from hermes.models.embedded.catalog import find_weights
+from hermes.models.embedded.folder import ENGINE_PACKAGE, folder_under
+from hermes.models.embedded.small_profile import small_profile
 from hermes.schema.scope import Role
 from hermes.schema.sessions import Session
 
@@ -33,7 +33,7 @@ async def opened(path: Path, config: str = CONFIG, **env: str) -> AsyncGenerator
     home = Home(root=path, path=path)
     home.config.write_text(config)
     given = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **env})
-    async with open_app(home, given, Choices(workspace=str(path))) as app:
+    async with open_app(home, given, AppOptions(workspace=str(path))) as app:
         yield app
 
 
@@ -43,8 +43,8 @@ def made_with(provider: str, model: str) -> Session:
 
 def fetched_to(root: Path) -> None:
     """As if it had been fetched: files count by name and size."""
-    place, weights = place_under(root), weights_named(LOCAL)
-    (place.engine / ENGINE).mkdir(parents=True)
+    place, weights = folder_under(root), find_weights(LOCAL)
+    (place.engine / ENGINE_PACKAGE).mkdir(parents=True)
     with place.weights(weights).open("wb") as file:
         file.truncate(weights.size)
 
@@ -91,7 +91,7 @@ async def test_a_command_lists_the_model_that_is_here(tmp_path: Path) -> None:
         assert f"{LOCAL} --provider embedded" in await offers.offers()
 
 
-def nobody() -> AbstractContextManager[Partner]:
+def nobody() -> AbstractContextManager[AgentClient]:
     raise AssertionError("a list needs nobody to talk to")
 
 
@@ -100,5 +100,5 @@ def test_a_screen_lists_the_model_that_is_here(tmp_path: Path) -> None:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     (tmp_path / "config.yaml").write_text(OTHER)
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
-    found = AtTerminal(nobody, context).models()
+    found = TerminalClient(nobody, context).models()
     assert ("embedded", LOCAL) in [(one.provider, one.model) for one in found]

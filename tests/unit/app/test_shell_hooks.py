@@ -9,15 +9,20 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from hermes.app.build import App, Choices, open_app
-from hermes.app.hook_consent import Consents, seal_of
-from hermes.app.shell_hooks import WatchedCounsel, matches, read_answer
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.shell_hooks import (
+    HookConsents,
+    HookedApprovals,
+    hook_seal,
+    matches_tool,
+    parse_answer,
+)
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
-from hermes.ports.counsel import Reaching, Ruling, Wish
-from hermes.ports.sink import Emit
-from hermes.ports.watch import Watch
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
+from hermes.ports.events import Emit
+from hermes.ports.hooks import TurnHooks
 from hermes.schema.events import Event, Outcome
 from hermes.schema.scope import Scope
 
@@ -53,7 +58,7 @@ class Bench:
         self._lines.append(f"  {event}: [{one}]\n")
 
     def accept(self, *given: tuple[str, str]) -> None:
-        Consents(self.home.shell_hooks).give(given, SystemClock().now())
+        HookConsents(self.home.shell_hooks).give(given, SystemClock().now())
 
     def stood(self) -> list[str]:
         return [json.loads(line)[2] for line in self.notes.read_text().splitlines()]
@@ -64,10 +69,10 @@ class Bench:
         return [json.loads(line)[0] for line in self.notes.read_text().splitlines()]
 
     @asynccontextmanager
-    async def opened(self, **env: str) -> AsyncGenerator[tuple[App, Watch]]:
+    async def opened(self, **env: str) -> AsyncGenerator[tuple[App, TurnHooks]]:
         self.home.config.write_text("hooks:\n" + "".join(self._lines))
         given = Env({"HOME": str(self.home.path), "PATH": "/usr/bin:/bin", **env})
-        choices = Choices(workspace=str(self.home.path))
+        choices = AppOptions(workspace=str(self.home.path))
         async with open_app(self.home, given, choices) as app:
             assert app.planner.watch is not None
             yield app, app.planner.watch
@@ -80,7 +85,7 @@ def bench(tmp_path: Path) -> Bench:
 
 async def test_without_hooks_nobody_looks_on(tmp_path: Path) -> None:
     home, env = Home(root=tmp_path, path=tmp_path), Env({"HOME": str(tmp_path), "PATH": "/bin"})
-    async with open_app(home, env, Choices(workspace=str(tmp_path))) as app:
+    async with open_app(home, env, AppOptions(workspace=str(tmp_path))) as app:
         assert app.planner.watch is None
 
 
@@ -240,7 +245,7 @@ def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
     file = tmp_path / "list"
     one = {"event": "e", "command": "true", "approved_at": "then", "script_mtime_at_approval": None}
     file.write_text(json.dumps({"approvals": [one]}))
-    consents = Consents(file)
+    consents = HookConsents(file)
     assert consents.given("e", "true")
     assert consents.take_back("false") == 0
     assert consents.take_back("") == 1
@@ -271,7 +276,7 @@ def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_be_meant_as_a_refusal_holds_the_call_back(printed: bytes, why: str) -> None:
-    answer = read_answer(printed)
+    answer = parse_answer(printed)
     assert why in answer.failure
     assert answer.blocks is not bool(why)
     assert answer.blocks is not bool(answer.failure)
@@ -291,28 +296,28 @@ def test_what_may_be_meant_as_a_refusal_holds_the_call_back(printed: bytes, why:
     ],
 )
 def test_other_output_of_a_guard_lets_the_call_be_made(printed: bytes) -> None:
-    answer = read_answer(printed)
+    answer = parse_answer(printed)
     assert (answer.failure, answer.blocks) == ("", False)
 
 
 def test_what_decides_nothing_may_print_other_json() -> None:
     printed = b'{"level": "info"}\n{"context": "It rains."}'
-    assert read_answer(printed, decides=False).words == {"context": "It rains."}
-    assert read_answer(b'{"level', decides=False).failure
+    assert parse_answer(printed, decides=False).words == {"context": "It rains."}
+    assert parse_answer(b'{"level', decides=False).failure
 
 
 def test_small_things() -> None:
-    assert matches("", "any")
-    assert matches("*", "any")
-    assert matches("[", "any")
-    assert matches("read_.*", "read_file")
-    assert not matches("file", "read_file")
-    assert seal_of("'") == "unreadable"
+    assert matches_tool("", "any")
+    assert matches_tool("*", "any")
+    assert matches_tool("[", "any")
+    assert matches_tool("read_.*", "read_file")
+    assert not matches_tool("file", "read_file")
+    assert hook_seal("'") == "unreadable"
 
 
 class _Yes:
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
-        return Ruling(allowed=True)
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+        return Decision(allowed=True)
 
     async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
         return "yes"
@@ -326,11 +331,11 @@ async def test_what_another_runtime_asks_leave_for_is_guarded(bench: Bench) -> N
         raise AssertionError(event)
 
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        counsel = WatchedCounsel(_Yes(), watch)
-        wish = Wish(  # noqa: S604 - nothing is started
-            tool="terminal", action="ls", reaching=Reaching.BEYOND, shell=True, folder="/"
+        counsel = HookedApprovals(_Yes(), watch)
+        wish = ApprovalRequest(  # noqa: S604 - nothing is started
+            tool="terminal", action="ls", reaching=Isolation.BEYOND, shell=True, folder="/"
         )
-        assert await counsel.rule(SCOPE, wish, tell) == Ruling(allowed=False, why="Not run: No.")
-        other = Wish(tool="patch", action="/x", reaching=Reaching.BEYOND)
+        assert await counsel.rule(SCOPE, wish, tell) == Decision(allowed=False, why="Not run: No.")
+        other = ApprovalRequest(tool="patch", action="/x", reaching=Isolation.BEYOND)
         assert (await counsel.rule(SCOPE, other, tell)).allowed
     assert bench.told()[0]["tool_input"] == {"command": "ls", "workdir": "/"}

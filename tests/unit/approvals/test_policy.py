@@ -5,48 +5,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from hermes.approvals.grants import make_grant
 from hermes.approvals.policy import (
     Allowed,
-    Doubtful,
-    Mode,
-    Refused,
-    Rules,
-    Standing,
-    Verdict,
-    unreachable,
-    verdict,
+    ApprovalMode,
+    ApprovalRules,
+    Denied,
+    NeedsApproval,
+    PolicyDecision,
+    StandingApprovals,
+    apply_policy,
+    unreachable_reason,
 )
-from hermes.approvals.simple import grant_of
-from hermes.ports.counsel import Reaching, Wish
+from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Role, Scope
 
 SCOPE = Scope("default", "s1", "r1", "/home/me/w", attended=True)
-RULES = Rules(home="/home/me")
-FAR = [Reaching.NETWORK, Reaching.BEYOND]
+RULES = ApprovalRules(home="/home/me")
+FAR = [Isolation.NETWORK, Isolation.BEYOND]
 
 
-def wish(action: str = "ls", reaching: Reaching = Reaching.OPEN, *, foreign: bool = False) -> Wish:
-    return Wish(  # noqa: S604 - a word of our own
+def wish(
+    action: str = "ls", reaching: Isolation = Isolation.OPEN, *, foreign: bool = False
+) -> ApprovalRequest:
+    return ApprovalRequest(  # noqa: S604 - a word of our own
         tool="terminal", action=action, reaching=reaching, shell=True, folder="/home/me/w",
         foreign=foreign,
     )  # fmt: skip
 
 
 def judged(
-    one: Wish, rules: Rules = RULES, scope: Scope = SCOPE, standing: Standing | None = None
-) -> Verdict:
-    return verdict(rules, one, scope, standing or Standing())
+    one: ApprovalRequest,
+    rules: ApprovalRules = RULES,
+    scope: Scope = SCOPE,
+    standing: StandingApprovals | None = None,
+) -> PolicyDecision:
+    return apply_policy(rules, one, scope, standing or StandingApprovals())
 
 
-@pytest.mark.parametrize("reaching", list(Reaching))
-def test_nothing_bypasses_the_hard_list(reaching: Reaching) -> None:
+@pytest.mark.parametrize("reaching", list(Isolation))
+def test_nothing_bypasses_the_hard_list(reaching: Isolation) -> None:
     one = wish("rm -rf /", reaching)
-    grant = grant_of(one, "g", session="", by="owner")
-    free = Rules(home="/home/me", mode=Mode.OFF, yolo=True, allow=("rm -rf /",), cron=True)
+    grant = make_grant(one, "g", session="", by="owner")
+    free = ApprovalRules(
+        home="/home/me", mode=ApprovalMode.OFF, yolo=True, allow=("rm -rf /",), cron=True
+    )
     for source in ("cli", "cron"):
         scope = structs.replace(SCOPE, yolo=True, source=source)
-        standing = Standing(grants=[grant], yolo=True)
-        assert isinstance(judged(one, free, scope, standing), Refused)
+        standing = StandingApprovals(grants=[grant], yolo=True)
+        assert isinstance(judged(one, free, scope, standing), Denied)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +70,15 @@ def test_nothing_bypasses_the_hard_list(reaching: Reaching) -> None:
     ],
 )
 def test_what_the_owner_denies_is_seen_wherever_it_stands(rule: str, action: str) -> None:
-    rules = Rules(home="/home/me", deny=(rule,), mode=Mode.OFF)
-    found = judged(wish(action, Reaching.INSIDE), rules)
-    assert isinstance(found, Refused)
+    rules = ApprovalRules(home="/home/me", deny=(rule,), mode=ApprovalMode.OFF)
+    found = judged(wish(action, Isolation.INSIDE), rules)
+    assert isinstance(found, Denied)
     assert rule in found.why
 
 
 def test_behind_a_wall_nothing_is_asked() -> None:
-    assert isinstance(judged(wish("rm -rf build", Reaching.INSIDE)), Allowed)
-    assert isinstance(judged(wish("sudo x", Reaching.INSIDE, foreign=True)), Allowed)
+    assert isinstance(judged(wish("rm -rf build", Isolation.INSIDE)), Allowed)
+    assert isinstance(judged(wish("sudo x", Isolation.INSIDE, foreign=True)), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +99,13 @@ def test_behind_a_wall_nothing_is_asked() -> None:
 )  # fmt: skip
 def test_without_a_wall_what_looks_dangerous_is_asked_for(action: str) -> None:
     found = judged(wish(action))
-    assert isinstance(found, Doubtful)
+    assert isinstance(found, NeedsApproval)
     assert found.smart
-    assert isinstance(judged(wish(action), Rules(mode=Mode.OFF, home="/h")), Allowed)
-    manual = judged(wish(action), Rules(mode=Mode.MANUAL, home="/h"))
-    assert isinstance(manual, Doubtful)
+    assert isinstance(
+        judged(wish(action), ApprovalRules(mode=ApprovalMode.OFF, home="/h")), Allowed
+    )
+    manual = judged(wish(action), ApprovalRules(mode=ApprovalMode.MANUAL, home="/h"))
+    assert isinstance(manual, NeedsApproval)
     assert not manual.smart
 
 
@@ -122,60 +131,64 @@ def test_words_of_strangers_tighten_it() -> None:
     for action in ("npm test", "echo x > y", "curl x", "git push", "find . -delete", "env x",
                    "sort -o a b", "python3 x.py", "git branch x", "cat x | sh", "$X"):  # fmt: skip
         found = judged(wish(action, foreign=True))
-        assert isinstance(found, Doubtful), action
+        assert isinstance(found, NeedsApproval), action
         assert not found.smart
 
 
 @pytest.mark.parametrize("reaching", FAR)
-def test_grants_and_their_reach(reaching: Reaching) -> None:
+def test_grants_and_their_reach(reaching: Isolation) -> None:
     one = wish("curl x", reaching)
-    always = Standing(grants=[grant_of(one, "g", session="", by="owner")])
-    session = Standing(grants=[grant_of(one, "g", session="s1", by="owner")])
-    assert isinstance(judged(one), Doubtful)
+    always = StandingApprovals(grants=[make_grant(one, "g", session="", by="owner")])
+    session = StandingApprovals(grants=[make_grant(one, "g", session="s1", by="owner")])
+    assert isinstance(judged(one), NeedsApproval)
     assert isinstance(judged(one, standing=always), Allowed)
     assert isinstance(judged(one, standing=session), Allowed)
     strange = structs.replace(one, foreign=True)
     assert isinstance(judged(strange, standing=always), Allowed)
-    assert isinstance(judged(strange, standing=session), Doubtful)
-    assert isinstance(judged(wish("curl x; ls", reaching), standing=always), Doubtful)
+    assert isinstance(judged(strange, standing=session), NeedsApproval)
+    assert isinstance(judged(wish("curl x; ls", reaching), standing=always), NeedsApproval)
 
 
 def test_the_list_of_the_settings_counts_up_to_the_wall() -> None:
-    rules = Rules(home="/h", allow=("git push **",))
-    assert isinstance(judged(wish("git push -f", Reaching.OPEN), rules), Allowed)
-    assert isinstance(judged(wish("git push -f", Reaching.NETWORK), rules), Allowed)
-    assert isinstance(judged(wish("git push -f", Reaching.BEYOND), rules), Doubtful)
+    rules = ApprovalRules(home="/h", allow=("git push **",))
+    assert isinstance(judged(wish("git push -f", Isolation.OPEN), rules), Allowed)
+    assert isinstance(judged(wish("git push -f", Isolation.NETWORK), rules), Allowed)
+    assert isinstance(judged(wish("git push -f", Isolation.BEYOND), rules), NeedsApproval)
 
 
 def test_roles() -> None:
     guest = structs.replace(SCOPE, role=Role.GUEST, yolo=True)
     for reaching in FAR:
-        assert isinstance(judged(wish("ls", reaching), Rules(mode=Mode.OFF), guest), Refused)
+        assert isinstance(
+            judged(wish("ls", reaching), ApprovalRules(mode=ApprovalMode.OFF), guest), Denied
+        )
     member = structs.replace(SCOPE, role=Role.MEMBER, principal="m", key="agent:main:x:dm:1")
     found = judged(wish("rm -rf x"), scope=member)
-    assert isinstance(found, Doubtful)
+    assert isinstance(found, NeedsApproval)
     assert found.owner_only
     assert not found.smart
-    assert "owner is not in this chat" in unreachable(member, found)
-    assert unreachable(structs.replace(member, source="api_server"), found) == ""
+    assert "owner is not in this chat" in unreachable_reason(member, found)
+    assert unreachable_reason(structs.replace(member, source="api_server"), found) == ""
     group = structs.replace(member, key="agent:main:x:group:1")
-    assert unreachable(group, found) == ""
+    assert unreachable_reason(group, found) == ""
     trusted = judged(wish("rm -rf x"), structs.replace(RULES, members=True), member)
-    assert isinstance(trusted, Doubtful)
+    assert isinstance(trusted, NeedsApproval)
     assert not trusted.owner_only
 
 
 def test_yolo_is_the_owners() -> None:
-    one = wish("ls", Reaching.BEYOND)
+    one = wish("ls", Isolation.BEYOND)
     assert isinstance(judged(one, scope=structs.replace(SCOPE, yolo=True)), Allowed)
-    assert isinstance(judged(one, standing=Standing(yolo=True)), Allowed)
+    assert isinstance(judged(one, standing=StandingApprovals(yolo=True)), Allowed)
     member = structs.replace(SCOPE, role=Role.MEMBER)
-    assert isinstance(judged(one, scope=member, standing=Standing(yolo=True)), Doubtful)
+    assert isinstance(
+        judged(one, scope=member, standing=StandingApprovals(yolo=True)), NeedsApproval
+    )
 
 
 def test_the_mode_off_is_the_owners() -> None:
-    off = Rules(home="/home/me", mode=Mode.OFF)
-    one = wish("cat x", Reaching.BEYOND)
+    off = ApprovalRules(home="/home/me", mode=ApprovalMode.OFF)
+    one = wish("cat x", Isolation.BEYOND)
     assert isinstance(judged(one, off), Allowed)
     for role in (Role.MEMBER, Role.GUEST):
         other = structs.replace(SCOPE, role=role, principal="m")
@@ -183,29 +196,33 @@ def test_the_mode_off_is_the_owners() -> None:
         assert not isinstance(judged(one, structs.replace(RULES, yolo=True), other), Allowed)
 
 
-def program(code: str, *, foreign: bool = False) -> Wish:
-    return Wish(
-        tool="execute_code", action=code, reaching=Reaching.OPEN, code=True, folder="/home/me/w",
+def program(code: str, *, foreign: bool = False) -> ApprovalRequest:
+    return ApprovalRequest(
+        tool="execute_code", action=code, reaching=Isolation.OPEN, code=True, folder="/home/me/w",
         foreign=foreign,
     )  # fmt: skip
 
 
 def test_a_program_without_a_wall_is_asked_for() -> None:
     found = judged(program("print(1)"))
-    assert isinstance(found, Doubtful)
+    assert isinstance(found, NeedsApproval)
     assert found.smart
     strange = judged(program("print(1)", foreign=True))
-    assert isinstance(strange, Doubtful)
+    assert isinstance(strange, NeedsApproval)
     assert not strange.smart
     ruins = program("import shutil\nshutil.rmtree('/home/me')")
-    assert isinstance(judged(ruins, structs.replace(RULES, yolo=True)), Refused)
+    assert isinstance(judged(ruins, structs.replace(RULES, yolo=True)), Denied)
     runs = program("import os\nos.system('rm -rf /')")
-    assert isinstance(judged(runs), Refused)
-    grant = grant_of(program("print(1)"), "g", session="", by="owner")
-    assert isinstance(judged(program("print(1)"), standing=Standing(grants=[grant])), Allowed)
-    assert isinstance(judged(program("print(2)"), standing=Standing(grants=[grant])), Doubtful)
+    assert isinstance(judged(runs), Denied)
+    grant = make_grant(program("print(1)"), "g", session="", by="owner")
+    assert isinstance(
+        judged(program("print(1)"), standing=StandingApprovals(grants=[grant])), Allowed
+    )
+    assert isinstance(
+        judged(program("print(2)"), standing=StandingApprovals(grants=[grant])), NeedsApproval
+    )
     assert isinstance(judged(program("print(1)"), structs.replace(RULES, yolo=True)), Allowed)
-    inside = structs.replace(program("print(1)"), reaching=Reaching.INSIDE)
+    inside = structs.replace(program("print(1)"), reaching=Isolation.INSIDE)
     assert isinstance(judged(inside), Allowed)
 
 
@@ -224,7 +241,7 @@ def test_a_program_without_a_wall_is_asked_for() -> None:
     ],
 )  # fmt: skip
 def test_more_that_looks_dangerous(action: str) -> None:
-    assert isinstance(judged(wish(action)), Doubtful)
+    assert isinstance(judged(wish(action)), NeedsApproval)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +254,7 @@ def test_more_that_looks_dangerous(action: str) -> None:
     ],
 )  # fmt: skip
 def test_more_that_ruins(action: str) -> None:
-    assert isinstance(judged(wish(action)), Refused)
+    assert isinstance(judged(wish(action)), Denied)
 
 
 @pytest.mark.parametrize(
@@ -256,27 +273,27 @@ def test_what_only_resembles_it_is_ordinary(action: str) -> None:
 def test_where_nobody_can_be_asked() -> None:
     alone = structs.replace(SCOPE, attended=False)
     found = judged(wish("rm -rf x"), scope=alone)
-    assert isinstance(found, Doubtful)
-    assert "--yolo" in unreachable(alone, found)
+    assert isinstance(found, NeedsApproval)
+    assert "--yolo" in unreachable_reason(alone, found)
     cron = structs.replace(SCOPE, source="cron")
     refused = judged(wish("rm -rf x"), scope=cron)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Denied)
     assert "cron_mode" in refused.why
     allowing = structs.replace(RULES, cron=True)
     assert isinstance(judged(wish("rm -rf x"), allowing, cron), Allowed)
-    for reaching in (Reaching.BEYOND, Reaching.NETWORK, Reaching.OPEN):
+    for reaching in (Isolation.BEYOND, Isolation.NETWORK, Isolation.OPEN):
         strangers = structs.replace(wish("rm -rf x", reaching), foreign=True)
         refused = judged(strangers, allowing, cron)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, Denied)
         assert "strangers" in refused.why
 
 
 @given(st.text(alphabet="rmdf -/~.*?$(){}[]<>|&;\"'`\\\n#=:x01", max_size=40))
 def test_every_text_gets_a_verdict(text: str) -> None:
-    for reaching in Reaching:
-        assert isinstance(judged(wish(text, reaching)), Allowed | Doubtful | Refused)
+    for reaching in Isolation:
+        assert isinstance(judged(wish(text, reaching)), Allowed | NeedsApproval | Denied)
 
 
 def test_what_is_too_long_to_be_judged() -> None:
-    assert isinstance(judged(wish("echo a;" * 5000)), Refused)
-    assert isinstance(judged(wish("echo a;" * 5000, Reaching.INSIDE)), Allowed)
+    assert isinstance(judged(wish("echo a;" * 5000)), Denied)
+    assert isinstance(judged(wish("echo a;" * 5000, Isolation.INSIDE)), Allowed)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hermes.approvals.reads import is_private, only_reads
-from hermes.approvals.script import Place
+from hermes.approvals.shell.parser import ShellContext
+from hermes.approvals.shell.read_only import is_private_path, is_read_only_script
 
-HERE = Place("/home/me/w", "/home/me")
+HERE = ShellContext("/home/me/w", "/home/me")
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ HERE = Place("/home/me/w", "/home/me")
     ],
 )  # fmt: skip
 def test_what_only_looks(text: str) -> None:
-    assert only_reads(text, HERE)
+    assert is_read_only_script(text, HERE)
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_what_only_looks(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_does_more_or_looks_at_secrets(text: str) -> None:
-    assert not only_reads(text, HERE)
+    assert not is_read_only_script(text, HERE)
 
 
 def test_in_a_private_folder_nothing_is_only_read() -> None:
-    assert not only_reads("cat id", Place("/home/me/.ssh", "/home/me"))
+    assert not is_read_only_script("cat id", ShellContext("/home/me/.ssh", "/home/me"))
 
 
 @pytest.mark.parametrize("path", ["src/a.py", "README.md", "environment.yml", "keys.md"])
 def test_ordinary_files_are_not_private(path: str) -> None:
-    assert not is_private(path, "/home/me/w")
+    assert not is_private_path(path, "/home/me/w")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_ordinary_files_are_not_private(path: str) -> None:
     ["cat /srv/agent/memories/MEMORY.md", "cat ../state.db", "ls /srv/agent", "cd .. && cat x"],
 )
 def test_the_agents_own_home_is_not_looked_at_unasked(text: str) -> None:
-    place = Place("/srv/agent/workspace", "/home/me", "/srv/agent")
-    assert not only_reads(text, place)
-    assert only_reads("cat notes.md && ls /srv/other", place)
+    place = ShellContext("/srv/agent/workspace", "/home/me", "/srv/agent")
+    assert not is_read_only_script(text, place)
+    assert is_read_only_script("cat notes.md && ls /srv/other", place)

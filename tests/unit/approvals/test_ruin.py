@@ -4,16 +4,16 @@ import base64
 
 import pytest
 
-from hermes.approvals.ruin import ruin_in
-from hermes.approvals.script import Place
-from hermes.approvals.unwrap import every_command
+from hermes.approvals.shell.hard_deny import hard_deny_reason
+from hermes.approvals.shell.nested_commands import analyze_script
+from hermes.approvals.shell.parser import ShellContext
 
 HOME = "/home/me"
-HERE = Place("/home/me/work", HOME)
+HERE = ShellContext("/home/me/work", HOME)
 
 
 def ruins(text: str) -> str:
-    return ruin_in(every_command(text, HERE), [HOME])
+    return hard_deny_reason(analyze_script(text, HERE), [HOME])
 
 
 def encoded(text: str) -> str:
@@ -214,5 +214,5 @@ def test_the_table_is_large_and_has_no_doubles() -> None:
 
 @pytest.mark.slow
 def test_a_text_without_end_is_read_in_bounded_time() -> None:
-    assert every_command("echo a; " * 20_000, HERE).overlong
+    assert analyze_script("echo a; " * 20_000, HERE).overlong
     assert ruins("$(" * 3000 + "rm -rf /") in {"", "it would delete /"}

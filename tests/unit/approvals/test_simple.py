@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.approvals.script import Place, read_script
-from hermes.approvals.simple import AllowRule, Grant, can_last, grant_of, simple_argv
-from hermes.ports.counsel import Reaching, Wish
+from hermes.approvals.grants import AllowRule, Grant, can_be_saved, make_grant, simple_argv
+from hermes.approvals.shell.parser import ShellContext, parse_script
+from hermes.ports.approvals import ApprovalRequest, Isolation
 
-HERE = Place("/w", "/h")
+HERE = ShellContext("/w", "/h")
 OPERATORS = [
     "&&", "||", ";", "|", "&", "\n", ">", "<", ">>", "<<<", "$(", "`", "${", "$x", "(", ")", "{",
     "}",
@@ -25,9 +25,9 @@ WORDS = st.lists(
 )
 
 
-def wish(action: str, **more: object) -> Wish:
-    fields = {"tool": "terminal", "reaching": Reaching.OPEN, "shell": True, "folder": "/w"} | more
-    return Wish(action=action, **fields)  # pyright: ignore[reportArgumentType]
+def wish(action: str, **more: object) -> ApprovalRequest:
+    fields = {"tool": "terminal", "reaching": Isolation.OPEN, "shell": True, "folder": "/w"} | more
+    return ApprovalRequest(action=action, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def test_words_with_and_without_quotes() -> None:
@@ -55,9 +55,9 @@ def test_no_text_with_an_operator_matches_a_rule(
     text = " ".join(words) + left + operator + right + " ".join(more)
     assert simple_argv(text) is None
     assert not AllowRule(words[0] + " **").allows(text)
-    grant = grant_of(wish(" ".join(words)), "g", session="", by="owner")
+    grant = make_grant(wish(" ".join(words)), "g", session="", by="owner")
     assert not grant.covers(wish(text))
-    assert not can_last(wish(text))
+    assert not can_be_saved(wish(text))
 
 
 @given(st.text(max_size=60))
@@ -66,7 +66,7 @@ def test_what_is_simple_is_one_command_with_exactly_these_words(text: str) -> No
     if argv is None:
         return
     assert list(argv) == shlex.split(text)
-    reading = read_script(text, HERE)
+    reading = parse_script(text, HERE)
     assert [found.argv for found in reading.found] == [argv]
     assert not reading.found[0].targets
 
@@ -75,23 +75,23 @@ def test_what_is_simple_is_one_command_with_exactly_these_words(text: str) -> No
 def test_a_grant_is_for_the_same_words_only(words: list[str], others: list[str]) -> None:
     if simple_argv(" ".join(words)) is None:
         return
-    grant = grant_of(wish(" ".join(words)), "g", session="", by="owner")
+    grant = make_grant(wish(" ".join(words)), "g", session="", by="owner")
     assert grant.covers(wish(" ".join(words)))
     assert grant.covers(wish(" ".join(others))) == (words == others)
     assert not grant.covers(wish(" ".join([*words, "more"])))
-    assert not grant.covers(wish(" ".join(words), reaching=Reaching.BEYOND))
+    assert not grant.covers(wish(" ".join(words), reaching=Isolation.BEYOND))
     assert not grant.covers(wish(" ".join(words), tool="other"))
 
 
 def test_a_program_beside_us_counts_in_its_own_folder_only() -> None:
-    grant = grant_of(wish("./deploy.sh now"), "g", session="", by="owner")
+    grant = make_grant(wish("./deploy.sh now"), "g", session="", by="owner")
     assert grant.covers(wish("./deploy.sh now"))
     assert not grant.covers(wish("./deploy.sh now", folder="/elsewhere"))
 
 
 def test_a_grant_counts_in_its_folder_only() -> None:
     for action in ("make test", "python3 scripts/deploy.py"):
-        grant = grant_of(wish(action), "g", session="", by="owner")
+        grant = make_grant(wish(action), "g", session="", by="owner")
         assert grant.covers(wish(action))
         assert not grant.covers(wish(action, folder="/elsewhere"))
 
@@ -100,28 +100,28 @@ def test_a_grant_counts_in_its_folder_only() -> None:
 def test_what_is_about_one_moment_does_not_last(tool: str) -> None:
     for shell in (True, False):
         one = wish("y", tool=tool, shell=shell)
-        assert not can_last(one)
-        assert not grant_of(one, "g", session="", by="owner").covers(one)
+        assert not can_be_saved(one)
+        assert not make_grant(one, "g", session="", by="owner").covers(one)
 
 
 def test_what_is_no_command_is_the_same_or_it_is_not() -> None:
-    asked = Wish(tool="fetch", action="https://a.example/x", reaching=Reaching.NETWORK)
-    grant = grant_of(asked, "g", session="", by="owner")
+    asked = ApprovalRequest(tool="fetch", action="https://a.example/x", reaching=Isolation.NETWORK)
+    grant = make_grant(asked, "g", session="", by="owner")
     assert grant.covers(asked)
     assert not grant.covers(
-        Wish(tool="fetch", action="https://a.example/x/y", reaching=Reaching.NETWORK)
+        ApprovalRequest(tool="fetch", action="https://a.example/x/y", reaching=Isolation.NETWORK)
     )
-    assert not Grant(id="g", tool="fetch", reaching=Reaching.NETWORK).covers(asked)
+    assert not Grant(id="g", tool="fetch", reaching=Isolation.NETWORK).covers(asked)
 
 
 def test_a_kind_of_action_is_allowed_while_its_seal_is_the_same() -> None:
-    def asked(words: str, seal: str = "1") -> Wish:
-        return Wish(
-            tool="far", action=words, reaching=Reaching.BEYOND, detail="x", kind="all", seal=seal
+    def asked(words: str, seal: str = "1") -> ApprovalRequest:
+        return ApprovalRequest(
+            tool="far", action=words, reaching=Isolation.BEYOND, detail="x", kind="all", seal=seal
         )
 
-    grant = grant_of(asked("far 1"), "g", session="", by="owner")
-    assert can_last(asked("far 1"))
+    grant = make_grant(asked("far 1"), "g", session="", by="owner")
+    assert can_be_saved(asked("far 1"))
     assert grant.covers(asked("far 2"))
     assert grant.shown == "all"
     assert not grant.covers(asked("far 1", seal="2"))

@@ -11,15 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
-from hermes.changes.change import Author, Change, Edit, Origin, Proposal, State
-from hermes.changes.differences import in_full, one_line, short
-from hermes.changes.files import Drifted, carry_out, present
-from hermes.changes.ledger import MOST_WAITING, Ledger
 from hermes.kit.errors import UsageError
-from hermes.kit.failpoints import watching
+from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.ids import new_id
-from hermes.ports.matters import Matter, PutMatter
-from hermes.schema.errors import NotFound, Overtaken
+from hermes.learning.ledger.change import (
+    Author,
+    Change,
+    ChangeOrigin,
+    ChangeState,
+    FileConflict,
+    FileEdit,
+    Proposal,
+    apply_edits,
+    read_if_present,
+)
+from hermes.learning.ledger.diffs import change_text, entry_line, short_id
+from hermes.learning.ledger.ledger import MAX_WAITING, Ledger
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.schema.errors import NotFound, StateConflict
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 
@@ -33,7 +42,7 @@ class Crash(BaseException):
 WHEN = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
-def change(*edits: Edit, summary: str = "add a note") -> Change:
+def change(*edits: FileEdit, summary: str = "add a note") -> Change:
     return Change(
         id=new_id("chg"),
         kind="memory",
@@ -42,7 +51,7 @@ def change(*edits: Edit, summary: str = "add a note") -> Change:
         by=Author.AGENT,
         at=WHEN,
         edits=edits,
-        origin=Origin(session="s1", words=("page example.org",)),
+        origin=ChangeOrigin(session="s1", words=("page example.org",)),
     )
 
 
@@ -50,14 +59,14 @@ async def test_applied_undone_and_done_again(ledger: Ledger, home: Path) -> None
     file = home / "memories" / "MEMORY.md"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"old\r\n\xff")
-    done = await ledger.apply(change(Edit("memories/MEMORY.md", b"old\r\n\xff", b"new")))
+    done = await ledger.apply(change(FileEdit("memories/MEMORY.md", b"old\r\n\xff", b"new")))
     assert file.read_bytes() == b"new"
     undone = await ledger.undo(done.id[-6:])
     assert file.read_bytes() == b"old\r\n\xff"
     await ledger.undo(undone.id)
     assert file.read_bytes() == b"new"
     states = [entry.state for entry in await ledger.log()]
-    assert states == [State.UNDONE, State.UNDONE, State.APPLIED]
+    assert states == [ChangeState.UNDONE, ChangeState.UNDONE, ChangeState.APPLIED]
 
 
 @pytest.mark.parametrize("place", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
@@ -73,19 +82,25 @@ async def test_whoever_gives_up_waiting_leaves_nothing_half_done(
                 # From whatever thread it is called.
                 loop.call_soon_threadsafe(waiting.cancel)
 
-        with watching(gives_up):
-            done = await ledger.apply(change(Edit("a", None, b"1"), Edit("b", None, b"2")))
+        with watch_failpoints(gives_up):
+            done = await ledger.apply(change(FileEdit("a", None, b"1"), FileEdit("b", None, b"2")))
             await ledger.undo(done.id)
         await anyio.sleep_forever()
     assert waiting.cancelled_caught
     entries = await ledger.log()
-    assert [one.state for one in entries] in ([State.APPLIED], [State.UNDONE, State.APPLIED])
+    assert [one.state for one in entries] in (
+        [ChangeState.APPLIED],
+        [ChangeState.UNDONE, ChangeState.APPLIED],
+    )
     assert (home / "a").exists() == (home / "b").exists() == (len(entries) == 1)
 
 
 async def test_new_files_go_with_their_folders_when_undone(ledger: Ledger, home: Path) -> None:
     done = await ledger.apply(
-        change(Edit("skills/a/b/SKILL.md", None, b"x"), Edit("skills/a/b/scripts/run", None, b"y"))
+        change(
+            FileEdit("skills/a/b/SKILL.md", None, b"x"),
+            FileEdit("skills/a/b/scripts/run", None, b"y"),
+        )
     )
     assert (home / "skills/a/b/scripts/run").read_bytes() == b"y"
     await ledger.undo(done.id)
@@ -93,39 +108,42 @@ async def test_new_files_go_with_their_folders_when_undone(ledger: Ledger, home:
 
 
 async def test_a_file_that_somebody_edited_stays_as_it_is(ledger: Ledger, home: Path) -> None:
-    done = await ledger.apply(change(Edit("a", None, b"1"), Edit("b", None, b"1")))
+    done = await ledger.apply(change(FileEdit("a", None, b"1"), FileEdit("b", None, b"1")))
     (home / "b").write_bytes(b"mine")
-    with pytest.raises(Drifted, match="b was changed"):
+    with pytest.raises(FileConflict, match="b was changed"):
         await ledger.undo(done.id)
     assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"mine")
-    assert [entry.state for entry in await ledger.log()] == [State.APPLIED, State.FAILED]
+    assert [entry.state for entry in await ledger.log()] == [
+        ChangeState.APPLIED,
+        ChangeState.FAILED,
+    ]
 
 
 async def test_the_oldest_that_is_remembered_is_told_what_came_later(
     ledger: Ledger, store: SqliteStore
 ) -> None:
-    done = await ledger.apply(change(Edit("a", None, b"1")))
+    done = await ledger.apply(change(FileEdit("a", None, b"1")))
     others = [change() for _ in range(998)]
     rows = [
-        Matter(
+        StateRecord(
             kind="change",
             id=one.id,
             session="",
-            state=State.APPLIED,
+            state=ChangeState.APPLIED,
             at=one.at,
             body=Raw(msgspec.json.encode(one)),
         )
         for one in others
     ]
-    await store.commit(*(PutMatter(row, was="") for row in rows))
-    later = await ledger.apply(change(Edit("a", b"1", b"2")))
-    with pytest.raises(Drifted) as caught:
+    await store.commit(*(PutRecord(row, was="") for row in rows))
+    later = await ledger.apply(change(FileEdit("a", b"1", b"2")))
+    with pytest.raises(FileConflict) as caught:
         await ledger.undo(done.id)
-    assert caught.value.hint == f"Undo first what came later, in this order: {short(later.id)}."
+    assert caught.value.hint == f"Undo first what came later, in this order: {short_id(later.id)}."
 
 
 async def test_what_was_undone_cannot_be_undone_twice(ledger: Ledger) -> None:
-    done = await ledger.apply(change(Edit("a", None, b"1")))
+    done = await ledger.apply(change(FileEdit("a", None, b"1")))
     await ledger.undo(done.id)
     with pytest.raises(UsageError, match="nothing to undo"):
         await ledger.undo(done.id)
@@ -139,27 +157,29 @@ async def test_a_crash_at_any_step_is_made_good(
         if passed == step:
             raise Crash
 
-    two = change(Edit("a", None, b"1"), Edit("b", None, b"2"))
-    with pytest.raises(Crash), watching(crash):
+    two = change(FileEdit("a", None, b"1"), FileEdit("b", None, b"2"))
+    with pytest.raises(Crash), watch_failpoints(crash):
         await Ledger(store, home, clock).apply(two)
     # The process that noted it is this one, which lives: a dead one's name is put in its place.
-    for matter in await store.matters.find("change", only_open=True):
+    for matter in await store.records.find("change", only_open=True):
         await _orphan(store, matter.id)
     await Ledger(store, home, clock).settle()
     assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"2")
-    assert [entry.state for entry in await Ledger(store, home, clock).log()] == [State.APPLIED]
+    assert [entry.state for entry in await Ledger(store, home, clock).log()] == [
+        ChangeState.APPLIED
+    ]
 
 
 async def _orphan(store: SqliteStore, name: str) -> None:
-    found = await store.matters.get("change", name)
+    found = await store.records.get("change", name)
     assert found is not None
-    await store.commit(PutMatter(structs.replace(found, holder=""), was=found.state))
+    await store.commit(PutRecord(structs.replace(found, holder=""), was=found.state))
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
 def test_no_edit_leaves_the_home(home: Path, path: str) -> None:
     with pytest.raises(UsageError):
-        carry_out(home, [Edit(path, None, b"x")])
+        apply_edits(home, [FileEdit(path, None, b"x")])
 
 
 @settings(max_examples=60, deadline=None)
@@ -173,11 +193,11 @@ def test_any_edits_can_be_taken_back(
     root = tmp_path_factory.mktemp("home")
     for name, data in before.items():
         (root / name).write_bytes(data)
-    edits = [Edit(name, before.get(name), after.get(name)) for name in "abc"]
-    carry_out(root, edits)
-    assert {n: d for n in "abc" if (d := present(root / n)) is not None} == after
-    carry_out(root, [Edit(e.path, e.after, e.before) for e in edits])
-    assert {n: d for n in "abc" if (d := present(root / n)) is not None} == before
+    edits = [FileEdit(name, before.get(name), after.get(name)) for name in "abc"]
+    apply_edits(root, edits)
+    assert {n: d for n in "abc" if (d := read_if_present(root / n)) is not None} == after
+    apply_edits(root, [FileEdit(e.path, e.after, e.before) for e in edits])
+    assert {n: d for n in "abc" if (d := read_if_present(root / n)) is not None} == before
 
 
 async def test_a_proposal_waits_until_somebody_decides(ledger: Ledger) -> None:
@@ -190,15 +210,15 @@ async def test_a_proposal_waits_until_somebody_decides(ledger: Ledger) -> None:
     assert await ledger.waiting("skill") == []
     await ledger.decide(await ledger.proposal(proposal.id[-5:]), accepted=False)
     assert await ledger.waiting() == []
-    with pytest.raises(Overtaken):
+    with pytest.raises(StateConflict):
         await ledger.decide(proposal, accepted=True)
     with pytest.raises(NotFound):
         await ledger.proposal(proposal.id)
 
 
 async def test_an_undo_that_was_undone_is_no_refusal(ledger: Ledger) -> None:
-    done = await ledger.apply(change(Edit("a", None, b"1")))
-    other = await ledger.apply(change(Edit("b", None, b"1")))
+    done = await ledger.apply(change(FileEdit("a", None, b"1")))
+    other = await ledger.apply(change(FileEdit("b", None, b"1")))
     await ledger.undo(other.id)
     last, refused = done, list[bool]()
     for _ in range(4):
@@ -221,8 +241,10 @@ async def test_only_what_is_asked_for_is_read(ledger: Ledger, store: SqliteStore
     await ledger.decide(ours, accepted=False)
     for kind, state in (("proposal", "rejected"), ("change", "undone")):
         body = Raw(b'{"kind":"skill","by":"review"}')
-        odd = Matter(kind=kind, id="x", session="", state=state, at=WHEN, body=body, open=False)
-        await store.commit(PutMatter(odd, was=""))
+        odd = StateRecord(
+            kind=kind, id="x", session="", state=state, at=WHEN, body=body, open=False
+        )
+        await store.commit(PutRecord(odd, was=""))
     changes, proposals = await ledger.refusals("memory")
     assert changes == []
     assert [one.id for one in proposals] == [ours.id]
@@ -233,10 +255,10 @@ async def test_only_what_is_asked_for_is_read(ledger: Ledger, store: SqliteStore
 
 
 async def test_what_people_read(ledger: Ledger) -> None:
-    await ledger.apply(change(Edit("memories/MEMORY.md", None, b"a\nb")))
+    await ledger.apply(change(FileEdit("memories/MEMORY.md", None, b"a\nb")))
     (entry,) = await ledger.log()
-    assert "memory: add a note" in one_line(entry)
-    text = in_full(entry.change)
+    assert "memory: add a note" in entry_line(entry)
+    text = change_text(entry.change)
     assert all(part in text for part in ("+a", "words of others: page example.org", "session s1"))
 
 
@@ -247,7 +269,7 @@ async def test_a_flood_of_proposals_is_refused(ledger: Ledger) -> None:
             request=Raw(b"{}"),
         )  # fmt: skip
 
-    for _ in range(MOST_WAITING):
+    for _ in range(MAX_WAITING):
         await ledger.propose(proposal())
     with pytest.raises(UsageError, match="wait for the person already"):
         await ledger.propose(proposal())
@@ -258,7 +280,7 @@ async def test_a_flood_of_proposals_is_refused(ledger: Ledger) -> None:
 async def test_what_is_old_is_forgotten_and_what_waits_is_not(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ledger.apply(change(Edit("a", None, b"1")))
+    await ledger.apply(change(FileEdit("a", None, b"1")))
     waits = Proposal(
         id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.AGENT, at=WHEN,
         request=Raw(b"{}"),

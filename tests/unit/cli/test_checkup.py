@@ -12,22 +12,26 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.cli.checkup import doctor
-from hermes.cli.checkup.finding import Finding, Grade, Patient
-from hermes.cli.checkup.hands import check_sandbox
-from hermes.cli.checkup.house import check_disk, check_home, check_python, unwritable
-from hermes.cli.checkup.keeping import check_kept
-from hermes.cli.checkup.servers import check_hooks
-from hermes.cli.checkup.serving import check_channels, check_gateway
-from hermes.cli.checkup.settings import read_settings
+from hermes.app.service.lock import own_record, take_lock
 from hermes.cli.context import CliContext
+from hermes.cli.verbs.doctor import runner
+from hermes.cli.verbs.doctor.extensions import check_hooks
+from hermes.cli.verbs.doctor.finding import CheckContext, Finding, Grade
+from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway
+from hermes.cli.verbs.doctor.home import (
+    check_disk,
+    check_home,
+    check_python,
+    read_settings,
+    unwritable_finding,
+)
+from hermes.cli.verbs.doctor.sandbox import check_sandbox
+from hermes.cli.verbs.doctor.storage import check_storage
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
-from hermes.daemon.lock import take_lock
-from hermes.daemon.record import own_record
+from hermes.ipc.client import SOCKET
 from hermes.kit.clock import SystemClock
-from hermes.kit.holder import this_process
-from hermes.local.partner import SOCKET
+from hermes.kit.process_identity import process_id
 from hermes.store.sqlite import open_store
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +45,7 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-def patient(home: Home, settings: str = "", **env: str) -> Patient:
+def patient(home: Home, settings: str = "", **env: str) -> CheckContext:
     home.config.write_text(settings)
     context = CliContext(Env(env), None, (io.StringIO(), io.StringIO(), io.StringIO()))
     found, findings = read_settings(context, home, SystemClock())
@@ -86,13 +90,13 @@ def test_a_home_that_cannot_be_written_is_an_error() -> None:
 
 
 def test_a_full_disk_is_no_matter_of_rights(home: Home) -> None:
-    full = unwritable(home.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    full = unwritable_finding(home.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     assert "No space left" in full.says
     assert full.fix.startswith("Free some space")
 
 
 def test_a_disk_that_only_reads_is_no_matter_of_rights_either(home: Home) -> None:
-    one = unwritable(home.path, OSError(errno.EROFS, os.strerror(errno.EROFS)))
+    one = unwritable_finding(home.path, OSError(errno.EROFS, os.strerror(errno.EROFS)))
     assert "Read-only file system" in one.says
     assert "chown" not in one.fix
     assert "export HERMES_HOME=" in one.fix
@@ -195,22 +199,22 @@ def test_what_could_not_be_looked_at_is_named(home: Home, settings: str, left_ou
     broken = home if settings else Home(Path("/proc/hermes"), Path("/proc/hermes"))
     env = Env({"HERMES_HOME": str(broken.path)})
     context = CliContext(env, None, (io.StringIO(), out := io.StringIO(), io.StringIO()))
-    assert doctor.perform(Namespace(fix=False, json=False), context) == 1
+    assert runner.run_doctor(Namespace(fix=False, json=False), context) == 1
     assert f"skipped  unchecked  {left_out}" in out.getvalue()
     assert "fine" not in out.getvalue()
 
 
 async def test_a_database_that_is_none_is_told(home: Home) -> None:
-    assert troubles(await check_kept(patient(home))) == []
+    assert troubles(await check_storage(patient(home))) == []
     home.state_db.write_bytes(b"this is no database at all" * 1000)
-    (one,) = troubles(await check_kept(patient(home)))
+    (one,) = troubles(await check_storage(patient(home)))
     assert (one.check, one.grade) == ("database", Grade.ERROR)
 
 
 async def test_skills_are_looked_at_before_anything_was_stored(home: Home) -> None:
     (home.skills / "broken").mkdir()
     (home.skills / "broken" / "SKILL.md").write_text("no head at all")
-    (one,) = troubles(await check_kept(patient(home)))
+    (one,) = troubles(await check_storage(patient(home)))
     assert one.check == "skills"
     assert not home.state_db.exists()
 
@@ -218,12 +222,12 @@ async def test_skills_are_looked_at_before_anything_was_stored(home: Home) -> No
 async def test_memory_and_skills_that_cannot_be_used_are_told(home: Home) -> None:
     async with open_store(home.state_db, SystemClock()):
         pass
-    assert troubles(await check_kept(patient(home))) == []
+    assert troubles(await check_storage(patient(home))) == []
     (home.memories / "MEMORY.md").write_text("x" * 100_000)
     broken = home.skills / "broken"
     broken.mkdir()
     (broken / "SKILL.md").write_text("no head at all")
-    found = troubles(await check_kept(patient(home)))
+    found = troubles(await check_storage(patient(home)))
     assert [one.check for one in found] == ["memory", "skills"]
     assert "longer than it may be" in found[0].says
     assert str(broken) in found[1].says
@@ -231,7 +235,7 @@ async def test_memory_and_skills_that_cannot_be_used_are_told(home: Home) -> Non
 
 async def test_what_a_dead_gateway_left_is_removed(home: Home) -> None:
     assert troubles(check_gateway(home)) == []
-    host, place, _ = this_process().split("/", 2)
+    host, place, _ = process_id().split("/", 2)
     dead = msgspec.structs.replace(
         own_record(home, SystemClock().now()), pid=2**22 + 1, holder=f"{host}/{place}/{2**22 + 1}/1"
     )
@@ -251,7 +255,7 @@ async def test_what_a_dead_gateway_left_is_removed(home: Home) -> None:
 
 
 async def test_a_gateway_that_started_meanwhile_keeps_its_lock(home: Home) -> None:
-    host, place, _ = this_process().split("/", 2)
+    host, place, _ = process_id().split("/", 2)
     record = own_record(home, SystemClock().now())
     dead = msgspec.structs.replace(record, holder=f"{host}/{place}/{2**22 + 1}/1")
     home.gateway_lock.write_bytes(msgspec.json.encode(dead))

@@ -11,12 +11,11 @@ import pytest
 from hermes.cli.context import CliContext
 from hermes.cli.main import VERBS
 from hermes.cli.verbs.completion import SHELLS, add_arguments, run
-from hermes.cli.verbs.completion.scripts import script
-from hermes.cli.verbs.completion.tree import Node, places, whole_tree
+from hermes.cli.verbs.completion.scripts import CommandNode, command_tree, script, walk_tree
 from hermes.config.env import Env
 from hermes.kit.errors import UsageError
 
-PLACES = dict(places(whole_tree()))
+PLACES = dict(walk_tree(command_tree()))
 
 
 def complete(*words: str) -> str:
@@ -27,7 +26,7 @@ def complete(*words: str) -> str:
     return context.stdout.getvalue()
 
 
-def flags(node: Node) -> dict[str, str]:
+def flags(node: CommandNode) -> dict[str, str]:
     return {name: flag.value for flag in node.flags for name in flag.names}
 
 

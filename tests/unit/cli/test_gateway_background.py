@@ -6,22 +6,22 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from hermes.cli.verbs.gateway.depth import in_background
+from hermes.cli.verbs.gateway.deep_status import background_goals
 from hermes.config.home import Home
 from hermes.ports.delegation import Task
-from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import OpenSession
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
-from hermes.subagents.desk import KIND, RUNNING, Delegation
+from hermes.subagents.delegations import KIND, RUNNING, Delegation
 from hermes.testing.clock import FakeClock
 
 
-def work(name: str, goal: str, pid: int, *, is_open: bool = True) -> PutMatter:
+def work(name: str, goal: str, pid: int, *, is_open: bool = True) -> PutRecord:
     scope = Scope(profile="default", session="s", run="r", workspace="/w")
     body = Delegation(id=name, scope=scope, tasks=(Task(goal=goal),), reports=(None,))
-    matter = Matter(
+    matter = StateRecord(
         kind=KIND,
         id=name,
         session="s",
@@ -31,12 +31,12 @@ def work(name: str, goal: str, pid: int, *, is_open: bool = True) -> PutMatter:
         open=is_open,
         holder=f"host/boot.1/{pid}/99",
     )
-    return PutMatter(matter, was="")
+    return PutRecord(matter, was="")
 
 
 def test_work_of_that_process_is_named_by_its_goal(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
-    assert in_background(home, 77) == ()
+    assert background_goals(home, 77) == ()
 
     async def fill() -> None:
         async with open_store(home.state_db, FakeClock()) as store:
@@ -46,4 +46,4 @@ def test_work_of_that_process_is_named_by_its_goal(tmp_path: Path) -> None:
             await store.commit(work("dlg_3", "Done long ago", 77, is_open=False))
 
     anyio.run(fill)
-    assert in_background(home, 77) == ["Count the leaves"]
+    assert background_goals(home, 77) == ["Count the leaves"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.verbs.gateway.foreground import MOST, Foreground, logging_to
+from hermes.app.service.status import Phase, PlatformState, Snapshot
+from hermes.cli.verbs.gateway.foreground import MAX_CHANGE_LINES, StatusPrinter, log_to_stream
 from hermes.config.home import Home
-from hermes.daemon.state import Phase, PlatformState, Snapshot
 from hermes.kit.redact import MASK, Redactor
 
 
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Home:
 
 def test_only_changes_are_told_again(home: Home) -> None:
     out = StringIO()
-    tell = Foreground(out, home)
+    tell = StatusPrinter(out, home)
     tell(snapshot(slack="connecting", webhook="connecting"))
     assert "serves the profiles default, work" in out.getvalue()
     greeted = len(out.getvalue())
@@ -48,7 +48,7 @@ def test_only_changes_are_told_again(home: Home) -> None:
 )
 def test_the_end_is_told_once(home: Home, turns: int, said: str) -> None:
     out = StringIO()
-    tell = Foreground(out, home)
+    tell = StatusPrinter(out, home)
     for _ in range(3):
         tell(snapshot(Phase.DRAINING, turns))
     assert out.getvalue().count("Stopping") == 1
@@ -58,31 +58,31 @@ def test_the_end_is_told_once(home: Home, turns: int, said: str) -> None:
 def test_a_platform_cannot_draw_on_the_screen(home: Home) -> None:
     out = StringIO()
     trouble = PlatformState(state="retrying", error_message="\x1b[2Jgone\nand more")
-    Foreground(out, home)(Snapshot(platforms={"irc": trouble}))
+    StatusPrinter(out, home)(Snapshot(platforms={"irc": trouble}))
     assert "\x1b" not in out.getvalue()
     assert "gone and more)" in out.getvalue()
 
 
 def test_an_unsteady_channel_does_not_fill_a_file(home: Home) -> None:
     out = StringIO()
-    tell = Foreground(out, home)
+    tell = StatusPrinter(out, home)
     tell(snapshot(irc="connecting"))
     greeting = out.getvalue().count("\n")
-    for number in range(MOST + 50):
+    for number in range(MAX_CHANGE_LINES + 50):
         tell(snapshot(irc=f"state {number}"))
-    assert out.getvalue().count("\n") == greeting + MOST
+    assert out.getvalue().count("\n") == greeting + MAX_CHANGE_LINES
 
 
 def test_a_screen_that_is_gone_is_no_trouble(home: Home) -> None:
     out = StringIO()
     out.close()
-    Foreground(out, home)(snapshot(webhook="connected"))
+    StatusPrinter(out, home)(snapshot(webhook="connected"))
 
 
 def test_the_log_is_shown_without_secrets() -> None:
     screen = StringIO()
     log = logging.getLogger("hermes.some.part")
-    with logging_to(screen, Redactor(["hunter2-hunter2"])):
+    with log_to_stream(screen, Redactor(["hunter2-hunter2"])):
         log.warning("the key is %s", "hunter2-hunter2")
     log.warning("not shown any more")
     assert screen.getvalue().endswith(f"hermes.some.part: the key is {MASK}\n")

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.verbs.gateway.showing import GLANCE, MOMENT, settled
+from hermes.app.service.lock import ProcessRecord
+from hermes.app.service.status import GatewayState, GatewayStatus, PlatformState
+from hermes.cli.verbs.gateway.status import POLL_INTERVAL, SETTLE_SECONDS, wait_until_settled
 from hermes.config.home import Home
-from hermes.daemon.record import Record
-from hermes.daemon.standing import Standing
-from hermes.daemon.state import GatewayState, PlatformState
 
 BEGUN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -23,18 +22,20 @@ class Looked:
         self._connects = connects
         self._begun = begun
 
-    def look(self) -> Standing:
+    def look(self) -> GatewayStatus:
         self.looks += 1
         state = "connected" if self.looks > self._connects else "connecting"
         told = {"telegram": PlatformState(state=state, updated_at=self._begun)}
         home = Home(Path("/nowhere"), Path("/nowhere"))
-        return Standing(home=home, record=Record(pid=1), state=GatewayState(platforms=told))
+        return GatewayStatus(
+            home=home, record=ProcessRecord(pid=1), state=GatewayState(platforms=told)
+        )
 
     def sleep(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
     def __call__(self) -> str:
-        standing = settled(self.look, lambda: self.now, self.sleep)
+        standing = wait_until_settled(self.look, lambda: self.now, self.sleep)
         return standing.platforms["telegram"].state
 
 
@@ -47,9 +48,9 @@ def test_it_waits_until_what_connects_is_connected(connects: int, looks: int) ->
 def test_it_waits_only_for_a_moment() -> None:
     one = Looked(1000)
     assert one() == "connecting"
-    assert one.looks <= MOMENT / GLANCE + 1
+    assert one.looks <= SETTLE_SECONDS / POLL_INTERVAL + 1
 
 
 def test_what_has_been_connecting_for_long_is_shown_at_once() -> None:
-    one = Looked(1000, BEGUN - timedelta(seconds=MOMENT))
+    one = Looked(1000, BEGUN - timedelta(seconds=SETTLE_SECONDS))
     assert (one(), one.looks) == ("connecting", 1)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hermes.cli.context import CliContext
-from hermes.cli.hooking import accept_hooks, perform
 from hermes.cli.parser import Parser
 from hermes.cli.verbs import hooks
+from hermes.cli.verbs.hooks.actions import accept_hooks, perform
 from hermes.config.env import Env
 from hermes.schema.errors import UsageError
 

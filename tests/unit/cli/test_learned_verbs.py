@@ -10,24 +10,21 @@ from types import ModuleType
 import anyio
 import pytest
 
-from hermes.changes.change import Author, Origin
-from hermes.changes.files import Drifted
-from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
 from hermes.cli.verbs import bundles, memory, skills
 from hermes.config.env import Env
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError, UsageError
-from hermes.memory.entries import Limits, Target
-from hermes.memory.notebook import Notebook, Request
-from hermes.memory.operations import Operation
+from hermes.learning.ledger.change import Author, ChangeOrigin, FileConflict
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.memory.entries import MemoryLimits, MemoryOperation, MemoryTarget
+from hermes.learning.memory.memory_store import MemoryRequest, MemoryStore
+from hermes.learning.skills.bundles import Bundle, find_bundle
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.editor import Authorship, SkillEditor, SkillRequest, propose_request
+from hermes.learning.skills.usage import SkillUsageLog
 from hermes.schema.errors import NotFound
-from hermes.skills.bundles import Bundle, bundle_named
-from hermes.skills.document import BadSkill
-from hermes.skills.editing import By, Editor
-from hermes.skills.requests import SkillRequest, propose
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
 from hermes.store.sqlite import open_store
 
 TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
@@ -71,13 +68,13 @@ class House:
             clock = SystemClock()
             async with open_store(self.home / "state.db", clock) as store:
                 ledger = Ledger(store, self.home, clock)
-                notebook = Notebook(self.home, ledger, Limits(), clock)
-                step = Operation(action="add", content=text)
-                request = Request(
-                    target=Target.USER,
+                notebook = MemoryStore(self.home, ledger, MemoryLimits(), clock)
+                step = MemoryOperation(action="add", content=text)
+                request = MemoryRequest(
+                    target=MemoryTarget.USER,
                     operations=(step,),
                     by=Author.AGENT,
-                    origin=Origin(session="s1", words=("read_file notes.md",)),
+                    origin=ChangeOrigin(session="s1", words=("read_file notes.md",)),
                 )
                 await (notebook.propose(request) if proposed else notebook.change(request))
 
@@ -88,12 +85,12 @@ class House:
             clock, folder = SystemClock(), self.home / "skills"
             async with open_store(self.home / "state.db", clock) as store:
                 ledger = Ledger(store, self.home, clock)
-                shelf, usage = Shelf(folder), Usage(folder, clock)
-                editor = Editor(self.home, shelf, usage, ledger, clock)
-                origin = Origin(words=("read_file notes.md",))
+                shelf, usage = SkillCatalog(folder), SkillUsageLog(folder, clock)
+                editor = SkillEditor(self.home, shelf, usage, ledger, clock)
+                origin = ChangeOrigin(words=("read_file notes.md",))
                 content = TEXT.replace("name: tea", f"name: {name}")
                 wish = SkillRequest(action="create", name=name, content=content)
-                await propose(editor, wish, By(author=Author.REVIEW, origin=origin))
+                await propose_request(editor, wish, Authorship(author=Author.REVIEW, origin=origin))
 
         anyio.run(suggest)
 
@@ -191,7 +188,7 @@ def test_what_was_changed_again_is_named_when_it_cannot_be_undone(house: House, 
     (tea / "SKILL.md").write_text(TEXT + "More.\n")
     house.skills("update", "--yes")
     second = last_id(house.skills("log"))
-    with pytest.raises(Drifted) as caught:
+    with pytest.raises(FileConflict) as caught:
         house.skills("undo", first)
     assert second in (caught.value.hint or "")
     assert "More." in (house.home / "skills/tea/SKILL.md").read_text()
@@ -292,7 +289,7 @@ def test_a_bundle_is_made_shown_deleted_and_brought_back(house: House, tea: Path
     assert "/tea-time now follows tea, plan-work." in made
     file = house.home / "skill-bundles/tea-time.yaml"
     before = file.read_bytes()
-    assert bundle_named(house.home, "tea-time") == Bundle(
+    assert find_bundle(house.home, "tea-time") == Bundle(
         name="tea-time", skills=("tea", "plan-work"), description="For four", instruction=words
     )
     assert "(tea, plan-work): For four" in house.bundles("list")
@@ -338,7 +335,7 @@ def test_which_of_several_must_be_said(house: House, tea: Path) -> None:
     other = tea.parent / "coffee"
     other.mkdir()
     (other / "SKILL.md").write_text(TEXT.replace("tea", "coffee"))
-    with pytest.raises(BadSkill, match="coffee, tea"):
+    with pytest.raises(InvalidSkill, match="coffee, tea"):
         house.skills("install", str(tea.parent), "--yes")
     house.skills("install", str(tea.parent), "--yes", "--path", "coffee")
     assert "coffee" in house.skills("list")
@@ -364,6 +361,6 @@ def test_from_a_repository_without_running_anything_of_it(house: House, tea: Pat
     assert f"from file://{repository}" in shown
     assert (house.home / "skills/tea/SKILL.md").read_text() == TEXT
     assert not marker.exists()
-    with pytest.raises(BadSkill, match="git could not fetch"):
+    with pytest.raises(InvalidSkill, match="git could not fetch"):
         house.skills("install", f"file://{repository}/nothing", "--yes")
     assert list((house.home / "cache").glob("skill-*")) == []

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.line_editor import LineEditor
-from hermes.cli.style import Style
+from hermes.cli.output import Style
+from hermes.cli.verbs.chat.terminal_input import LineEditor
 
 
 @pytest.fixture

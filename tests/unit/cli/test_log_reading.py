@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli import log_reading
-from hermes.cli.log_reading import Follower, Opened, Wanted, level_in
-from hermes.telemetry.rotation import RotatingFile
+from hermes.cli.verbs.logs import reader
+from hermes.cli.verbs.logs.reader import LogFiles, LogFollower, RecordFilter, record_level
+from hermes.logs.files import RotatingFile
 
-EVERYTHING = Wanted()
+EVERYTHING = RecordFilter()
 
 
 def record(number: int, level: str = "INFO", more: str = "") -> bytes:
@@ -23,9 +23,9 @@ def record(number: int, level: str = "INFO", more: str = "") -> bytes:
 
 
 def last(
-    path: Path, count: int, wanted: Wanted = EVERYTHING, *, lines: bool = False
+    path: Path, count: int, wanted: RecordFilter = EVERYTHING, *, lines: bool = False
 ) -> list[bytes]:
-    opened = Opened(path, each_line=lines)
+    opened = LogFiles(path, each_line=lines)
     try:
         place = opened.last(count, wanted)
         return [] if place is None else [one for one in opened.records(place) if wanted(one)]
@@ -48,7 +48,7 @@ def test_the_last_records_come_from_old_copies_too(log: RotatingFile) -> None:
 def test_a_traceback_belongs_to_its_record(log: RotatingFile) -> None:
     log.append(record(1, "ERROR", "Traceback:\n  one\n  two\n"))
     log.append(record(2))
-    assert last(log.path, 5, Wanted(level="error")) == [
+    assert last(log.path, 5, RecordFilter(level="error")) == [
         record(1, "ERROR", "Traceback:\n  one\n  two\n")
     ]
 
@@ -56,21 +56,21 @@ def test_a_traceback_belongs_to_its_record(log: RotatingFile) -> None:
 def test_a_level_means_that_and_all_above(log: RotatingFile) -> None:
     for number, level in enumerate(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")):
         log.append(record(number, level))
-    found = [level_in(one) for one in last(log.path, 9, Wanted(level="warning"))]
+    found = [record_level(one) for one in last(log.path, 9, RecordFilter(level="warning"))]
     assert found == ["WARNING", "ERROR", "CRITICAL"]
 
 
 def test_only_what_names_the_session_is_wanted(log: RotatingFile) -> None:
     log.append(record(1, more="about ses_a\n"))
     log.append(record(2, more="about ses_b\n"))
-    assert last(log.path, 9, Wanted(names=("ses_b",))) == [record(2, more="about ses_b\n")]
+    assert last(log.path, 9, RecordFilter(names=("ses_b",))) == [record(2, more="about ses_b\n")]
 
 
 def test_only_what_is_late_enough_is_wanted() -> None:
     then = datetime(2026, 3, 4, 10, 0, 30).astimezone()
-    assert [n for n in range(60) if Wanted(since=then)(record(n))] == list(range(30, 60))
-    assert not Wanted(since=then)(b"no time at all\n")
-    assert not Wanted(since=datetime.now(UTC) + timedelta(days=36500))(record(1))
+    assert [n for n in range(60) if RecordFilter(since=then)(record(n))] == list(range(30, 60))
+    assert not RecordFilter(since=then)(b"no time at all\n")
+    assert not RecordFilter(since=datetime.now(UTC) + timedelta(days=36500))(record(1))
 
 
 def test_what_a_program_printed_is_shown_by_lines(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_from_the_end_as_from_the_beginning(
         else:
             records[-1] += line
     path.write_bytes(b"".join(records))
-    opened = Opened(path, block=block)
+    opened = LogFiles(path, block=block)
     place = opened.last(count, EVERYTHING)
     found = [] if place is None else list(opened.records(place))
     opened.close()
@@ -113,12 +113,12 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     first, second, third = last(path, 3)
     assert (first, third) == (record(1), record(3))
     assert second.startswith(record(2).rstrip())
-    assert len(second) <= 2 * log_reading.LONGEST
+    assert len(second) <= 2 * reader.MAX_RECORD
 
 
 def test_what_comes_is_followed_through_every_turn(log: RotatingFile) -> None:
     log.append(record(0))
-    follower = Follower(log.path)
+    follower = LogFollower(log.path)
     assert list(follower.look()) == [record(0)]
     for number in range(1, 30):
         log.append(record(number))
@@ -132,7 +132,7 @@ def test_what_comes_is_followed_through_every_turn(log: RotatingFile) -> None:
 
 def test_a_log_that_was_turned_too_often_goes_on_with_what_is_left(log: RotatingFile) -> None:
     log.append(record(0))
-    follower = Follower(log.path)
+    follower = LogFollower(log.path)
     assert list(follower.look()) == [record(0)]
     for number in range(1, 100):
         log.append(record(number))
@@ -150,7 +150,7 @@ def test_a_log_that_was_taken_away_begins_anew_without_its_old_copies(log: Rotat
     log.append(record(2))
     old.write_bytes(record(1))
     os.utime(old, (1, 1))
-    follower = Follower(log.path)
+    follower = LogFollower(log.path)
     assert list(follower.look()) == [record(2)]
     log.path.unlink()
     log.append(record(3))
@@ -160,7 +160,7 @@ def test_a_log_that_was_taken_away_begins_anew_without_its_old_copies(log: Rotat
 
 def test_a_log_may_begin_later_and_be_emptied(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
-    follower = Follower(path)
+    follower = LogFollower(path)
     assert list(follower.look()) == []
     path.write_bytes(record(1) + record(2))
     assert list(follower.look()) == [record(1), record(2)]
@@ -172,7 +172,7 @@ def test_a_log_may_begin_later_and_be_emptied(tmp_path: Path) -> None:
 def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
     path.write_bytes(record(1)[:20])
-    follower = Follower(path)
+    follower = LogFollower(path)
     assert list(follower.look()) == []
     path.write_bytes(record(1))
     assert list(follower.look()) == [record(1)]
@@ -181,13 +181,13 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
 
 def test_following_goes_on_where_reading_ended(log: RotatingFile) -> None:
     log.append(record(1))
-    opened = Opened(log.path)
+    opened = LogFiles(log.path)
     place = opened.last(1, EVERYTHING)
     assert place is not None
     assert list(opened.records(place)) == [record(1)]
     for number in range(2, 12):
         log.append(record(number))
-    follower = Follower(log.path, opened.newest())
+    follower = LogFollower(log.path, opened.newest())
     assert list(follower.look()) == [record(number) for number in range(2, 12)]
     follower.close()
     opened.close()

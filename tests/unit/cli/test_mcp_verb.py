@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.checkup.finding import Grade, Patient
-from hermes.cli.checkup.servers import check_servers
 from hermes.cli.context import CliContext
-from hermes.cli.mcp_servers import perform
 from hermes.cli.parser import Parser
-from hermes.cli.toolsets import perform as perform_tools
 from hermes.cli.verbs import mcp, tools
-from hermes.config.dotenv import env_of
+from hermes.cli.verbs.doctor.extensions import check_servers
+from hermes.cli.verbs.doctor.finding import CheckContext, Grade
+from hermes.cli.verbs.mcp.actions import perform
+from hermes.cli.verbs.tools.actions import perform as perform_tools
+from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock
 from hermes.schema.errors import HermesError, NotFound, UsageError
 
@@ -48,11 +48,11 @@ class Desk:
     @property
     def config(self):
         home = self.context.home()
-        return load_config(home, env_of(home.dotenv, self.env)).config
+        return load_config(home, profile_env(home.dotenv, self.env)).config
 
     async def checked(self) -> list[tuple[Grade, str]]:
         home = self.context.home()
-        patient = Patient(home=home, env=self.env, config=self.config, clock=SystemClock())
+        patient = CheckContext(home=home, env=self.env, config=self.config, clock=SystemClock())
         return [(one.grade, one.says) for one in await check_servers(patient)]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.cli.next_step import as_typed
+from hermes.cli.profile_hints import with_profile_flag
 
 
 @pytest.mark.parametrize(
@@ -18,5 +18,5 @@ from hermes.cli.next_step import as_typed
     ],
 )
 def test_only_commands_are_meant(text: str, typed: str) -> None:
-    assert as_typed(text, "work") == typed
-    assert as_typed(text, None) == text
+    assert with_profile_flag(text, "work") == typed
+    assert with_profile_flag(text, None) == text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.odd_values import check_settings, gathered, odd_values
+from hermes.cli.verbs.config.lint import check_settings, group_unused, lint_values
 from hermes.config.home import Home
 from hermes.config.problems import Severity
 
@@ -30,7 +30,7 @@ def home_with(tmp_path: Path, text: str) -> Home:
     ],
 )
 def test_a_name_that_there_is_not(tmp_path: Path, text: str, key: str, meant: str) -> None:
-    (problem,) = odd_values(home_with(tmp_path, text), {})
+    (problem,) = lint_values(home_with(tmp_path, text), {})
     assert (problem.key, problem.severity) == (key, Severity.WARNING)
     assert problem.line == text.count("\n")
     assert problem.hint == f"If {meant} is meant: hermes config set {key} {meant}"
@@ -50,7 +50,7 @@ def test_a_name_that_there_is_not(tmp_path: Path, text: str, key: str, meant: st
     ],
 )
 def test_what_there_is_passes(tmp_path: Path, text: str) -> None:
-    assert odd_values(home_with(tmp_path, text), {}) == []
+    assert lint_values(home_with(tmp_path, text), {}) == []
 
 
 def test_a_file_that_cannot_be_read_is_told_of_once_and_named_once(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_a_file_that_cannot_be_read_is_told_of_once_and_named_once(tmp_path: Pat
 def test_many_that_nothing_uses_are_one(tmp_path: Path) -> None:
     unused = {"auxiliary": {"moa_aggregator": {"model": "a"}, "moa_reference": {"model": "b"}}}
     few = home_with(tmp_path, f"{json.dumps(unused)}\n")
-    assert gathered(check_settings(few, {})) == check_settings(few, {})
+    assert group_unused(check_settings(few, {})) == check_settings(few, {})
     unused["auxiliary"] |= {"monitor": {"model": "c"}}
     unused["agent"] = {"verify_guidance": False}
     unused["display"] = {"skin": "drak"}
     many = home_with(tmp_path, f"{json.dumps(unused)}\n")
-    skin, together = gathered(check_settings(many, {}))
+    skin, together = group_unused(check_settings(many, {}))
     assert skin.key == "display.skin"
     assert together.message == (
         "4 settings have no effect here: 3 of auxiliary, agent.verify_guidance"

@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
+from hermes.app.service.lock import own_record, take_lock
+from hermes.app.service.state_file import StateFile
+from hermes.app.service.status import Phase, Snapshot
 from hermes.cli.context import CliContext
-from hermes.cli.overview import look_around, show
-from hermes.cli.verbs.gateway.showing import status
+from hermes.cli.verbs.gateway.status import status
+from hermes.cli.verbs.status.overview import collect_overview, show_status
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
-from hermes.daemon.lock import take_lock
-from hermes.daemon.record import own_record
-from hermes.daemon.state import Phase, Snapshot
-from hermes.daemon.state_file import StateFile
 from hermes.kit.clock import SystemClock
-from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.records import PutRecord, StateRecord
 from hermes.store.sqlite import open_store
-from past_sessions import talk
+from support.stored_sessions import simple_session
 
 pytestmark = pytest.mark.anyio
 
@@ -35,15 +34,15 @@ def env(home: Home) -> Env:
     return Env({"HOME": str(home.path.parent), "PATH": ""})
 
 
-def waits(kind: str, name: str, *, still: bool = True) -> PutMatter:
+def waits(kind: str, name: str, *, still: bool = True) -> PutRecord:
     now = SystemClock().now()
-    return PutMatter(
-        Matter(kind=kind, id=name, session="s", state="x", at=now, body=Raw(b"{}"), open=still)
+    return PutRecord(
+        StateRecord(kind=kind, id=name, session="s", state="x", at=now, body=Raw(b"{}"), open=still)
     )
 
 
 async def test_an_empty_home_is_looked_at_without_a_trace(home: Home) -> None:
-    seen = await look_around(home, env(home), SystemClock())
+    seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.model, seen.gateway, seen.sessions) == ("no model yet", "not running", 0)
     assert not home.state_db.exists()
 
@@ -60,33 +59,33 @@ def test_channels_that_wait_for_a_gateway_are_named(home: Home, settings: str, t
     home.config.write_text(settings)
     out = io.StringIO()
     given = Env({**env(home), "HERMES_HOME": str(home.path)})
-    assert show(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
+    assert show_status(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
     (line,) = [one for one in out.getvalue().splitlines() if one.startswith("channels")]
     assert line.split(maxsplit=1)[1] == told
 
 
 async def test_a_model_without_a_key_is_told_as_a_turn_would(home: Home) -> None:
     home.config.write_text("model: {provider: openai, default: gpt-5-mini}\n")
-    seen = await look_around(home, env(home), SystemClock())
+    seen = await collect_overview(home, env(home), SystemClock())
     assert seen.model_trouble.startswith("there is no key for OpenAI. Set it with ")
     home.dotenv.write_text("OPENAI_API_KEY=sk-test\n")
     home.dotenv.chmod(0o600)
-    seen = await look_around(home, env(home), SystemClock())
+    seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.model, seen.model_trouble) == ("openai/gpt-5-mini", "")
 
 
 async def test_what_waits_is_counted_and_what_is_over_is_not(home: Home) -> None:
     async with open_store(home.state_db, SystemClock()) as store:
         await store.commit(
-            *talk("one"),
-            *talk("two"),
+            *simple_session("one"),
+            *simple_session("two"),
             waits("question", "q1"),
             waits("question", "q2"),
             waits("question", "q3", still=False),
             waits("process", "p1"),
             waits("delegation", "d1", still=False),
         )
-    seen = await look_around(home, env(home), SystemClock())
+    seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.sessions, seen.stored_messages) == (2, 4)
     waiting = seen.waiting
     assert (waiting.questions, waiting.processes, waiting.delegations) == (2, 1, 0)
@@ -95,7 +94,7 @@ async def test_what_waits_is_counted_and_what_is_over_is_not(home: Home) -> None
 async def test_broken_parts_do_not_hide_the_others(home: Home) -> None:
     home.config.write_text("agent: [\n")
     home.state_db.write_bytes(b"this is no database at all" * 1000)
-    seen = await look_around(home, env(home), SystemClock())
+    seen = await collect_overview(home, env(home), SystemClock())
     assert "hermes doctor" in seen.model
     assert seen.trouble
     assert seen.gateway == "not running"
@@ -115,7 +114,7 @@ def test_a_sandbox_that_fails_in_the_running_gateway_is_told(home: Home) -> None
         )
         given = Env({**env(home), "HERMES_HOME": str(home.path)})
         for look, args in (
-            (show, Namespace(json=False)),
+            (show_status, Namespace(json=False)),
             (status, Namespace(json=False, deep=False)),
         ):
             out = io.StringIO()

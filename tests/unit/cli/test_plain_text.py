@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.export.plain import fit, flat, harmless, pad, width_of
+from hermes.kit.terminal_text import display_width, escape_controls, fit, pad, single_line
 
 ANYTHING = st.text(st.characters(exclude_categories=()))
 
 
 @given(ANYTHING)
 def test_nothing_that_moves_a_cursor_survives(text: str) -> None:
-    shown = harmless(text)
+    shown = escape_controls(text)
     assert {c for c in shown if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
     assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
     shown.encode()
@@ -21,20 +21,20 @@ def test_nothing_that_moves_a_cursor_survives(text: str) -> None:
 
 @given(ANYTHING)
 def test_a_flat_text_is_one_line(text: str) -> None:
-    assert len(flat(text).splitlines()) <= 1
+    assert len(single_line(text).splitlines()) <= 1
 
 
-@given(ANYTHING.map(flat), st.integers(0, 40))
+@given(ANYTHING.map(single_line), st.integers(0, 40))
 def test_a_cut_text_fits(text: str, width: int) -> None:
     cut = fit(text, width)
-    assert width_of(cut) <= width
+    assert display_width(cut) <= width
     assert cut == text or cut.endswith("…") or width == 0
 
 
-@given(ANYTHING.map(flat), st.integers(0, 40))
+@given(ANYTHING.map(single_line), st.integers(0, 40))
 def test_a_padded_text_fills_its_column(text: str, width: int) -> None:
-    assert width_of(pad(fit(text, width), width)) == width
-    assert width_of(pad(fit(text, width), width, right=True)) == width
+    assert display_width(pad(fit(text, width), width)) == width
+    assert display_width(pad(fit(text, width), width, right=True)) == width
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_a_padded_text_fills_its_column(text: str, width: int) -> None:
     [("abc", 3), ("日本語", 6), ("e\u0301", 1), ("🙂", 2), ("ﾊﾝｶｸ", 4), ("\u200b", 0), ("שלום", 4)],
 )
 def test_columns_are_counted_as_a_terminal_does(text: str, width: int) -> None:
-    assert width_of(text) == width
+    assert display_width(text) == width
 
 
 def test_an_escape_sequence_is_shown_instead_of_obeyed() -> None:
-    assert harmless("\x1b[31mred\x07\x9b1m\r\n\u202etxt") == "␛[31mred␇�1m\n�txt"
+    assert escape_controls("\x1b[31mred\x07\x9b1m\r\n\u202etxt") == "␛[31mred␇�1m\n�txt"
 
 
 def test_a_wide_letter_is_not_cut_in_half() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.cli.verbs.sessions.results import readable
+from hermes.cli.verbs.sessions.transcript import readable_result
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from hermes.cli.verbs.sessions.results import readable
     ],
 )
 def test_json_is_told_in_lines(words: str, shown: str) -> None:
-    assert readable(words) == shown
+    assert readable_result(words) == shown
 
 
 def test_what_is_nested_without_end_stays_as_it_is() -> None:
     deep = "[" * 5_000
-    assert readable(deep) == deep
+    assert readable_result(deep) == deep

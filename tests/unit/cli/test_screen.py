@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import Raw, structs
 
-from hermes.cli.gist import describe_call, describe_result
-from hermes.cli.listeners import JsonLines, Quiet
-from hermes.cli.screen import Screen
-from hermes.cli.style import Style
+from hermes.cli.output import Style
+from hermes.cli.tool_summary import describe_call, describe_result
+from hermes.cli.verbs.chat.event_printer import EventPrinter
+from hermes.cli.verbs.chat.listeners import AnswerListener, JsonListener
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Notice,
     Outcome,
     ReasoningDelta,
     RunEnded,
     RunStarted,
-    Said,
     StreamReset,
     TextDelta,
     ToolProgress,
@@ -48,19 +48,19 @@ def started(one: ToolCall) -> ToolStarted:
     return ToolStarted(one, Effect.OUTSIDE)
 
 
-def result(text: str, *, of: str = "c1", failed: bool = False, shown: str = "") -> Said:
-    return Said(Result("m", of, (Text(text),), failed, shown))
+def result(text: str, *, of: str = "c1", failed: bool = False, shown: str = "") -> MessageAdded:
+    return MessageAdded(Result("m", of, (Text(text),), failed, shown))
 
 
-def said(text: str) -> Said:
-    return Said(Assistant("m", (Text(text),), Stop.END))
+def said(text: str) -> MessageAdded:
+    return MessageAdded(Assistant("m", (Text(text),), Stop.END))
 
 
 async def seen(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
     """What stands there after the events; every call takes `wait` seconds."""
     out = out or io.StringIO()
     clock = FakeClock(NOON)
-    screen = Screen(out, Style(out, None, "xterm"), clock, reasoning=True)
+    screen = EventPrinter(out, Style(out, None, "xterm"), clock, reasoning=True)
     for event in events:
         screen(event)
         if isinstance(event, ToolStarted):
@@ -74,7 +74,7 @@ async def test_words_stream_and_end_in_a_new_line() -> None:
 
 
 async def test_a_call_that_was_not_run_is_shown_with_what_it_was() -> None:
-    wanted = Said(Assistant("m", (call(),), Stop.TOOLS))
+    wanted = MessageAdded(Assistant("m", (call(),), Stop.TOOLS))
     shown = await seen(wanted, result("Not run: no.", failed=True), said("Well."), ENDED)
     first, second = shown.splitlines()
     assert first.startswith("● ")
@@ -217,7 +217,7 @@ def test_style_is_for_terminals_that_want_it() -> None:
 
 async def test_the_quiet_listener_speaks_only_to_a_person() -> None:
     for err, told in ((Terminal(), "hermes: waiting\n"), (io.StringIO(), "")):
-        listener = Quiet(err)
+        listener = AnswerListener(err)
         for event in (Notice("waiting"), TextDelta("x"), said("x"), ENDED):
             listener(event)
         assert err.getvalue() == told
@@ -226,14 +226,14 @@ async def test_the_quiet_listener_speaks_only_to_a_person() -> None:
 
 async def test_json_lines_are_lines() -> None:
     out = io.StringIO()
-    listener = JsonLines(out)
+    listener = JsonListener(out)
     listener(TextDelta("a\nb\u2028ü"))
     assert out.getvalue() == '{"type":"text_delta","text":"a\\nb\u2028ü"}\n'
 
 
 async def test_a_call_is_one_line_of_json_however_the_model_wrote_it() -> None:
     out = io.StringIO()
-    JsonLines(out)(started(call(args=b'{\n  "command": "a\\nb"\n}')))
+    JsonListener(out)(started(call(args=b'{\n  "command": "a\\nb"\n}')))
     (line,) = out.getvalue().splitlines()
     assert json.loads(line)["call"]["args"] == {"command": "a\nb"}
 
@@ -242,6 +242,8 @@ async def test_what_came_in_by_itself_is_named_before_the_answer() -> None:
     text = "[IMPORTANT: Background process proc_1 ended (exit code 0).\nOutput: x]"
     news = User("msg_1", (Text(text),))
     typed = structs.replace(news, trust=Trust.OWNER)
-    shown = await seen(Said(structs.replace(news, trust=Trust.DATA)), TextDelta("It is done."))
+    shown = await seen(
+        MessageAdded(structs.replace(news, trust=Trust.DATA)), TextDelta("It is done.")
+    )
     assert shown == "● Background process proc_1 ended (exit code 0).\nIt is done."
-    assert await seen(Said(typed), TextDelta("It is done.")) == "It is done."
+    assert await seen(MessageAdded(typed), TextDelta("It is done.")) == "It is done."

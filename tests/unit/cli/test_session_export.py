@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.cli.export import html, markdown
-from hermes.cli.export.jsonl import Copy, decode, encode
+from hermes.cli.verbs.sessions.formats import html, markdown
+from hermes.cli.verbs.sessions.formats.jsonl import SessionExport, decode, encode
 from hermes.kit.errors import UsageError
 from hermes.schema.messages import (
     Assistant,
@@ -27,8 +27,8 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
-from hermes.schema.sessions import ModelUse, Session, Stored
-from past_sessions import NASTY, NOON
+from hermes.schema.sessions import ModelUsage, Session, StoredMessage
+from support.stored_sessions import HOSTILE_TEXT, NOON
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 words = st.text(max_size=20)
@@ -62,7 +62,7 @@ messages = st.one_of(
         Result, names, words, st.lists(texts | media, max_size=2).map(tuple), st.booleans(), words
     ),
 )
-stored = st.builds(Stored, st.just(0), moments, words, messages)
+stored = st.builds(StoredMessage, st.just(0), moments, words, messages)
 sessions = st.builds(
     Session,
     id=st.text(min_size=1, max_size=30).filter(str.strip),
@@ -82,7 +82,7 @@ sessions = st.builds(
     personality=words,
 )
 uses = st.builds(
-    ModelUse,
+    ModelUsage,
     model=words,
     provider=words,
     calls=counts,
@@ -90,7 +90,7 @@ uses = st.builds(
     cost=st.none() | st.floats(0, 9),
 )
 copies = st.builds(
-    Copy,
+    SessionExport,
     sessions,
     st.lists(stored, max_size=4),
     st.lists(uses, max_size=2),
@@ -99,14 +99,14 @@ copies = st.builds(
 
 
 @given(copies)
-def test_a_line_brings_everything_back(copy: Copy) -> None:
+def test_a_line_brings_everything_back(copy: SessionExport) -> None:
     line = encode(copy)
     assert line.count(b"\n") == 1
     assert decode(line, 1) == copy
 
 
 @given(copies)
-def test_every_line_is_also_a_chat_that_other_programs_read(copy: Copy) -> None:
+def test_every_line_is_also_a_chat_that_other_programs_read(copy: SessionExport) -> None:
     chat = json.loads(encode(copy))["messages"]
     roles = {User: "user", Assistant: "assistant", Result: "tool"}
     assert [each["role"] for each in chat] == [roles[type(s.message)] for s in copy.messages]
@@ -153,14 +153,14 @@ def test_the_shape_of_a_line() -> None:
         "big",
         "home",
     )
-    copy = Copy(
+    copy = SessionExport(
         Session(id="s1", started_at=NOON, title="A title", system="Be kind."),
         [
-            Stored(1, NOON, "r1", User("m1", (Text("Hello"),))),
-            Stored(2, NOON, "r1", answer),
-            Stored(3, NOON, "r1", Result("m3", "c1", (Text("a b"),))),
+            StoredMessage(1, NOON, "r1", User("m1", (Text("Hello"),))),
+            StoredMessage(2, NOON, "r1", answer),
+            StoredMessage(3, NOON, "r1", Result("m3", "c1", (Text("a b"),))),
         ],
-        [ModelUse(model="big", provider="home", calls=1, usage=Usage(7, 3), cost=None)],
+        [ModelUsage(model="big", provider="home", calls=1, usage=Usage(7, 3), cost=None)],
     )
     assert json.loads(encode(copy)) == snapshot(
         {
@@ -295,9 +295,9 @@ def test_a_line_that_is_no_session_is_named(line: bytes) -> None:
         decode(line, 7)
 
 
-def nasty() -> Copy:
+def nasty() -> SessionExport:
     messages = [
-        User("m1", (Text(NASTY), Media("d", "image/png", "<cat>.png"))),
+        User("m1", (Text(HOSTILE_TEXT), Media("d", "image/png", "<cat>.png"))),
         Assistant(
             "m2",
             (
@@ -308,10 +308,10 @@ def nasty() -> Copy:
             Stop.LENGTH,
         ),
         Result("m3", "c", (Text("````\n</details>"),), failed=True),
-        User("m4", (Text("go on"),), Trust.HOUSE),
+        User("m4", (Text("go on"),), Trust.PROGRAM),
     ]
-    rows = [Stored(n, NOON, "r", message) for n, message in enumerate(messages, 1)]
-    return Copy(Session(id="s<1>", started_at=NOON, title=NASTY), rows)
+    rows = [StoredMessage(n, NOON, "r", message) for n, message in enumerate(messages, 1)]
+    return SessionExport(Session(id="s<1>", started_at=NOON, title=HOSTILE_TEXT), rows)
 
 
 class Balance(HTMLParser):
@@ -332,12 +332,12 @@ class Balance(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "copies", [[nasty()], [nasty(), Copy(Session(id="s2", started_at=NOON), ())]]
+    "copies", [[nasty()], [nasty(), SessionExport(Session(id="s2", started_at=NOON), ())]]
 )
-def test_the_page_is_whole_and_holds_no_markup_of_its_content(copies: list[Copy]) -> None:
-    lines = [*html.opening([copy.session for copy in copies])]
+def test_the_page_is_whole_and_holds_no_markup_of_its_content(copies: list[SessionExport]) -> None:
+    lines = [*html.page_start([copy.session for copy in copies])]
     lines += [line for copy in copies for line in html.render(copy)]
-    page = "\n".join([*lines, html.CLOSING])
+    page = "\n".join([*lines, html.PAGE_END])
     balance = Balance()
     balance.feed(page)
     balance.close()
@@ -370,15 +370,17 @@ def test_markdown_keeps_its_structure_whatever_was_said() -> None:
 
 
 def test_an_empty_session_can_be_exported() -> None:
-    copy = Copy(Session(id="s", started_at=NOON), ())
+    copy = SessionExport(Session(id="s", started_at=NOON), ())
     assert decode(encode(copy), 1) == msgspec.structs.replace(copy, messages=[], usage=[])
     assert "# s" in list(markdown.render(copy))
 
 
 def test_pictures_are_part_of_the_page() -> None:
     picture, drawing = Media("d1", "image/png", 'a "cat"'), Media("d2", "image/svg+xml", "plan")
-    row = Stored(1, NOON, "r", User("m", (picture, drawing)))
-    copy = Copy(Session(id="s", started_at=NOON), [row], (), {"d1": b"PNG", "d2": b"<svg>"})
+    row = StoredMessage(1, NOON, "r", User("m", (picture, drawing)))
+    copy = SessionExport(
+        Session(id="s", started_at=NOON), [row], (), {"d1": b"PNG", "d2": b"<svg>"}
+    )
     page = "\n".join(html.render(copy))
     assert '<img alt="a &quot;cat&quot;" src="data:image/png;base64,UE5H">' in page
     assert "svg" not in page

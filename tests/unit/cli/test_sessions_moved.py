@@ -19,8 +19,15 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from past_sessions import NASTY, NOON, PICTURE, PICTURE_DIGEST, talk, work
-from sessions_cli import Cli
+from support.sessions_cli import SessionsCli
+from support.stored_sessions import (
+    HOSTILE_TEXT,
+    NOON,
+    PICTURE,
+    PICTURE_DIGEST,
+    full_session,
+    simple_session,
+)
 
 PUBLIC = """
 CREATE TABLE schema_version (version INTEGER);
@@ -37,8 +44,8 @@ RIGHTS = {"principal": "owner", "key": "", "system": "", "cwd": ""}
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    return Cli(tmp_path / "home")
+def cli(tmp_path: Path) -> SessionsCli:
+    return SessionsCli(tmp_path / "home")
 
 
 def as_imported(line: dict[str, Any]) -> dict[str, Any]:
@@ -53,17 +60,17 @@ def as_imported(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **RIGHTS, "messages": messages}
 
 
-def test_an_export_brings_back_all_that_was_said(cli: Cli, tmp_path: Path) -> None:
+def test_an_export_brings_back_all_that_was_said(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(
-        *work("parent", at=NOON, title=NASTY, principal="owner", key="k"),
-        *talk("child", at=NOON - timedelta(days=2), parent="parent"),
-        *talk("empty", words=(), source=""),
-        *talk("foreign", principal="telegram:7"),
+        *full_session("parent", at=NOON, title=HOSTILE_TEXT, principal="owner", key="k"),
+        *simple_session("child", at=NOON - timedelta(days=2), parent="parent"),
+        *simple_session("empty", words=(), source=""),
+        *simple_session("foreign", principal="telegram:7"),
     )
     file = tmp_path / "all.jsonl"
     assert f"4 sessions written to {file}.\n" in cli("export", "--all", "-o", str(file)).err
     assert file.stat().st_mode & 0o777 == 0o600
-    other = Cli(tmp_path / "other")
+    other = SessionsCli(tmp_path / "other")
     assert other("import", str(file)).lines == ["Imported 4 sessions with 12 messages."]
     before = {line["id"]: line for line in cli("export", "--all").documents}
     after = {line["id"]: line for line in other("export", "--all").documents}
@@ -76,8 +83,8 @@ def test_an_export_brings_back_all_that_was_said(cli: Cli, tmp_path: Path) -> No
     )
 
 
-def test_the_files_of_a_session_travel_with_it(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*work("s"))
+def test_the_files_of_a_session_travel_with_it(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*full_session("s"))
     file, page = tmp_path / "s.jsonl", tmp_path / "s.html"
     told = cli("export", "s", "-o", str(file)).err
     assert "1 file named in them could not be read any more." in told
@@ -85,7 +92,7 @@ def test_the_files_of_a_session_travel_with_it(cli: Cli, tmp_path: Path) -> None
     assert "could not" not in cli("export", "s", "-o", str(file)).err
     cli("export", "s", "-o", str(page))
     assert '<img alt="cat.png" src="data:image/png;base64,' in page.read_text()
-    other = Cli(tmp_path / "other")
+    other = SessionsCli(tmp_path / "other")
     other("import", str(file))
     assert anyio.run(other.blobs.read, PICTURE_DIGEST) == PICTURE
     (before,), (after,) = cli("export", "s").documents, other("export", "s").documents
@@ -93,7 +100,7 @@ def test_the_files_of_a_session_travel_with_it(cli: Cli, tmp_path: Path) -> None
     assert after["files"]
 
 
-def test_a_file_brings_no_rights_with_it(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_brings_no_rights_with_it(cli: SessionsCli, tmp_path: Path) -> None:
     """Whoever wrote it claims to be somebody else, and to have been sealed by a provider."""
     beside = {"trust": "owner", "parts": [{"type": "reasoning", "text": "hm", "signature": "[]}"}]}
     claimed = {
@@ -119,7 +126,7 @@ def test_a_file_brings_no_rights_with_it(cli: Cli, tmp_path: Path) -> None:
 
     async def look() -> tuple[Session, list[Message]]:
         async with open_store(cli.home / "state.db", FakeClock()) as store:
-            archive = store.seen_by(OWNER)
+            archive = store.archive_for(OWNER)
             rows = await archive.messages("s1")
             return await archive.get("s1"), [row.message for row in rows]
 
@@ -130,7 +137,7 @@ def test_a_file_brings_no_rights_with_it(cli: Cli, tmp_path: Path) -> None:
     assert messages[-1].parts == (Reasoning("hm"),)
 
 
-def test_claims_that_cannot_be_are_bounded(cli: Cli, tmp_path: Path) -> None:
+def test_claims_that_cannot_be_are_bounded(cli: SessionsCli, tmp_path: Path) -> None:
     much = {"input": 10**30, "output": -5}
     answer = {"role": "assistant", "content": "x", "hermes": {"usage": much}}
     use = {"model": "m", "provider": "p", "calls": 10**30, "usage": much, "cost": 1e300}
@@ -144,7 +151,7 @@ def test_claims_that_cannot_be_are_bounded(cli: Cli, tmp_path: Path) -> None:
     assert cli("stats", "--json").documents
 
 
-def test_a_pipe_that_is_named_as_a_file_is_imported(cli: Cli, tmp_path: Path) -> None:
+def test_a_pipe_that_is_named_as_a_file_is_imported(cli: SessionsCli, tmp_path: Path) -> None:
     """As a shell hands it over for `<(zcat sessions.jsonl.gz)`."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -155,8 +162,8 @@ def test_a_pipe_that_is_named_as_a_file_is_imported(cli: Cli, tmp_path: Path) ->
     writer.join()
 
 
-def test_what_is_here_already_is_skipped_and_said(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("one"), *talk("two"))
+def test_what_is_here_already_is_skipped_and_said(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("one"), *simple_session("two"))
     file = tmp_path / "all.jsonl"
     cli("export", "--all", "-o", str(file))
     cli("delete", "two", "--yes")
@@ -167,30 +174,30 @@ def test_what_is_here_already_is_skipped_and_said(cli: Cli, tmp_path: Path) -> N
     assert [line["id"] for line in cli("list", "--json").documents] == ["two", "one"]
 
 
-def test_a_title_that_is_taken_gets_a_number(cli: Cli, tmp_path: Path) -> None:
+def test_a_title_that_is_taken_gets_a_number(cli: SessionsCli, tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
-    cli.keep(*talk("one", title="Same"))
+    cli.keep(*simple_session("one", title="Same"))
     cli("export", "--all", "-o", str(file))
     cli("delete", "one", "--yes")
-    cli.keep(*talk("two", title="Same"), *talk("three", title="Same (2)"))
+    cli.keep(*simple_session("two", title="Same"), *simple_session("three", title="Same (2)"))
     assert "one is called 'Same (3)' now" in cli("import", str(file)).out
     assert cli("show", "Same (3)", "--json").documents[0]["id"] == "one"
 
 
-def test_a_lost_parent_is_said(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("p"), *talk("c", parent="p"))
+def test_a_lost_parent_is_said(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("p"), *simple_session("c", parent="p"))
     file = tmp_path / "c.jsonl"
     cli("export", "c", "-o", str(file))
-    other = Cli(tmp_path / "other")
+    other = SessionsCli(tmp_path / "other")
     assert "What these continue is not here: c." in other("import", str(file)).lines
     assert other("show", "c", "--json").documents[0]["parent"] is None
 
 
-def test_a_broken_file_imports_nothing(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("one"))
+def test_a_broken_file_imports_nothing(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("one"))
     file = tmp_path / "broken.jsonl"
     file.write_text(cli("export", "one").out + "{}\n")
-    other = Cli(tmp_path / "other")
+    other = SessionsCli(tmp_path / "other")
     with pytest.raises(UsageError, match="Line 2"):
         other("import", str(file))
     assert not other.home.exists()
@@ -199,15 +206,17 @@ def test_a_broken_file_imports_nothing(cli: Cli, tmp_path: Path) -> None:
         other("import", str(file))
 
 
-def test_sessions_that_continue_each_other_in_a_ring_are_imported(cli: Cli, tmp_path: Path) -> None:
+def test_sessions_that_continue_each_other_in_a_ring_are_imported(
+    cli: SessionsCli, tmp_path: Path
+) -> None:
     lines = [{"id": a, "started_at": 0, "parent": b} for a, b in ("ab", "bc", "ca", "dd")]
     file = tmp_path / "ring.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert cli("import", str(file)).lines[0] == "Imported 4 sessions with 0 messages."
 
 
-def test_a_json_file_holds_one_session(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("one"), *talk("two"))
+def test_a_json_file_holds_one_session(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("one"), *simple_session("two"))
     file = tmp_path / "one.json"
     cli("export", "one", "-o", str(file))
     assert json.loads(file.read_text())["id"] == "one"
@@ -217,8 +226,8 @@ def test_a_json_file_holds_one_session(cli: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "all.json").exists()
 
 
-def test_a_name_without_a_known_format_is_refused(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("one"))
+def test_a_name_without_a_known_format_is_refused(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("one"))
     with pytest.raises(UsageError, match=r"x\.pdf does not say which format") as caught:
         cli("export", "one", "-o", str(tmp_path / "x.pdf"))
     assert "--format" in caught.value.hint
@@ -229,17 +238,17 @@ def test_a_name_without_a_known_format_is_refused(cli: Cli, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("name", "begins"), [("x.md", "# "), ("x.html", "<!doctype html>")])
 def test_the_format_follows_the_name_of_the_file(
-    cli: Cli, tmp_path: Path, name: str, begins: str
+    cli: SessionsCli, tmp_path: Path, name: str, begins: str
 ) -> None:
-    cli.keep(*work("s"), *talk("t"))
+    cli.keep(*full_session("s"), *simple_session("t"))
     cli("export", "--all", "-o", str(tmp_path / name))
     text = (tmp_path / name).read_text()
     assert text.startswith(begins)
     assert cli("export", "--all", "--format", name[2:]).out == text
 
 
-def test_an_export_must_name_what_it_wants(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("s", source="telegram"))
+def test_an_export_must_name_what_it_wants(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("s", source="telegram"))
     for words in (["export"], ["export", "s", "--all"], ["export", "s", "--source", "telegram"]):
         with pytest.raises(UsageError, match="Name the sessions"):
             cli(*words)
@@ -253,8 +262,8 @@ def test_an_export_must_name_what_it_wants(cli: Cli, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_an_export_that_fails_leaves_the_old_file(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("s"))
+def test_an_export_that_fails_leaves_the_old_file(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("s"))
     file = tmp_path / "x.jsonl"
     file.write_text("precious")
     with pytest.raises(NotFound):
@@ -262,7 +271,7 @@ def test_an_export_that_fails_leaves_the_old_file(cli: Cli, tmp_path: Path) -> N
     assert file.read_text() == "precious"
 
 
-def test_the_database_of_the_public_system_is_adopted(cli: Cli) -> None:
+def test_the_database_of_the_public_system_is_adopted(cli: SessionsCli) -> None:
     cli.home.mkdir()
     with closing(sqlite3.connect(cli.database)) as old:
         old.executescript(PUBLIC)
@@ -277,7 +286,7 @@ def test_the_database_of_the_public_system_is_adopted(cli: Cli) -> None:
     assert "nothing to take over" in cli("adopt").err
 
 
-def test_adopting_needs_something_to_adopt(cli: Cli) -> None:
+def test_adopting_needs_something_to_adopt(cli: SessionsCli) -> None:
     with pytest.raises(StoreError, match="There is no database"):
         cli("adopt")
     assert not cli.home.exists()

@@ -5,22 +5,28 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hermes.cli.context import CliContext
-from hermes.cli.full_screen import AtTerminal
+from hermes.cli.verbs.chat.full_screen import TerminalClient
 from hermes.config.env import Env
-from hermes.local.partner import Partner
-from hermes.tui.screens.rows import session_row
-from past_sessions import keep, talk
+from hermes.ipc.client import AgentClient
+from hermes.tui.screens.picker import session_row
+from support.stored_sessions import simple_session, write_store
 
 
-def nobody() -> AbstractContextManager[Partner]:
+def nobody() -> AbstractContextManager[AgentClient]:
     raise AssertionError("nobody is needed to look")
 
 
 def test_a_session_that_is_found_says_where(tmp_path: Path) -> None:
     said = ("Plan the garden", "Put the beans into the first bed.")
-    keep(tmp_path / "state.db", *talk("ses_one", words=said), *talk("ses_two", title="Beans"))
+    write_store(
+        tmp_path / "state.db",
+        *simple_session("ses_one", words=said),
+        *simple_session("ses_two", title="Beans"),
+    )
     streams = (io.StringIO(), io.StringIO(), io.StringIO())
-    companion = AtTerminal(nobody, CliContext(Env({"HERMES_HOME": str(tmp_path)}), None, streams))
+    companion = TerminalClient(
+        nobody, CliContext(Env({"HERMES_HOME": str(tmp_path)}), None, streams)
+    )
     by_name, by_words = companion.sessions("beans")
     assert (by_name.id, by_name.found) == ("ses_two", "")
     assert by_words.id == "ses_one"

@@ -6,29 +6,29 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.cli.export.plain import width_of
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
+from hermes.kit.terminal_text import display_width
 from hermes.ports.delegation import Task
 from hermes.ports.store import OpenSession
 from hermes.schema.errors import NotFound
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
-from hermes.subagents.words import task_text
-from past_sessions import NASTY, NOON, talk, work
-from processes import PATIENCE
-from sessions_cli import Cli
+from hermes.subagents.messages import task_text
+from support.cli_process import TEST_TIMEOUT
+from support.sessions_cli import SessionsCli
+from support.stored_sessions import HOSTILE_TEXT, NOON, full_session, simple_session
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    return Cli(tmp_path / "home")
+def cli(tmp_path: Path) -> SessionsCli:
+    return SessionsCli(tmp_path / "home")
 
 
 @pytest.mark.parametrize(
     "words", [("list",), ("search", "x"), ("stats",), ("optimize",), ("prune", "--source", "x")]
 )
-def test_looking_at_an_empty_home_creates_nothing(cli: Cli, words: tuple[str, ...]) -> None:
+def test_looking_at_an_empty_home_creates_nothing(cli: SessionsCli, words: tuple[str, ...]) -> None:
     ran = cli(*words)
     assert (ran.code, ran.out, ran.err) == (0, "", "There are no sessions yet.\n")
     assert not cli.home.exists()
@@ -45,17 +45,21 @@ def test_looking_at_an_empty_home_creates_nothing(cli: Cli, words: tuple[str, ..
         ("backup", "copy.db"),
     ],
 )
-def test_a_session_of_an_empty_home_is_not_found(cli: Cli, words: tuple[str, ...]) -> None:
+def test_a_session_of_an_empty_home_is_not_found(cli: SessionsCli, words: tuple[str, ...]) -> None:
     with pytest.raises(NotFound, match="There are no sessions yet"):
         cli(*words)
     assert not cli.home.exists()
 
 
-def test_the_list_has_the_last_used_first(cli: Cli) -> None:
+def test_the_list_has_the_last_used_first(cli: SessionsCli) -> None:
     cli.keep(
-        *talk("20260131_000001_aaaaaa", at=NOON - timedelta(days=40), title="Old but busy"),
-        *talk("20260131_000002_bbbbbb", at=NOON, words=["What is\nthis?", "A test."]),
-        *talk("20260131_000003_cccccc", at=NOON - timedelta(days=1), words=(), source="telegram"),
+        *simple_session(
+            "20260131_000001_aaaaaa", at=NOON - timedelta(days=40), title="Old but busy"
+        ),
+        *simple_session("20260131_000002_bbbbbb", at=NOON, words=["What is\nthis?", "A test."]),
+        *simple_session(
+            "20260131_000003_cccccc", at=NOON - timedelta(days=1), words=(), source="telegram"
+        ),
     )
     ran = cli("list")
     header, *rows = ran.lines
@@ -67,11 +71,11 @@ def test_the_list_has_the_last_used_first(cli: Cli) -> None:
     assert rows[2].endswith("Old but busy")
 
 
-def test_marks_choose_among_sessions(cli: Cli, tmp_path: Path) -> None:
+def test_marks_choose_among_sessions(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(
-        *talk("a", at=NOON - timedelta(days=50), title="Alpha 100%", source="telegram"),
-        *talk("b", at=NOON - timedelta(days=20), model="big", words=["x"] * 6),
-        *talk("c", at=NOON - timedelta(hours=1), cwd=str(tmp_path)),
+        *simple_session("a", at=NOON - timedelta(days=50), title="Alpha 100%", source="telegram"),
+        *simple_session("b", at=NOON - timedelta(days=20), model="big", words=["x"] * 6),
+        *simple_session("c", at=NOON - timedelta(hours=1), cwd=str(tmp_path)),
     )
 
     def chosen(*words: str) -> str:
@@ -91,47 +95,47 @@ def test_marks_choose_among_sessions(cli: Cli, tmp_path: Path) -> None:
     assert cli("list", "--source", "nowhere").err == "No session fits.\n"
 
 
-def test_subagents_are_listed_by_their_goals_and_only_when_asked_for(cli: Cli) -> None:
+def test_subagents_are_listed_by_their_goals_and_only_when_asked_for(cli: SessionsCli) -> None:
     order = task_text(Task(goal="Count the\nleaves", context="of the oak"))
     cli.keep(
-        *talk("own", at=NOON, words=["Count them.", "Counting."]),
-        *talk("sub", at=NOON, words=[order, "Seven."], source="subagent"),
+        *simple_session("own", at=NOON, words=["Count them.", "Counting."]),
+        *simple_session("sub", at=NOON, words=[order, "Seven."], source="subagent"),
     )
     assert [row["id"] for row in cli("list", "--json").documents] == ["own"]
     (row,) = cli("list", "--json", "--source", "subagent").documents
     assert (row["id"], row["preview"]) == ("sub", "Count the leaves")
 
 
-def test_an_old_session_that_is_still_used_is_not_old(cli: Cli) -> None:
-    late = [*talk("busy", at=NOON - timedelta(days=99), words=["x"] * 2)]
+def test_an_old_session_that_is_still_used_is_not_old(cli: SessionsCli) -> None:
+    late = [*simple_session("busy", at=NOON - timedelta(days=99), words=["x"] * 2)]
     cli.keep(*late[:-1], type(late[-1])("busy", "r", late[-1].message, NOON))
     assert cli("list", "--older-than", "90d").err == "No session fits.\n"
     assert "nothing would go" in cli("prune", "--older-than", "90d", "--yes").err
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
-def test_the_list_fits_the_terminal_whatever_the_titles_are(cli: Cli, columns: int) -> None:
+def test_the_list_fits_the_terminal_whatever_the_titles_are(cli: SessionsCli, columns: int) -> None:
     cli.keep(
-        *talk("20260131_000001_aaaaaa", title=NASTY * 5),
-        *talk("20260131_000002_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
-        *talk("20260131_000003_cccccc", words=["مرحبا بالعالم " * 20], source="x" * 300),
+        *simple_session("20260131_000001_aaaaaa", title=HOSTILE_TEXT * 5),
+        *simple_session("20260131_000002_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
+        *simple_session("20260131_000003_cccccc", words=["مرحبا بالعالم " * 20], source="x" * 300),
     )
     ran = cli("list", columns=columns)
     assert len(ran.lines) == 4
     for line in ran.lines[1:]:
-        assert width_of(line) <= columns
+        assert display_width(line) <= columns
         assert "\x1b" not in line
         assert "\u202e" not in line
 
 
-def test_a_hint_says_that_there_is_more(cli: Cli) -> None:
-    cli.keep(*(write for n in range(5) for write in talk(f"s{n}")))
+def test_a_hint_says_that_there_is_more(cli: SessionsCli) -> None:
+    cli.keep(*(write for n in range(5) for write in simple_session(f"s{n}")))
     assert cli("list", "-n", "4").err == "There are more; `-n 8` shows them.\n"
     assert cli("list", "-n", "5").err == ""
 
 
-def test_show_prints_a_readable_transcript(cli: Cli) -> None:
-    cli.keep(*work("20260131_000001_aaaaaa"))
+def test_show_prints_a_readable_transcript(cli: SessionsCli) -> None:
+    cli.keep(*full_session("20260131_000001_aaaaaa"))
     text = cli("show", "20260131_000001").out
     assert "● terminal ls -la" in text
     assert "✓ total 0 file one file two (3 lines)" in text
@@ -146,20 +150,20 @@ def test_show_prints_a_readable_transcript(cli: Cli) -> None:
     assert '{"path":' in full
 
 
-def test_show_raw_is_exact_and_show_is_harmless(cli: Cli) -> None:
-    cli.keep(*talk("s", words=[NASTY]))
-    assert cli("show", "s", "--raw").out == NASTY + "\n"
+def test_show_raw_is_exact_and_show_is_harmless(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("s", words=[HOSTILE_TEXT]))
+    assert cli("show", "s", "--raw").out == HOSTILE_TEXT + "\n"
     assert "\x1b" not in cli("show", "s").out
     assert "␛[31mred" in cli("show", "s").out
 
 
-def test_show_json_is_the_line_of_an_export(cli: Cli) -> None:
-    cli.keep(*work("s"))
+def test_show_json_is_the_line_of_an_export(cli: SessionsCli) -> None:
+    cli.keep(*full_session("s"))
     assert cli("show", "s", "--json").out == cli("export", "s").out
 
 
-def test_a_session_is_found_by_beginning_and_by_title(cli: Cli) -> None:
-    cli.keep(*talk("20260131_a", title="Fix the build"), *talk("20260131_b"))
+def test_a_session_is_found_by_beginning_and_by_title(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("20260131_a", title="Fix the build"), *simple_session("20260131_b"))
     assert cli("show", "Fix the build", "--json").documents[0]["id"] == "20260131_a"
     assert cli("show", "20260131_b", "--json").documents[0]["id"] == "20260131_b"
     with pytest.raises(NotFound, match="More than one"):
@@ -168,8 +172,11 @@ def test_a_session_is_found_by_beginning_and_by_title(cli: Cli) -> None:
         cli("show", "nothing like it")
 
 
-def test_search_shows_where_words_were_said(cli: Cli) -> None:
-    cli.keep(*talk("s1", words=["a red fish", "blue fish"], title="Fish"), *talk("s2"))
+def test_search_shows_where_words_were_said(cli: SessionsCli) -> None:
+    cli.keep(
+        *simple_session("s1", words=["a red fish", "blue fish"], title="Fish"),
+        *simple_session("s2"),
+    )
     ran = cli("search", "fish")
     assert ran.lines[0] == "s1  Fish"
     assert "    a red fish" in ran.lines
@@ -185,9 +192,9 @@ def test_search_shows_where_words_were_said(cli: Cli) -> None:
         cli("search", "  ")
 
 
-def test_search_finds_what_is_meant_as_the_agent_does(cli: Cli) -> None:
+def test_search_finds_what_is_meant_as_the_agent_does(cli: SessionsCli) -> None:
     said = ["The cat takes pills.", "Trains are late."]
-    cli.keep(*talk("s1", words=said))
+    cli.keep(*simple_session("s1", words=said))
     # A search of its own waits two seconds for vectors; a busy machine may take longer.
     anyio.run(with_vectors, cli.home / "state.db")
     (hit,) = cli("search", "feline", "medication", "--json").documents
@@ -196,19 +203,19 @@ def test_search_finds_what_is_meant_as_the_agent_does(cli: Cli) -> None:
 
 
 async def with_vectors(path: Path) -> None:
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         async with open_store(path, SystemClock()) as store:
             while not await store.make_vectors():
                 pass
 
 
-def test_search_can_look_at_tools_only(cli: Cli) -> None:
-    cli.keep(*work("s"))
+def test_search_can_look_at_tools_only(cli: SessionsCli) -> None:
+    cli.keep(*full_session("s"))
     (hit,) = cli("search", "file", "two", "--role", "tool", "--json").documents
     assert hit["role"] == "tool"
 
 
-def test_sessions_without_messages_and_odd_ids_are_shown(cli: Cli) -> None:
+def test_sessions_without_messages_and_odd_ids_are_shown(cli: SessionsCli) -> None:
     cli.keep(OpenSession(Session(id="a\x1b[31m b", started_at=NOON)))
     assert "a␛[31m b" in cli("list").out
     assert "Nothing was said in this session." in cli("show", "a\x1b[31m b").out
@@ -228,7 +235,7 @@ def test_sessions_without_messages_and_odd_ids_are_shown(cli: Cli) -> None:
     ],
 )
 def test_wrong_words_are_refused_by_the_parser(
-    cli: Cli, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    cli: SessionsCli, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         cli(*words)

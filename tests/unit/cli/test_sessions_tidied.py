@@ -7,21 +7,21 @@ import anyio
 import pytest
 
 from hermes.kit.errors import UsageError
-from hermes.ports.store import Meter
+from hermes.ports.store import RecordUsage
 from hermes.schema.errors import NotFound, SessionBusy, StoreError
 from hermes.schema.messages import Usage
 from hermes.store.sqlite import open_store
-from past_sessions import NOON, talk, work
-from sessions_cli import CLOCK, Cli
+from support.sessions_cli import CLOCK, SessionsCli
+from support.stored_sessions import NOON, full_session, simple_session
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    return Cli(tmp_path / "home")
+def cli(tmp_path: Path) -> SessionsCli:
+    return SessionsCli(tmp_path / "home")
 
 
-def test_rename_gives_and_takes_a_title(cli: Cli) -> None:
-    cli.keep(*talk("s"), *talk("t", title="Taken"))
+def test_rename_gives_and_takes_a_title(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("s"), *simple_session("t", title="Taken"))
     assert cli("rename", "s", "A", "new  title").out == "s is called “A new title” now.\n"
     assert cli("show", "A new title", "--json").documents[0]["id"] == "s"
     assert cli("rename", "s", "").out == "s has no title now.\n"
@@ -31,8 +31,8 @@ def test_rename_gives_and_takes_a_title(cli: Cli) -> None:
         cli("rename", "s", "x" * 201)
 
 
-def test_delete_asks_first(cli: Cli) -> None:
-    cli.keep(*talk("s", title="Mine"), *talk("t"), *talk("u"))
+def test_delete_asks_first(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("s", title="Mine"), *simple_session("t"), *simple_session("u"))
     ran = cli("delete", "Mine", "t", typed="n\n")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "  s  Mine\n  t\nDelete 2 sessions for good? [y/N] Nothing was changed.\n"
@@ -40,8 +40,8 @@ def test_delete_asks_first(cli: Cli) -> None:
     assert [line["id"] for line in cli("list", "--json").documents] == ["u"]
 
 
-def test_delete_refuses_when_nobody_can_be_asked(cli: Cli) -> None:
-    cli.keep(*talk("s"))
+def test_delete_refuses_when_nobody_can_be_asked(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("s"))
     with pytest.raises(UsageError, match="nobody to ask") as caught:
         cli("delete", "s")
     assert caught.value.exit_code == 2
@@ -50,8 +50,8 @@ def test_delete_refuses_when_nobody_can_be_asked(cli: Cli) -> None:
     assert len(cli("list", "--json").lines) == 1
 
 
-def test_a_session_with_a_running_turn_stays(cli: Cli) -> None:
-    cli.keep(*talk("s"), *talk("t"))
+def test_a_session_with_a_running_turn_stays(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("s"), *simple_session("t"))
 
     async def hold() -> None:
         async with open_store(cli.database, CLOCK) as store:
@@ -66,9 +66,13 @@ def test_a_session_with_a_running_turn_stays(cli: Cli) -> None:
     assert [line["id"] for line in cli("list", "--json").documents] == ["s"]
 
 
-def test_prune_says_what_would_go(cli: Cli) -> None:
-    old = [write for n in range(30) for write in talk(f"old{n:02}", at=NOON - timedelta(days=99))]
-    cli.keep(*old, *talk("new"))
+def test_prune_says_what_would_go(cli: SessionsCli) -> None:
+    old = [
+        write
+        for n in range(30)
+        for write in simple_session(f"old{n:02}", at=NOON - timedelta(days=99))
+    ]
+    cli.keep(*old, *simple_session("new"))
     dry = cli("prune", "--older-than", "90d", "--dry-run")
     assert len(dry.lines) == 31
     assert dry.err == "30 sessions with 60 messages would go.\n"
@@ -83,8 +87,8 @@ def test_prune_says_what_would_go(cli: Cli) -> None:
         cli("prune", "--yes")
 
 
-def test_stats_are_honest_about_prices(cli: Cli) -> None:
-    cli.keep(*work("s"), *talk("t", source="telegram"))
+def test_stats_are_honest_about_prices(cli: SessionsCli) -> None:
+    cli.keep(*full_session("s"), *simple_session("t", source="telegram"))
     text = cli("stats").out
     assert "2 sessions, 10 messages" in text
     assert "price unknown" in text
@@ -101,17 +105,17 @@ def test_stats_are_honest_about_prices(cli: Cli) -> None:
     assert document["bytes"] > 0
 
 
-def test_stats_do_not_guess_a_price(cli: Cli) -> None:
-    cli.keep(*talk("t"))
+def test_stats_do_not_guess_a_price(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("t"))
     assert "cost" not in cli("stats").out.lower()
-    cli.keep(Meter("t", "r", "m", "p", Usage(5, 1), None, NOON))
+    cli.keep(RecordUsage("t", "r", "m", "p", Usage(5, 1), None, NOON))
     assert "What it cost is not known: price unknown for 1 model." in cli("stats").out
     assert "$" not in cli("stats").out
 
 
-def test_a_backup_is_a_whole_database(cli: Cli, tmp_path: Path) -> None:
-    cli.keep(*talk("s"))
-    copy = Cli(tmp_path / "copy")
+def test_a_backup_is_a_whole_database(cli: SessionsCli, tmp_path: Path) -> None:
+    cli.keep(*simple_session("s"))
+    copy = SessionsCli(tmp_path / "copy")
     copy.home.mkdir()
     assert cli("backup", str(copy.database)).out.startswith("Copied ")
     assert copy("list", "--json").out == cli("list", "--json").out
@@ -121,8 +125,8 @@ def test_a_backup_is_a_whole_database(cli: Cli, tmp_path: Path) -> None:
         cli("backup", str(tmp_path / "no" / "x.db"))
 
 
-def test_optimize_gives_space_back(cli: Cli) -> None:
-    cli.keep(*talk("s", words=["word " * 20_000] * 20), *talk("t"))
+def test_optimize_gives_space_back(cli: SessionsCli) -> None:
+    cli.keep(*simple_session("s", words=["word " * 20_000] * 20), *simple_session("t"))
     before = cli("stats", "--json").documents[0]["bytes"]
     cli("delete", "s", "--yes")
     assert "The database takes" in cli("optimize").out

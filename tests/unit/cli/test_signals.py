@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.cli.signals import (
+from hermes.cli.verbs.chat.signals import (
     Terminated,
-    ended_by_signals,
-    raised_when_terminated,
-    stopped_by_signals,
+    end_on_signals,
+    raise_on_terminate,
+    stop_on_signals,
 )
 
 pytestmark = pytest.mark.timeout(method="thread")
@@ -29,7 +29,7 @@ def nothing_stays_behind() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_ends_and_the_second_is_nobodys(number: signal.Signals) -> None:
     ended: list[str] = []
-    with ended_by_signals(lambda: ended.append("yes")) as heard:
+    with end_on_signals(lambda: ended.append("yes")) as heard:
         assert heard.exit_code is None
         signal.raise_signal(number)
         assert signal.getsignal(number) is signal.SIG_DFL
@@ -39,7 +39,7 @@ def test_the_first_signal_ends_and_the_second_is_nobodys(number: signal.Signals)
 def test_what_was_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ended_by_signals(lambda: pytest.fail("it was to be ignored")) as heard:
+        with end_on_signals(lambda: pytest.fail("it was to be ignored")) as heard:
             signal.raise_signal(signal.SIGHUP)
         assert heard.signal is None
     finally:
@@ -48,7 +48,7 @@ def test_what_was_ignored_stays_ignored() -> None:
 
 def test_ctrl_c_at_a_terminal_stops_and_is_remembered() -> None:
     stopped: list[str] = []
-    with stopped_by_signals(lambda: stopped.append("yes"), b"") as heard:
+    with stop_on_signals(lambda: stopped.append("yes"), b"") as heard:
         signal.raise_signal(signal.SIGINT)
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     assert (stopped, heard.signal) == (["yes"], signal.SIGINT)
@@ -59,7 +59,7 @@ def test_being_told_to_end_waits_for_the_end(number: signal.Signals) -> None:
     done: list[str] = []
 
     def work() -> None:
-        with stopped_by_signals(lambda: None, b""):
+        with stop_on_signals(lambda: None, b""):
             signal.raise_signal(number)
             done.append("in order")
 
@@ -70,7 +70,7 @@ def test_being_told_to_end_waits_for_the_end(number: signal.Signals) -> None:
 
 def test_an_end_that_does_not_come_is_not_waited_for() -> None:
     def work() -> None:
-        with stopped_by_signals(lambda: None, b""):
+        with stop_on_signals(lambda: None, b""):
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGALRM)
             raise AssertionError("it was to leave at once")
@@ -81,6 +81,6 @@ def test_an_end_that_does_not_come_is_not_waited_for() -> None:
 
 
 def test_at_the_prompt_it_is_raised() -> None:
-    with pytest.raises(Terminated) as told, raised_when_terminated():
+    with pytest.raises(Terminated) as told, raise_on_terminate():
         signal.raise_signal(signal.SIGHUP)
     assert told.value.exit_code == 129

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from hermes.cli.parser import Parser
-from hermes.cli.start import picture_paths, start_of
 from hermes.cli.verbs.chat import add_arguments
-from hermes.local.partner import Start
+from hermes.cli.verbs.chat.options import conversation_options, image_paths
+from hermes.ipc.client import ConversationOptions
 from hermes.schema.errors import UsageError
 
 
-def started(*words: str) -> Start:
+def started(*words: str) -> ConversationOptions:
     parser = Parser(prog="hermes chat")
     add_arguments(parser)
-    return start_of(parser.parse_args(words))
+    return conversation_options(parser.parse_args(words))
 
 
 def test_without_flags_everything_is_left_to_the_settings() -> None:
-    assert started() == Start(cwd=str(Path.cwd()))
+    assert started() == ConversationOptions(cwd=str(Path.cwd()))
 
 
 def test_every_flag_arrives(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_every_flag_arrives(tmp_path: Path) -> None:
         "-r", "abc", "-m", "m", "--provider", "p", "-t", "file, ,todo", "--max-turns", "4",
         "--source", "script", "--cwd", str(tmp_path),
     )  # fmt: skip
-    assert start == Start(
+    assert start == ConversationOptions(
         cwd=str(tmp_path), moved=True, resume="abc", model="m", provider="p", source="script",
         toolsets=("file", "todo"), max_steps=4,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def test_a_folder_must_exist() -> None:
 
 
 def test_pictures_are_named_from_the_root() -> None:
-    assert picture_paths(["a/../b.png", "/c.png", "~nobody-here/x", "\udcff.png"]) == (
+    assert image_paths(["a/../b.png", "/c.png", "~nobody-here/x", "\udcff.png"]) == (
         os.fsencode(Path.cwd() / "b.png"),
         b"/c.png",
         os.fsencode(Path.cwd() / "~nobody-here/x"),

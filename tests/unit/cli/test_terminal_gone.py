@@ -11,8 +11,8 @@ LEAVE = """
 import sys
 from hermes.cli.boundary import run_guarded
 from hermes.cli.context import make_context
-from hermes.cli.full_screen import _leave
-from hermes.tui.companion import Now
+from hermes.cli.verbs.chat.full_screen import _leave
+from hermes.tui.client import Now
 
 def leave():
     _leave(make_context(None), Now(session="s1", started=True), "What was said.")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.switching import is_on
 from hermes.app.toolbox import configured_toolsets
+from hermes.app.toolsets import is_enabled
 from hermes.cli.context import CliContext
 from hermes.cli.parser import Parser
-from hermes.cli.toolsets import perform
 from hermes.cli.verbs import tools
+from hermes.cli.verbs.tools.actions import perform
 from hermes.config.env import Env
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.schema.errors import UsageError
 from hermes.tools.toolsets import TOOLSETS
@@ -42,7 +42,7 @@ class Desk:
         return load_config(context.home(), self.env).config
 
     def on(self, platform: str) -> set[str]:
-        return {name for name in TOOLSETS if is_on(self.config, name, platform)}
+        return {name for name in TOOLSETS if is_enabled(self.config, name, platform)}
 
 
 @pytest.fixture

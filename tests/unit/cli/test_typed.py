@@ -8,7 +8,7 @@ from typing import TextIO
 
 import pytest
 
-from hermes.cli.typed import GLANCE, typed_line
+from hermes.cli.dialog import POLL_INTERVAL, read_line
 
 TRIES = 300
 
@@ -18,11 +18,11 @@ class Pressed(Exception):
 
 
 def test_a_line_is_read_from_wherever_it_comes() -> None:
-    assert typed_line(StringIO("y\n")) == "y\n"
+    assert read_line(StringIO("y\n")) == "y\n"
     ours, theirs = os.openpty()
     with os.fdopen(theirs) as terminal:
         os.write(ours, b"yes\n\x04")
-        assert [typed_line(terminal), typed_line(terminal)] == ["yes\n", ""]
+        assert [read_line(terminal), read_line(terminal)] == ["yes\n", ""]
     os.close(ours)
 
 
@@ -38,7 +38,7 @@ def test_a_signal_is_heard_that_has_not_ended_the_wait() -> None:
 
     def press() -> None:
         for _ in range(TRIES):
-            if heard.wait(GLANCE):
+            if heard.wait(POLL_INTERVAL):
                 return
             signal.raise_signal(signal.SIGUSR1)
         # What is heard now is heard because a key was pressed.
@@ -48,7 +48,7 @@ def test_a_signal_is_heard_that_has_not_ended_the_wait() -> None:
     def wait(terminal: TextIO) -> None:
         # Not earlier: what is heard before somebody expects it ends the test.
         pressing.start()
-        typed_line(terminal)
+        read_line(terminal)
 
     before = signal.signal(signal.SIGUSR1, hear)
     pressing = threading.Thread(target=press)

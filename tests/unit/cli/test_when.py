@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.verbs.sessions.when import Moment, age, ago, local
+from hermes.cli.dates import TimePoint, local_time, parse_age, relative_time
 
 NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
     ],
 )
 def test_an_age_is_a_number_and_a_unit(text: str, meant: timedelta) -> None:
-    assert age(text) == meant
+    assert parse_age(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -32,35 +32,35 @@ def test_an_age_is_a_number_and_a_unit(text: str, meant: timedelta) -> None:
 )
 def test_what_is_no_age_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
-        age(text)
+        parse_age(text)
 
 
 def test_a_date_means_its_beginning_here() -> None:
-    here = Moment("2026-01-31").at(NOW).astimezone()
+    here = TimePoint("2026-01-31").at(NOW).astimezone()
     assert (here.year, here.month, here.day, here.hour, here.minute) == (2026, 1, 31, 0, 0)
 
 
 def test_a_time_with_a_zone_is_that_time() -> None:
-    assert Moment("2026-01-31T18:00+02:00").at(NOW) == datetime(2026, 1, 31, 16, tzinfo=UTC)
+    assert TimePoint("2026-01-31T18:00+02:00").at(NOW) == datetime(2026, 1, 31, 16, tzinfo=UTC)
 
 
 def test_days_have_names() -> None:
-    today = Moment("today").at(NOW)
+    today = TimePoint("today").at(NOW)
     assert today <= NOW
     assert NOW - today < timedelta(days=1)
-    yesterday = Moment("yesterday").at(NOW).astimezone()
+    yesterday = TimePoint("yesterday").at(NOW).astimezone()
     assert yesterday.date() == NOW.astimezone().date() - timedelta(days=1)
     assert yesterday.hour == 0
 
 
 def test_an_age_is_also_a_moment() -> None:
-    assert Moment("7d").at(NOW) == NOW - timedelta(days=7)
+    assert TimePoint("7d").at(NOW) == NOW - timedelta(days=7)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "0001-01-01T00:00+23:00", "12"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
-        Moment(text)
+        TimePoint(text)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
     ],
 )
 def test_how_long_ago_it_was(back: timedelta, said: str) -> None:
-    assert ago(NOW - back, NOW) == said
+    assert relative_time(NOW - back, NOW) == said
 
 
 @given(st.integers(0, 4_000_000_000).map(lambda n: datetime.fromtimestamp(n, UTC)))
 def test_what_is_shown_can_be_typed_in_again(then: datetime) -> None:
-    shown = local(then)
-    assert local(Moment(shown).at(NOW)) == shown
+    shown = local_time(then)
+    assert local_time(TimePoint(shown).at(NOW)) == shown

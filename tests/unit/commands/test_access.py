@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from commanding import typist
-from hermes.commands.command import Where
+from hermes.commands.command import Availability
 from hermes.commands.registry import standard_commands
-from hermes.commands.services import Services
-from hermes.commands.surface import Seat
-from hermes.gateway.roles import ALWAYS, OWN_SESSION, CommandAccess
+from hermes.commands.services import CommandServices
+from hermes.commands.surface import CommandCaller
+from hermes.gateway.roles import ALWAYS_ALLOWED, GUEST_COMMANDS, CommandAccess
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.scope import Role
-from hermes.testing.scripted import says
-from workbench import Ear
+from hermes.testing.scripted_model import answer_script
+from support.slash_commands import command_harness
+from support.turns import EventRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ def shown(text: str) -> set[str]:
 
 async def test_help_lists_what_applies(tmp_path: Path) -> None:
     everything = {command.name for command in standard_commands().commands}
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         assert shown(await at.read("/help")) == everything - CHAT_ONLY - MEANWHILE
         at.chats()
         assert shown(await at.read("/help")) == everything - TERMINAL_ONLY
@@ -50,8 +50,8 @@ async def test_help_lists_what_applies(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
-        at.context = structs.replace(at.context, seat=Seat(), services=Services())
+    async with command_harness(tmp_path) as at:
+        at.context = structs.replace(at.context, seat=CommandCaller(), services=CommandServices())
         missing = {
             "clear",
             "copy",
@@ -70,7 +70,7 @@ async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> No
 
 
 async def test_pages(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats()
         first = await at.read("/commands")
         count = int(first.split("Page 1 of ")[1].removesuffix("; /commands 2 goes on."))
@@ -85,7 +85,7 @@ async def test_pages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(TERMINAL_ONLY | {"start", "sethome"}))
 async def test_the_wrong_surface_is_told_in_a_sentence(tmp_path: Path, name: str) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         if name in TERMINAL_ONLY:
             at.chats()
         with pytest.raises(UsageError) as wrong:
@@ -98,7 +98,7 @@ async def test_the_wrong_surface_is_told_in_a_sentence(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.GUEST])
 async def test_what_only_owners_do(tmp_path: Path, role: Role) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats(role)
         for name in OWNERS_ONLY - TERMINAL_ONLY:
             with pytest.raises(UsageError, match="for the owner only"):
@@ -106,13 +106,13 @@ async def test_what_only_owners_do(tmp_path: Path, role: Role) -> None:
         for line in ("/model big --global", "/reasoning low --global"):
             with pytest.raises(UsageError, match="Only an owner"):
                 await at.type(line)
-        assert at.butler.kept == []
+        assert at.fake_services.kept == []
         assert at.models.kept == []
         assert at.one.conversation.session.effort == ""
 
 
 async def test_aliases_open_no_closed_door(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats(Role.MEMBER, permitted=frozenset({"help", "q", "reset"}))
         for line in ("/q x", "/reset", "/queue x"):
             with pytest.raises(UsageError, match="is not for you here"):
@@ -121,14 +121,14 @@ async def test_aliases_open_no_closed_door(tmp_path: Path) -> None:
 
 async def test_a_guest_learns_nothing_about_others(tmp_path: Path) -> None:
     """Whatever a guest may type, and would even if everything were permitted."""
-    async with typist(tmp_path, says("secret answer"), says("hi")) as at:
+    async with command_harness(tmp_path, answer_script("secret answer"), answer_script("hi")) as at:
         await at.one.say("secret question")
         other = at.one.conversation.session.id
         await at.read("/title Secret plan")
         await at.read("/new")
-        await at.one.say("hello", Ear())
+        await at.one.say("hello", EventRecorder())
         own = at.one.conversation.session.id
-        theirs = at.one.store.seen_by("fake:7")
+        theirs = at.one.store.archive_for("fake:7")
         at.chats(Role.GUEST, archive=theirs)
         told: list[str] = []
         for command in standard_commands().commands:
@@ -153,9 +153,9 @@ async def test_a_guest_learns_nothing_about_others(tmp_path: Path) -> None:
 def test_guests_may_use_what_concerns_only_them() -> None:
     """Every name that opens a door names a command."""
     known = set(standard_commands().names)
-    later = ALWAYS | OWN_SESSION
+    later = ALWAYS_ALLOWED | GUEST_COMMANDS
     assert later <= known
     access = CommandAccess()
     for command in standard_commands().commands:
-        if command.owners or command.where is Where.TERMINAL:
+        if command.owners or command.where is Availability.TERMINAL:
             assert not access.may_run(Role.GUEST, command.name)

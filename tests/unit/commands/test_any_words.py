@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commanding import typist
-from hermes.commands.command import Ask, Back, Leave, OnScreen, Told
+from hermes.commands.command import QuitReply, ResumedReply, ScreenReply, SubmitReply, TextReply
 from hermes.commands.registry import standard_commands
 from hermes.schema.errors import HermesError
 from hermes.schema.scope import Role
-from hermes.testing.scripted import says
+from hermes.testing.scripted_model import answer_script
+from support.slash_commands import command_harness
 
 NAMES = [name for name in standard_commands().names if name != "save"]
 WORDS = st.one_of(
@@ -30,7 +30,7 @@ LINES = st.tuples(st.sampled_from(NAMES), st.lists(WORDS, max_size=3)).map(
 
 async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with typist(Path(folder), says("one")) as at:
+        async with command_harness(Path(folder), answer_script("one")) as at:
             await at.one.say("first")
             if in_chat:
                 at.chats(role)
@@ -39,7 +39,9 @@ async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
                     reply = await at.type(line)
                 except HermesError:
                     continue
-                assert isinstance(reply, Told | Back | Ask | Leave | OnScreen)
+                assert isinstance(
+                    reply, TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
+                )
 
 
 @pytest.mark.slow

@@ -5,15 +5,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from commanding import typist as desk
-from hermes.commands.command import Ask, Leave
+from hermes.commands.command import QuitReply, SubmitReply
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Media, Text, Usage
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from talks import HANGS
-from workbench import Ear, FakeTool, answer, call
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.slash_commands import command_harness as desk
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ async def test_an_unknown_command_is_told_with_the_nearest(tmp_path: Path) -> No
 
 
 async def test_new(tmp_path: Path) -> None:
-    async with desk(tmp_path, says("1"), says("2")) as at:
+    async with desk(tmp_path, answer_script("1"), answer_script("2")) as at:
         await at.one.say("one")
         first = at.one.conversation.session.id
         told = await at.read("/new")
@@ -47,7 +47,7 @@ async def test_new(tmp_path: Path) -> None:
         assert second != first
         assert await at.one.sessions() == [first]
         await at.read("/reset About cats")
-        await at.one.say("two", Ear())
+        await at.one.say("two", EventRecorder())
         assert at.one.conversation.session.title == "About cats"
         with pytest.raises(UsageError):
             await at.type("/new About cats")
@@ -56,7 +56,7 @@ async def test_new(tmp_path: Path) -> None:
 
 async def test_resume(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
-    async with desk(tmp_path, says("1"), says("2"), clock=clock) as at:
+    async with desk(tmp_path, answer_script("1"), answer_script("2"), clock=clock) as at:
         with pytest.raises(NotFound):
             await at.type("/resume")
         await at.one.say("one")
@@ -64,7 +64,7 @@ async def test_resume(tmp_path: Path) -> None:
         await at.read("/title Cats")
         await clock.sleep(5)
         await at.read("/new")
-        await at.one.say("two", Ear())
+        await at.one.say("two", EventRecorder())
         second = at.one.conversation.session.id
         told = await at.read("/resume Cats")
         assert told.splitlines() == [
@@ -87,10 +87,16 @@ async def test_resume(tmp_path: Path) -> None:
 
 
 async def test_resume_by_words_that_the_list_shows(tmp_path: Path) -> None:
-    async with desk(tmp_path, says("1"), says("2"), says("3"), clock=FakeClock(auto=True)) as at:
+    async with desk(
+        tmp_path,
+        answer_script("1"),
+        answer_script("2"),
+        answer_script("3"),
+        clock=FakeClock(auto=True),
+    ) as at:
         ids = list[str]()
         for text in ("Feed the cat, please", "Feed 10 dogs", "Nothing else"):
-            await at.one.say(text, Ear())
+            await at.one.say(text, EventRecorder())
             ids.append(at.one.conversation.session.id)
             await at.read("/new")
         await at.read(f"/resume {ids[2]}")
@@ -110,9 +116,9 @@ async def test_resume_by_words_that_the_list_shows(tmp_path: Path) -> None:
 
 
 async def test_undo(tmp_path: Path) -> None:
-    async with desk(tmp_path, says("1"), says("2"), says("3")) as at:
+    async with desk(tmp_path, answer_script("1"), answer_script("2"), answer_script("3")) as at:
         for text in ("one", "two", "three"):
-            await at.one.say(text, Ear())
+            await at.one.say(text, EventRecorder())
         assert await at.read("/undo") == "Took back 1 turn, from “three” on."
         assert await at.read("/undo 2") == "Took back 2 turns, from “one” on."
         assert await at.texts() == []
@@ -125,11 +131,13 @@ async def test_undo(tmp_path: Path) -> None:
 
 
 async def test_files_that_were_written_outlive_an_undo(tmp_path: Path) -> None:
-    writes = [answer(call("write_file"))]
+    writes = [assistant_message(tool_call("write_file"))]
     tools = [FakeTool("write_file")]
-    async with desk(tmp_path, writes, says("written"), says("2"), tools=tools) as at:
+    async with desk(
+        tmp_path, writes, answer_script("written"), answer_script("2"), tools=tools
+    ) as at:
         for text in ("write", "two"):
-            await at.one.say(text, Ear())
+            await at.one.say(text, EventRecorder())
         assert await at.read("/undo") == "Took back 1 turn, from “two” on."
         assert await at.read("/undo") == (
             "Took back 1 turn, from “write” on. "
@@ -139,20 +147,20 @@ async def test_files_that_were_written_outlive_an_undo(tmp_path: Path) -> None:
 
 async def test_retry(tmp_path: Path) -> None:
     picture = Media("0" * 64, "image/png")
-    async with desk(tmp_path, says("bad"), says("good")) as at:
+    async with desk(tmp_path, answer_script("bad"), answer_script("good")) as at:
         with pytest.raises(UsageError):
             await at.type("/retry")
-        await at.one.conversation.say([Text("draw"), picture], Ear())
+        await at.one.conversation.say([Text("draw"), picture], EventRecorder())
         reply = await at.type("/retry")
-        assert isinstance(reply, Ask)
+        assert isinstance(reply, SubmitReply)
         assert reply.parts == (Text("draw"), picture)
         assert await at.texts() == ["draw", "bad"]
-        await at.one.conversation.say(reply.parts, Ear())
+        await at.one.conversation.say(reply.parts, EventRecorder())
         assert await at.texts() == ["draw", "good"]
 
 
 async def test_title(tmp_path: Path) -> None:
-    async with desk(tmp_path, says("1")) as at:
+    async with desk(tmp_path, answer_script("1")) as at:
         assert await at.read("/title") == "This session has no title."
         assert "“Cats and dogs”" in await at.read("/title  Cats and dogs ")
         await at.one.say("one")
@@ -160,11 +168,11 @@ async def test_title(tmp_path: Path) -> None:
 
 
 async def test_stop(tmp_path: Path) -> None:
-    async with desk(tmp_path, HANGS) as at:
+    async with desk(tmp_path, HANGING_SCRIPT) as at:
         assert await at.read("/stop") == "Nothing is running."
         async with anyio.create_task_group() as group:
             group.start_soon(at.one.say, "wait")
-            await at.one.until_it_hangs()
+            await at.one.wait_until_hanging()
             with pytest.raises(SessionBusy):
                 await at.type("/undo")
             assert await at.read("/stop") == "Stopped."
@@ -173,8 +181,8 @@ async def test_stop(tmp_path: Path) -> None:
 
 async def test_quit(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
-        assert await at.type("/quit") == Leave()
-        assert await at.type("/exit") == Leave()
+        assert await at.type("/quit") == QuitReply()
+        assert await at.type("/exit") == QuitReply()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +237,7 @@ async def test_a_model_that_cannot_be_meant(tmp_path: Path, line: str) -> None:
 
 
 async def test_status(tmp_path: Path) -> None:
-    async with desk(tmp_path, says("1")) as at:
+    async with desk(tmp_path, answer_script("1")) as at:
         await at.read("/title Cats")
         await at.one.say("one")
         lines = (await at.read("/status")).splitlines()
@@ -240,7 +248,10 @@ async def test_status(tmp_path: Path) -> None:
 
 
 async def test_usage(tmp_path: Path) -> None:
-    scripts = ([answer(call("look"), usage=Usage(1200, 10, 800))], says("ok"))
+    scripts = (
+        [assistant_message(tool_call("look"), usage=Usage(1200, 10, 800))],
+        answer_script("ok"),
+    )
     async with desk(tmp_path, *scripts, tools=[FakeTool("look")]) as at:
         assert await at.read("/usage") == "Nothing has been used in this session yet."
         await at.one.say("one")
@@ -250,7 +261,7 @@ async def test_usage(tmp_path: Path) -> None:
 
 
 async def test_history(tmp_path: Path) -> None:
-    scripts = ([answer("Let me see.", call("look"))], says("Seen."))
+    scripts = ([assistant_message("Let me see.", tool_call("look"))], answer_script("Seen."))
     async with desk(tmp_path, *scripts, tools=[FakeTool("look")]) as at:
         assert await at.read("/history") == "Nothing has been said yet."
         await at.one.say("look\nthere")

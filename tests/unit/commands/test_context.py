@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from commanding import typist
-from hermes.ports.store import Append, Meter, OpenSession
+from hermes.compaction.service import CompactionOptions
+from hermes.ports.store import AppendMessage, OpenSession, RecordUsage
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
-from hermes.session.compressing import Wish
-from hermes.testing.scripted import says
-from workbench import user
+from hermes.testing.scripted_model import answer_script
+from support.slash_commands import command_harness
+from support.turns import user_message
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_the_window_as_a_bar(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("Hello.")) as at:
+    async with command_harness(tmp_path, answer_script("Hello.")) as at:
         with pytest.raises(UsageError, match="Nothing has been said"):
             await at.type("/context")
         await at.one.say("hi")
@@ -30,23 +30,23 @@ async def test_the_window_as_a_bar(tmp_path: Path) -> None:
 
 
 async def test_compress_with_wishes(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("Hello.")) as at:
+    async with command_harness(tmp_path, answer_script("Hello.")) as at:
         await at.one.say("hi")
         told = await at.read("/compress the colours")
         assert told.startswith("40 messages became a summary: about 30,000 tokens became 8,000.")
         assert "Nothing was changed" in await at.read("/compress here 3 names --preview")
         await at.read("/compress here")
-        assert at.butler.window.wishes == [
-            Wish(focus="the colours"),
-            Wish(turns=3, focus="names"),
-            Wish(turns=1),
+        assert at.fake_services.window.wishes == [
+            CompactionOptions(focus="the colours"),
+            CompactionOptions(turns=3, focus="names"),
+            CompactionOptions(turns=1),
         ]
         with pytest.raises(UsageError, match="number of turns"):
             await at.type("/compress here now")
 
 
 async def test_pins(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("Hello.")) as at:
+    async with command_harness(tmp_path, answer_script("Hello.")) as at:
         await at.one.say("hi")
         assert "Nothing is pinned" in await at.read("/pin")
         await at.read("/pin Never push.")
@@ -57,7 +57,7 @@ async def test_pins(tmp_path: Path) -> None:
 
 
 async def test_insights_draw_the_days(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("Hello.")) as at:
+    async with command_harness(tmp_path, answer_script("Hello.")) as at:
         now = at.one.conversation.now()
         for number in range(3):
             then = now - timedelta(days=number)
@@ -65,8 +65,8 @@ async def test_insights_draw_the_days(tmp_path: Path) -> None:
             usage = Usage(input=1_000 * (number + 1), output=10)
             await at.one.store.commit(
                 OpenSession(session),
-                Append(session.id, "", user(), then),
-                Meter(session.id, "", "m", "p", usage, 0.5, then),
+                AppendMessage(session.id, "", user_message(), then),
+                RecordUsage(session.id, "", "m", "p", usage, 0.5, then),
             )
         lines = (await at.read("/insights")).splitlines()
         assert lines[1].split("  ")[1] == "model"

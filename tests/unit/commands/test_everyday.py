@@ -5,24 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from commanding import typist
 from hermes import __version__
-from hermes.commands.command import Ask, Leave, Told
-from hermes.commands.surface import Busy, Seat
-from hermes.ports.store import Append
+from hermes.commands.command import QuitReply, SubmitReply, TextReply
+from hermes.commands.surface import BusyMode, CommandCaller
+from hermes.ports.store import AppendMessage
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.messages import Media, Result, Text, Usage
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import SessionChange
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from workbench import Ear, FakeTool, answer, call
+from hermes.testing.scripted_model import answer_script
+from support.slash_commands import command_harness
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_branch(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("1"), says("2"), says("3", id="a3")) as at:
+    async with command_harness(
+        tmp_path, answer_script("1"), answer_script("2"), answer_script("3", id="a3")
+    ) as at:
         with pytest.raises(UsageError):
             await at.type("/branch")
         await at.one.say("one")
@@ -33,8 +35,8 @@ async def test_branch(tmp_path: Path) -> None:
         assert told == f"This is now session {copy.id} “Other way”, a copy of {old.id}."
         assert (copy.parent, copy.title, copy.personality) == (old.id, "Other way", "pirate")
         assert await at.texts() == ["one", "1"]
-        await at.one.say("two", Ear())
-        archive = at.one.store.seen_by(OWNER)
+        await at.one.say("two", EventRecorder())
+        archive = at.one.store.archive_for(OWNER)
         assert len(await archive.messages(old.id)) == 2
         assert (await archive.get(old.id)).ended_at is None
         assert await at.texts() == ["one", "1", "two", "2"]
@@ -46,20 +48,22 @@ async def test_branch(tmp_path: Path) -> None:
 
 
 async def test_what_was_cut_off_is_so_in_both(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("1")) as at:
+    async with command_harness(tmp_path, answer_script("1")) as at:
         await at.one.say("one")
         old = at.one.conversation.session.id
-        lost = Append(old, "run_1", answer(call("act", id="c1")), at.one.conversation.now())
+        lost = AppendMessage(
+            old, "run_1", assistant_message(tool_call("act", id="c1")), at.one.conversation.now()
+        )
         await at.one.store.commit(lost)
         await at.read("/branch")
-        before = [row.message for row in await at.one.store.seen_by(OWNER).messages(old)]
+        before = [row.message for row in await at.one.store.archive_for(OWNER).messages(old)]
         assert [row.message for row in await at.one.rows()] == before
         assert isinstance(before[-1], Result)
         assert before[-1].call == "c1"
 
 
 async def test_a_busy_session_is_not_branched(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("1")) as at:
+    async with command_harness(tmp_path, answer_script("1")) as at:
         await at.one.say("one")
         async with at.one.runner.holding(at.one.conversation.session.id):
             with pytest.raises(SessionBusy):
@@ -67,9 +71,9 @@ async def test_a_busy_session_is_not_branched(tmp_path: Path) -> None:
 
 
 async def test_queue_and_steer(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
-        assert await at.type("/q and this") == Ask((Text("and this"),), Busy.QUEUE)
-        assert await at.type("/steer left") == Ask((Text("left"),), Busy.STEER)
+    async with command_harness(tmp_path) as at:
+        assert await at.type("/q and this") == SubmitReply((Text("and this"),), BusyMode.QUEUE)
+        assert await at.type("/steer left") == SubmitReply((Text("left"),), BusyMode.STEER)
         for line in ("/queue", "/steer"):
             with pytest.raises(UsageError) as wrong:
                 await at.type(line)
@@ -77,22 +81,22 @@ async def test_queue_and_steer(tmp_path: Path) -> None:
 
 
 async def test_reasoning(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("1")) as at:
+    async with command_harness(tmp_path, answer_script("1")) as at:
         assert "effort: medium" in await at.read("/reasoning")
         assert await at.read("/reasoning HIGH") == "Reasoning effort high from the next message on."
         await at.one.say("one")
         assert at.one.conversation.session.effort == "high"
         assert "effort: high" in await at.read("/reasoning")
-        assert at.butler.kept == []
+        assert at.fake_services.kept == []
         await at.read("/reasoning --global low")
-        assert at.butler.kept == ["low"]
+        assert at.fake_services.kept == ["low"]
         for line in ("/reasoning much", "/reasoning low high", "/reasoning --global"):
             with pytest.raises(UsageError, match="none, minimal, low"):
                 await at.type(line)
 
 
 async def test_personality(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("1"), says("2")) as at:
+    async with command_harness(tmp_path, answer_script("1"), answer_script("2")) as at:
         assert "is concise" in await at.read("/personality")
         assert "pirate   Speak like a pirate." in await at.read("/personality")
         assert "concise  Be brief." in await at.read("/personality")
@@ -110,33 +114,33 @@ async def test_personality(tmp_path: Path) -> None:
 
 
 async def test_busy_needs_somebody_who_can_be_interrupted(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         with pytest.raises(UsageError):
             await at.type("/busy queue")
 
 
 async def test_verbose(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
-        assert await at.type("/verbose") == Told("Tool progress: verbose.", progress="verbose")
-        assert await at.type("/verbose off") == Told("Tool progress: off.", progress="off")
-        assert at.butler.kept == ["verbose", "off"]
+    async with command_harness(tmp_path) as at:
+        assert await at.type("/verbose") == TextReply("Tool progress: verbose.", progress="verbose")
+        assert await at.type("/verbose off") == TextReply("Tool progress: off.", progress="off")
+        assert at.fake_services.kept == ["verbose", "off"]
         with pytest.raises(UsageError):
             await at.type("/verbose loud")
 
 
 async def test_clear_and_copy(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("first"), says("second")) as at:
+    async with command_harness(tmp_path, answer_script("first"), answer_script("second")) as at:
         with pytest.raises(UsageError):
             await at.type("/copy")
         await at.one.say("one")
-        await at.one.say("two", Ear())
-        assert await at.type("/copy") == Told("Asked the terminal to copy it.", clip="second")
-        assert await at.type("/copy 2") == Told("Asked the terminal to copy it.", clip="first")
+        await at.one.say("two", EventRecorder())
+        assert await at.type("/copy") == TextReply("Asked the terminal to copy it.", clip="second")
+        assert await at.type("/copy 2") == TextReply("Asked the terminal to copy it.", clip="first")
         for line in ("/copy 3", "/copy 0", "/copy x"):
             with pytest.raises(UsageError):
                 await at.type(line)
         reply = await at.type("/clear")
-        assert isinstance(reply, Told)
+        assert isinstance(reply, TextReply)
         assert reply.clear
         assert not at.one.conversation.started
         at.context = at.context.__class__(at.one.conversation, at.models, at.context.facts)
@@ -146,25 +150,27 @@ async def test_clear_and_copy(tmp_path: Path) -> None:
 
 
 async def test_what_is_copied_cannot_end_a_paste(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("a\tb\n\x1b[201~rm -rf ~\r")) as at:
+    async with command_harness(tmp_path, answer_script("a\tb\n\x1b[201~rm -rf ~\r")) as at:
         await at.one.say("one")
-        told = Told("Asked the terminal to copy it.", clip="a\tb\n␛[201~rm -rf ~␍")
+        told = TextReply("Asked the terminal to copy it.", clip="a\tb\n␛[201~rm -rf ~␍")
         assert await at.type("/copy") == told
 
 
 async def test_image(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         picture = Media("0" * 64, "image/png", "/work/a b.png")
-        assert await at.type("/image 'a b.png'") == Ask((picture,))
+        assert await at.type("/image 'a b.png'") == SubmitReply((picture,))
         reply = await at.type("/image /pics/x.png what's   this?")
-        assert reply == Ask((Text("what's   this?"), Media("0" * 64, "image/png", "/pics/x.png")))
+        assert reply == SubmitReply(
+            (Text("what's   this?"), Media("0" * 64, "image/png", "/pics/x.png"))
+        )
         for line in ("/image", "/image 'a"):
             with pytest.raises(UsageError):
                 await at.type(line)
 
 
 async def test_save(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("Hi.")) as at:
+    async with command_harness(tmp_path, answer_script("Hi.")) as at:
         with pytest.raises(UsageError):
             await at.type("/save")
         await at.one.say("hello")
@@ -189,20 +195,20 @@ async def test_save(tmp_path: Path) -> None:
 
 
 async def test_quit_may_forget(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("Hi.")) as at:
-        assert await at.type("/quit --delete") == Leave()
+    async with command_harness(tmp_path, answer_script("Hi.")) as at:
+        assert await at.type("/quit --delete") == QuitReply()
         await at.one.say("hello")
         with pytest.raises(UsageError):
             await at.type("/quit now")
-        assert await at.type("/exit --delete") == Leave()
+        assert await at.type("/exit --delete") == QuitReply()
         assert await at.one.sessions() == []
         assert not at.one.conversation.started
 
 
 async def test_insights(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
-    scripts = ([answer(call("look"), usage=Usage(100, 10))], says("ok"))
-    async with typist(tmp_path, *scripts, tools=[FakeTool("look")], clock=clock) as at:
+    scripts = ([assistant_message(tool_call("look"), usage=Usage(100, 10))], answer_script("ok"))
+    async with command_harness(tmp_path, *scripts, tools=[FakeTool("look")], clock=clock) as at:
         assert await at.read("/insights") == "Sessions of the last 30 days: nothing was used."
         await at.one.say("one")
         assert (await at.read("/insights 7")).splitlines() == [
@@ -219,7 +225,7 @@ async def test_insights(tmp_path: Path) -> None:
 
 
 async def test_facts(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         assert await at.read("/v") == f"Hermes {__version__}"
         profile = await at.read("/profile")
         assert profile == "This is the profile default, at home in /home/ann/.hermes."
@@ -235,7 +241,7 @@ async def test_facts(tmp_path: Path) -> None:
 
 
 async def test_without_services_a_command_says_so(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.context = at.context.__class__(at.one.conversation, at.models, at.context.facts)
         for line in (
             "/personality",
@@ -255,7 +261,7 @@ async def test_without_services_a_command_says_so(tmp_path: Path) -> None:
 
 
 async def test_platforms(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         listed = await at.read("/platforms")
         assert listed.splitlines() == ["  fake   listening", "  slack  listening"]
         at.chats()
@@ -264,27 +270,27 @@ async def test_platforms(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="where you are"):
             await at.type("/platform pause fake")
         await at.read("/platform resume slack")
-        assert at.butler.paused == set()
+        assert at.fake_services.paused == set()
         for line in ("/platform pause irc", "/platform pause", "/platform stop slack"):
             with pytest.raises(UsageError):
                 await at.type(line)
 
 
 async def test_running_the_house_from_a_chat(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats()
         assert await at.read("/set_home Kitchen") == "This chat is now the home of fake."
-        assert at.butler.kept == [(Address("fake", "1"), "Kitchen")]
+        assert at.fake_services.kept == [(Address("fake", "1"), "Kitchen")]
         assert (await at.read("/restart")).startswith("Restarting.")
-        assert at.butler.restarts == 1
+        assert at.fake_services.restarts == 1
         assert "/help" in await at.read("/start")
 
 
 async def test_history_is_short_in_a_chat(tmp_path: Path) -> None:
-    scripts = [says(f"a{n}", id=f"a{n}") for n in range(12)]
-    async with typist(tmp_path, *scripts) as at:
+    scripts = [answer_script(f"a{n}", id=f"a{n}") for n in range(12)]
+    async with command_harness(tmp_path, *scripts) as at:
         for number in range(12):
-            await at.one.say(f"q{number}", Ear())
+            await at.one.say(f"q{number}", EventRecorder())
         assert len((await at.read("/history")).splitlines()) == 24
         assert (await at.read("/history 1")).splitlines() == ["you: q11", "hermes: a11"]
         at.chats()
@@ -294,5 +300,5 @@ async def test_history_is_short_in_a_chat(tmp_path: Path) -> None:
 
 
 def test_a_seat_is_a_terminal_unless_it_says_otherwise() -> None:
-    assert Seat().permitted is None
-    assert Seat().surface.name == "TERMINAL"
+    assert CommandCaller().permitted is None
+    assert CommandCaller().surface.name == "TERMINAL"

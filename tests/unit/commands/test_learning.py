@@ -4,43 +4,43 @@ from pathlib import Path
 
 import pytest
 
-from commanding import Typist, typist
 from hermes.app.learning import Learning
-from hermes.app.lessons import KeptLessons
-from hermes.changes.change import Author, Origin
-from hermes.commands.command import Ask
+from hermes.app.learning_commands import LearningCommands
+from hermes.commands.command import SubmitReply
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
-from hermes.config.sections.work import Skills
-from hermes.memory.entries import Target
-from hermes.memory.notebook import Request
-from hermes.memory.operations import Operation
-from hermes.schema.attachments import FILES, in_short, own_parts, own_text
+from hermes.config.sections.execution import Skills
+from hermes.learning.ledger.change import Author, ChangeOrigin
+from hermes.learning.memory.entries import MemoryOperation, MemoryTarget
+from hermes.learning.memory.memory_store import MemoryRequest
+from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
+from hermes.schema.attachments import FILES_HEADER, display_parts, typed_parts, typed_text
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Role
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.skills.editing import By
-from hermes.skills.requests import SkillRequest, propose
 from hermes.testing.clock import FakeClock
+from support.slash_commands import CommandHarness, command_harness
 
 pytestmark = pytest.mark.anyio
 TEXT = "---\nname: make-tea\ndescription: How to make tea.\n---\n\nBoil in ${HERMES_SKILL_DIR}.\n"
-PAGE = Origin(session="s1", words=("web_extract https://example.org",))
+PAGE = ChangeOrigin(session="s1", words=("web_extract https://example.org",))
 
 
-def remember(text: str, origin: Origin = PAGE) -> Request:
-    step = Operation(action="add", content=text)
-    return Request(target=Target.USER, operations=(step,), by=Author.AGENT, origin=origin)
+def remember(text: str, origin: ChangeOrigin = PAGE) -> MemoryRequest:
+    step = MemoryOperation(action="add", content=text)
+    return MemoryRequest(
+        target=MemoryTarget.USER, operations=(step,), by=Author.AGENT, origin=origin
+    )
 
 
-async def proposed(at: Typist, text: str) -> str:
+async def proposed(at: CommandHarness, text: str) -> str:
     return (await at.learning.notebook.propose(remember(text))).id[-6:].lower()
 
 
 async def test_memory_is_shown_with_what_waits(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         assert "nothing yet" in await at.read("/memory")
         await at.learning.notebook.change(remember("likes tea"))
         await proposed(at, "hates tea")
@@ -53,7 +53,7 @@ async def test_memory_is_shown_with_what_waits(tmp_path: Path) -> None:
 
 
 async def test_a_proposal_is_shown_accepted_and_undone(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         name = await proposed(at, "likes tea")
         full = await at.read(f"/changes show {name}")
         assert "content: likes tea" in full
@@ -69,7 +69,7 @@ async def test_a_proposal_is_shown_accepted_and_undone(tmp_path: Path) -> None:
 
 
 async def test_all_are_decided_at_once(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         await proposed(at, "one")
         await proposed(at, "two")
         assert "2 proposals rejected" in await at.read("/memory reject all")
@@ -79,10 +79,10 @@ async def test_all_are_decided_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_proposal_that_is_no_longer_possible_says_so(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         await at.learning.notebook.change(remember("likes tea"))
-        step = Operation(action="remove", old_text="likes tea")
-        wish = Request(target=Target.USER, operations=(step,), by=Author.AGENT)
+        step = MemoryOperation(action="remove", old_text="likes tea")
+        wish = MemoryRequest(target=MemoryTarget.USER, operations=(step,), by=Author.AGENT)
         name = (await at.learning.notebook.propose(wish)).id[-6:]
         await at.learning.notebook.change(wish)
         with pytest.raises(UsageError, match="No entry contains"):
@@ -91,21 +91,21 @@ async def test_a_proposal_that_is_no_longer_possible_says_so(tmp_path: Path) -> 
 
 
 async def test_asking_about_everything_is_switched(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         (tmp_path / "home").mkdir()
         assert "at once" in await at.read("/memory approval")
         assert "waits for you" in await at.read("/memory approval on")
-        assert at.learning.asks_for_memory
+        assert at.learning.memory_approval
         assert "write_approval: true" in (tmp_path / "home/config.yaml").read_text()
         await at.read("/memory approval off")
-        assert not at.learning.asks_for_memory
+        assert not at.learning.memory_approval
 
 
 async def test_a_proposed_skill_is_written_when_wanted(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         wish = SkillRequest(action="create", name="make-tea", content=TEXT)
-        by = By(author=Author.REVIEW, origin=PAGE)
-        await propose(at.learning.skill_editor, wish, by)
+        by = Authorship(author=Author.REVIEW, origin=PAGE)
+        await propose_request(at.learning.skill_editor, wish, by)
         listed = await at.read("/changes")
         assert "create make-tea" in listed
         assert "example.org" in listed
@@ -120,10 +120,12 @@ async def test_a_proposed_skill_is_written_when_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("typed", ["/make-tea", "/make_tea", "/MAKE-TEA"])
 async def test_a_skill_is_a_command(tmp_path: Path, typed: str) -> None:
-    async with typist(tmp_path) as at:
-        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+    async with command_harness(tmp_path) as at:
+        await at.learning.skill_editor.create(
+            "make-tea", TEXT, "", Authorship(author=Author.PERSON)
+        )
         reply = await at.type(f"{typed} for two")
-        assert isinstance(reply, Ask)
+        assert isinstance(reply, SubmitReply)
         text = text_of(User("m", reply.parts))
         assert text.endswith("for two")
         assert f"Boil in {tmp_path / 'home/skills/make-tea'}." in text
@@ -135,10 +137,10 @@ async def test_a_skill_is_a_command(tmp_path: Path, typed: str) -> None:
 
 async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "skill-bundles"
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         for name in ("make-tea", "bake"):
             text = TEXT.replace("make-tea", name)
-            await at.learning.skill_editor.create(name, text, "", By(author=Author.PERSON))
+            await at.learning.skill_editor.create(name, text, "", Authorship(author=Author.PERSON))
         folder.mkdir()
         (folder / "tea-time.yaml").write_text(
             "description: All of it\nskills:\n  - make-tea\n  - bake\n  - gone\n"
@@ -153,7 +155,7 @@ async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
         assert line in (await at.read("/skills")).splitlines()
         for typed in ("/tea-time", "/tea_time"):
             reply = await at.type(f"{typed} at four")
-            assert isinstance(reply, Ask)
+            assert isinstance(reply, SubmitReply)
             text = text_of(User("m", reply.parts))
             assert "follow the skill make-tea" in text
             assert "follow the skill bake" in text
@@ -161,7 +163,7 @@ async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
             assert text.endswith("Warm the plates.\n\nat four")
         assert at.learning.usage.of("bake").use_count == 2
         own = await at.type("/bake")
-        assert isinstance(own, Ask)
+        assert isinstance(own, SubmitReply)
         assert "make-tea" not in text_of(User("m", own.parts))
         with pytest.raises(UsageError, match="None of the skills of lost"):
             await at.type("/lost")
@@ -171,9 +173,9 @@ async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
 
 
 async def test_a_command_wins_over_a_skill_of_its_name(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         text = TEXT.replace("make-tea", "help")
-        await at.learning.skill_editor.create("help", text, "", By(author=Author.PERSON))
+        await at.learning.skill_editor.create("help", text, "", Authorship(author=Author.PERSON))
         assert "/memory" in await at.read("/help")
         with pytest.raises(UsageError, match="no command /nothing"):
             await at.type("/nothing")
@@ -182,22 +184,28 @@ async def test_a_command_wins_over_a_skill_of_its_name(tmp_path: Path) -> None:
 async def test_a_skill_that_is_switched_off_is_no_command(tmp_path: Path) -> None:
     home = Home(tmp_path / "home", tmp_path / "home")
     config = Config(skills=Skills(disabled=("make-tea",)))
-    async with typist(tmp_path) as at:
-        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+    async with command_harness(tmp_path) as at:
+        await at.learning.skill_editor.create(
+            "make-tea", TEXT, "", Authorship(author=Author.PERSON)
+        )
         learning = Learning(home, Env({}), config, at.one.store, FakeClock())
-        assert KeptLessons(home, Env({}), at.learning).skill_named("make_tea") == "make-tea"
-        assert KeptLessons(home, Env({}), learning).skill_named("make_tea") == ""
+        assert (
+            LearningCommands(home, Env({}), at.learning).skill_for_command("make_tea") == "make-tea"
+        )
+        assert LearningCommands(home, Env({}), learning).skill_for_command("make_tea") == ""
 
 
 async def test_what_a_small_model_has_no_tools_for_is_said(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
-        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+    async with command_harness(tmp_path) as at:
+        await at.learning.skill_editor.create(
+            "make-tea", TEXT, "", Authorship(author=Author.PERSON)
+        )
         with pytest.raises(UsageError, match="no tool to write skills") as caught:
             await at.type("/learn how we release")
         assert "/model" in caught.value.hint
         assert "no tools for skills" in await at.read("/skills")
         assert "no tool for memory" in await at.read("/memory")
-        at.butler.more_tools = [
+        at.fake_services.more_tools = [
             ToolSpec(name, "", {}, Effect.READ, 1.0)
             for name in ("memory", "skill_view", "skill_manage")
         ]
@@ -206,25 +214,27 @@ async def test_what_a_small_model_has_no_tools_for_is_said(tmp_path: Path) -> No
 
 
 async def test_a_followed_skill_reads_as_it_was_typed(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
-        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+    async with command_harness(tmp_path) as at:
+        await at.learning.skill_editor.create(
+            "make-tea", TEXT, "", Authorship(author=Author.PERSON)
+        )
         reply = await at.type("/make-tea for two")
-        assert isinstance(reply, Ask)
-        said = User("m", (*reply.parts, Text(f"{FILES}\n\n@file:a\n```\nx\n```")))
-        assert own_text(said) == "/make-tea for two"
-        assert in_short(said) == (Text("/make-tea for two"), Text("attached: @file:a"))
+        assert isinstance(reply, SubmitReply)
+        said = User("m", (*reply.parts, Text(f"{FILES_HEADER}\n\n@file:a\n```\nx\n```")))
+        assert typed_text(said) == "/make-tea for two"
+        assert display_parts(said) == (Text("/make-tea for two"), Text("attached: @file:a"))
         # Whoever asks it again wants it followed again.
-        assert own_parts(said) == reply.parts
+        assert typed_parts(said) == reply.parts
         bare = await at.type("/make-tea")
-        assert isinstance(bare, Ask)
-        assert own_text(User("m", bare.parts)) == "/make-tea"
+        assert isinstance(bare, SubmitReply)
+        assert typed_text(User("m", bare.parts)) == "/make-tea"
 
 
 async def test_learning_is_a_turn(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
-        at.butler.more_tools = [ToolSpec("skill_manage", "", {}, Effect.WRITE, 1.0)]
+    async with command_harness(tmp_path) as at:
+        at.fake_services.more_tools = [ToolSpec("skill_manage", "", {}, Effect.WRITE, 1.0)]
         reply = await at.type("/learn how we release")
-        assert isinstance(reply, Ask)
+        assert isinstance(reply, SubmitReply)
         assert "how we release" in text_of(User("m", reply.parts))
         with pytest.raises(UsageError, match="What is to be learned"):
             await at.type("/learn")
@@ -234,6 +244,6 @@ async def test_learning_is_a_turn(tmp_path: Path) -> None:
     "line", ["/memory x", "/skills pin", "/changes undo", "/memory approval x"]
 )
 async def test_wrong_words_say_what_is_right(tmp_path: Path, line: str) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         with pytest.raises(UsageError):
             await at.type(line)

@@ -5,13 +5,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from commanding import Typist, typist
-from hermes.approvals.wording import short_id
-from hermes.ports.counsel import Reaching, Wish
+from hermes.approvals.messages import short_id
+from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.errors import NotFound, UsageError
-from hermes.schema.events import Asked, Event
+from hermes.schema.events import Event, QuestionAsked
 from hermes.schema.scope import Role, Scope
-from hermes.testing.scripted import says
+from hermes.testing.scripted_model import answer_script
+from support.slash_commands import CommandHarness, command_harness
 
 pytestmark = pytest.mark.anyio
 ONLY_ONCE = (
@@ -19,20 +19,20 @@ ONLY_ONCE = (
 )
 
 
-async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[bool, str]:
+async def asked(at: CommandHarness, line: str, command: str = "rm -rf build") -> tuple[bool, str]:
     """Wish something, and type a line while it is asked for."""
     desk = at.context.services.approvals
     assert desk is not None
     scope = Scope("default", at.one.conversation.session.id, "r", "/work", attended=True)
-    wish = Wish(  # noqa: S604 - a word of our own
-        tool="terminal", action=command, reaching=Reaching.OPEN, shell=True, folder="/work"
+    wish = ApprovalRequest(  # noqa: S604 - a word of our own
+        tool="terminal", action=command, reaching=Isolation.OPEN, shell=True, folder="/work"
     )
     heard = anyio.Event()
     allowed: list[bool] = []
     names: list[str] = []
 
     async def tell(event: Event) -> None:
-        if isinstance(event, Asked):
+        if isinstance(event, QuestionAsked):
             names.append(short_id(event.question).lower())
             heard.set()
 
@@ -49,7 +49,7 @@ async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[b
 
 
 async def test_leave_is_given_and_refused(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats()
         assert await at.read("/approve") == "Nothing waits for an answer here."
         assert await asked(at, "/approve") == (True, "Allowed, this once: rm -rf build")
@@ -62,7 +62,7 @@ async def test_leave_is_given_and_refused(tmp_path: Path) -> None:
 
 
 async def test_a_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats()
         allowed, told = await asked(at, "/approve {id}")
         assert (allowed, told) == (True, "Allowed, this once: rm -rf build")
@@ -71,7 +71,7 @@ async def test_a_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
 
 
 async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats()
         assert await at.read("/approvals") == "Nothing is allowed beforehand."
         await asked(at, "/approve always")
@@ -86,7 +86,7 @@ async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:
 
 
 async def test_for_which_session_something_is_allowed_is_told(tmp_path: Path) -> None:
-    async with typist(tmp_path) as at:
+    async with command_harness(tmp_path) as at:
         at.chats()
         await asked(at, "/approve session")
         assert "  this session  terminal" in await at.read("/approvals")
@@ -95,7 +95,7 @@ async def test_for_which_session_something_is_allowed_is_told(tmp_path: Path) ->
 
 
 async def test_yolo_is_the_owners_and_of_one_session(tmp_path: Path) -> None:
-    async with typist(tmp_path, says("hi")) as at:
+    async with command_harness(tmp_path, answer_script("hi")) as at:
         assert "nothing is asked for" in await at.read("/yolo")
         assert "nothing: /yolo is on" in await at.read("/status")
         assert "asked again" in await at.read("/yolo")

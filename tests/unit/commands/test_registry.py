@@ -2,9 +2,8 @@
 
 import pytest
 
-from hermes.commands.columns import COLUMNS
-from hermes.commands.command import Command, Context, Reply, Told
-from hermes.commands.registry import Registry, is_command, standard_commands
+from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
+from hermes.commands.registry import LINE_WIDTH, Registry, is_command, standard_commands
 from hermes.schema.errors import UsageError
 
 
@@ -62,7 +61,7 @@ def test_the_list_is_in_order_and_aligned() -> None:
     calls = [line for line in lines if line.startswith("  /")]
     assert calls == sorted(calls)
     assert len(calls) == len(standard_commands().commands)
-    assert max(map(len, lines)) <= COLUMNS, "a small terminal shows it whole"
+    assert max(map(len, lines)) <= LINE_WIDTH, "a small terminal shows it whole"
 
 
 @pytest.mark.parametrize(
@@ -82,8 +81,8 @@ def test_a_mistyped_name_gets_a_hint(typed: str, hint: str) -> None:
     assert unknown.value.hint == hint
 
 
-async def _nothing(context: Context, words: str) -> Reply:
-    return Told(words)
+async def _nothing(context: CommandContext, words: str) -> CommandReply:
+    return TextReply(words)
 
 
 def test_two_commands_cannot_share_a_name() -> None:

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from anyio.abc import SocketStream
 
-from fars import far_gateway, refusal, whole
 from hermes.compat.gateway_config import Platform
 from hermes.compat.gateway_platforms_api_server import APIServerAdapter
 from hermes.compat.gateway_platforms_base import BasePlatformAdapter
 from hermes.compat.gateway_run import GatewayRunner
-from hermes.session.context import async_delivery_supported, clear_session_vars, get_session_env
 from hermes.session.keys import SessionSource
+from hermes.session.session_context import (
+    async_delivery_supported,
+    clear_session_vars,
+    get_session_env,
+)
+from support.remote_gateway import error_response, fake_remote_gateway, full_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +53,7 @@ async def test_the_address_is_read_from_the_home(home: Path, monkeypatch: Any) -
 
 
 async def test_a_turn_goes_to_the_far_side(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with far_gateway(whole("Hello ", "there")) as far:
+    async with fake_remote_gateway(full_answer("Hello ", "there")) as far:
         monkeypatch.setenv("GATEWAY_PROXY_URL", far.url + "/v1/")
         monkeypatch.setenv("GATEWAY_PROXY_KEY", "key-0123456789abc")
         result = await ask(GatewayRunner())
@@ -71,7 +75,7 @@ async def test_a_turn_goes_to_the_far_side(home: Path, monkeypatch: pytest.Monke
 
 
 async def test_a_refusal_is_the_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with far_gateway(refusal(503, b"busy")) as far:
+    async with fake_remote_gateway(error_response(503, b"busy")) as far:
         monkeypatch.setenv("GATEWAY_PROXY_URL", far.url)
         result = await ask(GatewayRunner())
     assert result["final_response"].startswith("⚠️ Proxy error (503): busy.")
@@ -84,9 +88,9 @@ async def test_only_the_newest_run_is_heard(home: Path, monkeypatch: pytest.Monk
 
     async def overtaken(stream: SocketStream) -> None:
         runner._session_run_generation["key"] = 2
-        await stream.send(whole("stale"))
+        await stream.send(full_answer("stale"))
 
-    async with far_gateway(overtaken, whole("fresh")) as far:
+    async with fake_remote_gateway(overtaken, full_answer("fresh")) as far:
         monkeypatch.setenv("GATEWAY_PROXY_URL", far.url)
         late = await ask(runner, session_key="key", run_generation=1)
         newest = await ask(runner, session_key="key", run_generation=2)

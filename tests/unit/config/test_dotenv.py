@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.dotenv import parse_dotenv, quoted, read_dotenv, with_variable, without_variable
+from hermes.config.dotenv import (
+    parse_dotenv,
+    quote_value,
+    read_dotenv,
+    with_variable,
+    without_variable,
+)
 from hermes.kit.errors import ConfigError
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -18,7 +24,10 @@ lines = st.lists(
             lambda text: "#" + text
         ),
         st.builds(
-            lambda n, v, e: f"{e}{n}={quoted(v)}", names, values, st.sampled_from(["", "export "])
+            lambda n, v, e: f"{e}{n}={quote_value(v)}",
+            names,
+            values,
+            st.sampled_from(["", "export "]),
         ),
     ),
     max_size=8,
@@ -79,7 +88,7 @@ def test_errors_name_file_and_line_but_no_secret(text: str, message: str):
 
 @given(values)
 def test_every_value_survives_writing_and_reading(value: str):
-    assert parsed(f"A={quoted(value)}\nB=2") == {"A": value, "B": "2"}
+    assert parsed(f"A={quote_value(value)}\nB=2") == {"A": value, "B": "2"}
 
 
 @given(files(), names, values)

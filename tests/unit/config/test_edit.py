@@ -5,8 +5,8 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes.config.change import CannotChange, applied, removed
-from hermes.config.edit import (
+from hermes.config.document import UnsupportedEdit, remove_value, set_value
+from hermes.config.editor import (
     parse_value,
     replace_config,
     replace_whole_config,
@@ -16,8 +16,8 @@ from hermes.config.edit import (
     unset_variable,
 )
 from hermes.config.home import Home
-from hermes.config.paths import format_path
-from hermes.config.splice import cut_out, rendered, spliced
+from hermes.config.key_paths import format_path
+from hermes.config.yaml_splice import remove_from_text, render_inline, set_in_text
 from hermes.kit.errors import ConfigError, UsageError
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
@@ -98,7 +98,7 @@ def test_unsetting_removes_only_its_own_lines(home, name):
     gone, come = changed_lines(FULL, home.config.read_text())
     assert come == []
     assert gone[0].strip().startswith(name.split(".")[-1] + ":")
-    expected = removed(yaml.safe_load(FULL), tuple(name.split(".")))
+    expected = remove_value(yaml.safe_load(FULL), tuple(name.split(".")))
     assert yaml.safe_load(home.config.read_text()) == expected
 
 
@@ -403,10 +403,10 @@ def paths_in(value: object, path: tuple[str | int, ...] = ()):
 def test_a_cut_says_what_was_meant_and_keeps_every_other_line(text, data, value):
     path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
     try:
-        new = spliced(text, path, value)
-    except CannotChange:
+        new = set_in_text(text, path, value)
+    except UnsupportedEdit:
         return
-    assert yaml.safe_load(new) == applied(yaml.safe_load(text), path, value)
+    assert yaml.safe_load(new) == set_value(yaml.safe_load(text), path, value)
     gone, _ = changed_lines(text, new)
     start = text.index("".join(gone))
     assert text[:start] == new[:start]
@@ -422,9 +422,9 @@ def test_a_cut_says_what_was_meant_and_keeps_every_other_line(text, data, value)
 def test_an_added_setting_only_adds(text, names, value):
     path = tuple(names)
     try:
-        expected = applied(yaml.safe_load(text), path, value)
-        new = spliced(text, path, value)
-    except (CannotChange, UsageError):
+        expected = set_value(yaml.safe_load(text), path, value)
+        new = set_in_text(text, path, value)
+    except (UnsupportedEdit, UsageError):
         return
     assert yaml.safe_load(new) == expected
     document = yaml.safe_load(text)
@@ -438,10 +438,10 @@ def test_an_added_setting_only_adds(text, names, value):
 @settings(max_examples=60, deadline=None)
 def test_a_removal_says_what_was_meant_and_only_takes_away(text, data):
     path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
-    expected = removed(yaml.safe_load(text), path)
+    expected = remove_value(yaml.safe_load(text), path)
     try:
-        new = cut_out(text, path)
-    except CannotChange:
+        new = remove_from_text(text, path)
+    except UnsupportedEdit:
         return
     assert (yaml.safe_load(new) or {}) == expected
     kept = iter(text)
@@ -456,21 +456,23 @@ def test_a_change_is_made_as_meant_or_not_at_all(tmp_path_factory, text, data, v
     home = Home(folder, folder)
     home.config.write_bytes(text.encode())
     path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
-    word = rendered([value])[1:-1] if not isinstance(value, str) else f'"{value.encode().hex()}"'
+    word = (
+        render_inline([value])[1:-1] if not isinstance(value, str) else f'"{value.encode().hex()}"'
+    )
     try:
         set_setting(home, {}, format_path(path), word, force=True)
     except ConfigError:
         assert home.config.read_bytes() == text.encode()
         return
-    meant = applied(yaml.safe_load(text), path, yaml.safe_load(word))
+    meant = set_value(yaml.safe_load(text), path, yaml.safe_load(word))
     assert yaml.safe_load(home.config.read_text()) == meant
 
 
 @given(trees)
 def test_whatever_is_rendered_reads_back_inside_brackets_and_out(value):
-    assert yaml.safe_load(rendered(value)) == value
-    assert yaml.safe_load(f"[{rendered(value)}, 1]") == [value, 1]
-    assert "\n" not in rendered(value)
+    assert yaml.safe_load(render_inline(value)) == value
+    assert yaml.safe_load(f"[{render_inline(value)}, 1]") == [value, 1]
+    assert "\n" not in render_inline(value)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.dotenv import env_of
+from hermes.config.dotenv import profile_env
 from hermes.config.env import Env, process_env
 
 layers = st.lists(st.dictionaries(st.sampled_from("ABCDE"), st.text(max_size=3)), max_size=4)
@@ -58,6 +58,6 @@ def test_two_profiles_in_one_process_see_their_own_variables(tmp_path):
     process = Env({"KEY": "shared", "PATH": "/bin"})
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"KEY={name}\n")
-    envs = [env_of(tmp_path / name, process) for name in ("a", "b", "none")]
+    envs = [profile_env(tmp_path / name, process) for name in ("a", "b", "none")]
     assert [env["KEY"] for env in envs] == ["a", "b", "shared"]
     assert all(env["PATH"] == "/bin" for env in envs)

@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 
 from hermes.config.home import (
-    FIRST_FOLDERS,
+    INITIAL_FOLDERS,
     Home,
     check_new_name,
     ensure_home,
-    home_of,
+    hermes_root,
     named_profiles,
+    profile_home,
     resolve_home,
-    root_of,
 )
 from hermes.kit.errors import ConfigError, UsageError
 
@@ -34,15 +34,15 @@ def test_the_default_home_is_below_the_persons_own():
 
 @pytest.mark.parametrize("given", ["", "   "])
 def test_an_empty_hermes_home_counts_as_none(given: str):
-    assert root_of(env(given)) == Path("/home/somebody/.hermes")
+    assert hermes_root(env(given)) == Path("/home/somebody/.hermes")
 
 
 def test_a_tilde_is_the_persons_home():
-    assert root_of(env("~/agent")) == Path("/home/somebody/agent")
+    assert hermes_root(env("~/agent")) == Path("/home/somebody/agent")
 
 
 def test_dots_are_resolved(tmp_path):
-    assert root_of(env(tmp_path / "a" / ".." / "b")) == tmp_path / "b"
+    assert hermes_root(env(tmp_path / "a" / ".." / "b")) == tmp_path / "b"
 
 
 def test_an_asked_for_profile_wins(root):
@@ -54,7 +54,7 @@ def test_an_asked_for_profile_wins(root):
 
 def test_a_home_inside_profiles_names_profile_and_root(root):
     (root / "active_profile").write_text("play\n")
-    assert resolve_home(env(root / "profiles" / "work")) == home_of(root, "work")
+    assert resolve_home(env(root / "profiles" / "work")) == profile_home(root, "work")
 
 
 def test_the_sticky_choice_comes_last(root):
@@ -85,7 +85,7 @@ def test_a_choice_that_does_not_exist_is_an_error_that_says_how_to_choose(root, 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "Work", ".hidden", "a" * 65])
 def test_a_name_never_leads_out_of_profiles(root, name):
     with pytest.raises(UsageError):
-        home_of(root, name)
+        profile_home(root, name)
 
 
 @pytest.mark.parametrize("name", ["hermes", "default", "test", "tmp", "root", "sudo"])
@@ -127,7 +127,7 @@ def test_a_first_run_gets_folders_and_a_soul(tmp_path):
     home = resolve_home(env(tmp_path / "deep" / "home"))
     ensure_home(home)
     assert home.path.stat().st_mode & 0o777 == 0o700
-    assert {path.name for path in home.path.iterdir()} == {*FIRST_FOLDERS, "SOUL.md"}
+    assert {path.name for path in home.path.iterdir()} == {*INITIAL_FOLDERS, "SOUL.md"}
     assert len(home.soul.read_text().strip().splitlines()) == 1
 
 
@@ -142,7 +142,7 @@ def test_what_exists_stays(tmp_path):
 
 
 def test_kanban_is_shared_and_the_rest_is_not(root):
-    home = home_of(root, "work")
+    home = profile_home(root, "work")
     assert (home.kanban, home.kanban_db) == (root / "kanban", root / "kanban.db")
     for own in (home.config, home.dotenv, home.state_db, home.cron, home.memories, home.skills):
         assert own.parent == root / "profiles" / "work"

@@ -10,14 +10,14 @@ import pytest
 from msgspec import Struct, structs
 
 import hermes
-from hermes.config.differing import differing
+from hermes.config.changed_settings import changed_settings
 from hermes.config.home import Home
-from hermes.config.idle import ANY, idle_names, idle_settings
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.models import Model
+from hermes.config.unused_settings import WILDCARD, unused_names, unused_settings
 
-HOUSE = Path(hermes.__file__).parent
+PROGRAM = Path(hermes.__file__).parent
 NOBODY_SETS = frozenset({"_config_version"})
 NAMESAKES = frozenset(
     {"delegation.base_url", "delegation.api_key", "delegation.api_mode", "gateway.strict"}
@@ -27,8 +27,8 @@ NAMESAKES = frozenset(
 
 def reads() -> Iterator[tuple[str, str]]:
     """Every attribute that is read in the house, with the last name of what it is read of."""
-    for path in HOUSE.rglob("*.py"):
-        if path.parent.name == "sections" or path == HOUSE / "config" / "schema.py":
+    for path in PROGRAM.rglob("*.py"):
+        if path.parent.name == "sections" or path == PROGRAM / "config" / "schema.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
@@ -67,13 +67,13 @@ def unused(section: type[Struct], path: tuple[str, ...], used: Used) -> Iterator
             yield ".".join(name)
             continue
         for inner, chosen in structs_in(kinds[field.name]):
-            yield from unused(inner, (*name, ANY) if chosen else name, used)
+            yield from unused(inner, (*name, WILDCARD) if chosen else name, used)
 
 
 @pytest.mark.slow
 def test_the_list_of_idle_settings_is_true() -> None:
     found = frozenset(unused(Config, (), Used())) - NOBODY_SETS
-    assert found | NAMESAKES == idle_names()
+    assert found | NAMESAKES == unused_names()
 
 
 def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
     home.config.write_text(
         "tts:\n  provider: edge\nplatforms:\n  irc:\n    typing_status_text: writes\nmodel: m\n"
     )
-    findings = idle_settings(load_config(home, {}).raw)
+    findings = unused_settings(load_config(home, {}).raw)
     assert [one.path for one in findings] == [("platforms", "irc", "typing_status_text")]
 
 
 def test_of_a_model_only_what_was_said_differs() -> None:
     whole = msgspec.to_builtins(Config(model=Model(default="m", base_url="http://x")))
-    assert differing(whole) == {"model": {"default": "m", "base_url": "http://x"}}
-    assert differing({"model": "m"}) == {"model": "m"}
-    assert differing({"model": ""}) == {}
+    assert changed_settings(whole) == {"model": {"default": "m", "base_url": "http://x"}}
+    assert changed_settings({"model": "m"}) == {"model": "m"}
+    assert changed_settings({"model": ""}) == {}

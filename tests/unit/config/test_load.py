@@ -5,7 +5,7 @@ import pytest
 
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.load import check_config, load_config, parse_config
+from hermes.config.loader import check_config, load_config, parse_config
 from hermes.config.schema import Config
 from hermes.config.sections.models import Model
 from hermes.kit.errors import ConfigError

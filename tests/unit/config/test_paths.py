@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.paths import format_path, parse_path
+from hermes.config.key_paths import format_path, parse_path
 from hermes.kit.errors import UsageError
 
 keys = st.text(min_size=1, max_size=8)

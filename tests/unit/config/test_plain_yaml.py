@@ -5,7 +5,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hermes.config.plain_yaml import read_plain
+from hermes.config.plain_yaml import read_plain_yaml
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
 
@@ -98,7 +98,7 @@ def real(text: str) -> object:
 
 
 def agrees(text: str) -> bool:
-    plain = read_plain(text)
+    plain = read_plain_yaml(text)
     return plain is None or (repr(plain) == repr(real(text) if real(text) is not None else {}))
 
 
@@ -146,7 +146,7 @@ def test_a_slightly_damaged_real_file_is_read_alike_or_left(data):
     ],
 )
 def test_common_files_are_read_without_the_library(text, value):
-    assert read_plain(text) == value
+    assert read_plain_yaml(text) == value
     assert agrees(text)
 
 
@@ -167,4 +167,4 @@ def test_common_files_are_read_without_the_library(text, value):
     ],
 )
 def test_all_else_is_left_to_the_library(text):
-    assert read_plain(text) is None
+    assert read_plain_yaml(text) is None

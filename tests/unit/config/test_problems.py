@@ -6,7 +6,7 @@ import pytest
 
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.config.load import check_config
+from hermes.config.loader import check_config
 from hermes.config.problems import Problem, Severity
 
 FILE = Path("/home/config.yaml")

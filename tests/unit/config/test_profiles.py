@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hermes.config.dotenv import read_dotenv
-from hermes.config.home import FIRST_FOLDERS, Home, ensure_home, home_of, sticky_profile
+from hermes.config.home import INITIAL_FOLDERS, Home, active_profile_name, ensure_home, profile_home
 from hermes.config.profiles import (
     create_profile,
     delete_profile,
@@ -46,8 +46,8 @@ def tree(path: Path) -> set[str]:
 
 def test_a_new_profile_has_what_a_home_needs(home):
     made = create_profile(home.root, "work")
-    assert made == home_of(home.root, "work")
-    assert {p.name for p in made.path.iterdir()} == {*FIRST_FOLDERS, "SOUL.md"}
+    assert made == profile_home(home.root, "work")
+    assert {p.name for p in made.path.iterdir()} == {*INITIAL_FOLDERS, "SOUL.md"}
     assert made.path.stat().st_mode & 0o777 == 0o700
 
 
@@ -190,7 +190,7 @@ def test_the_list_marks_the_choice(home):
 def test_only_an_existing_profile_can_be_used(home):
     with pytest.raises(ConfigError, match="no profile named"):
         use_profile(home.root, "gone")
-    assert sticky_profile(home.root) == "default"
+    assert active_profile_name(home.root) == "default"
 
 
 def test_the_active_name_follows_flag_home_and_choice(home):
@@ -224,7 +224,7 @@ def test_deleting_removes_the_profile_and_its_choice_and_nothing_else(home):
     delete_profile(home.root, "work")
     assert tree(home.root) == {p for p in before if not p.startswith("profiles/")}
     assert list((home.root / "profiles").iterdir()) == []
-    assert sticky_profile(home.root) == "default"
+    assert active_profile_name(home.root) == "default"
 
 
 def test_deleting_another_keeps_the_choice(home):
@@ -232,7 +232,7 @@ def test_deleting_another_keeps_the_choice(home):
     create_profile(home.root, "art")
     use_profile(home.root, "art")
     delete_profile(home.root, "work")
-    assert sticky_profile(home.root) == "art"
+    assert active_profile_name(home.root) == "art"
 
 
 def test_links_are_never_followed_when_deleting(home, tmp_path):
@@ -262,9 +262,9 @@ def test_renaming_takes_the_choice_along(home):
     create_profile(home.root, "work", clone=home)
     use_profile(home.root, "work")
     renamed = rename_profile(home.root, "work", "job")
-    assert renamed == home_of(home.root, "job")
+    assert renamed == profile_home(home.root, "job")
     assert renamed.config.read_text() == "model: a\n"
-    assert sticky_profile(home.root) == "job"
+    assert active_profile_name(home.root) == "job"
 
 
 def test_renaming_never_overwrites(home):
@@ -282,4 +282,4 @@ def test_listing_and_mending_work_while_the_choice_is_broken(home):
     home.active_profile.write_text("gone")
     assert [p.name for p in list_profiles(home.root) if p.active] == ["default"]
     use_profile(home.root, "work")
-    assert sticky_profile(home.root) == "work"
+    assert active_profile_name(home.root) == "work"

@@ -1,7 +1,7 @@
 import pytest
 
 from hermes.config.env import Env
-from hermes.config.masking import masked, secrets_in
+from hermes.config.masking import mask_secrets, secrets_in
 from hermes.config.variables import (
     VARIABLES,
     Category,
@@ -197,7 +197,7 @@ def test_secrets_in_settings_are_masked_by_name_and_by_value():
         "note": "the value is topsecret!",
         "empty": {"api_key": ""},
     }
-    assert masked(settings, Redactor(["topsecret"])) == {
+    assert mask_secrets(settings, Redactor(["topsecret"])) == {
         "model": {"default": "gpt", "api_key": MASK, "base_url": f"http://u:{MASK}@h/"},
         "custom_providers": [{"name": "x", "api_key": MASK, "key_env": "X_KEY"}],
         "platforms": {"t": {"token": MASK, "extra": {"key": MASK, "port": 1}}},
@@ -224,7 +224,7 @@ def test_maps_of_variables_and_headers_hide_what_is_not_surely_harmless():
         "terminal": {"docker_env": {"DEBUG": "true", "X": ""}, "docker_forward_env": ["HOME"]},
         "bot": {"password": 12345678, "apiKey": "t0ps3cret-6", "max_tokens": 4096},
     }
-    assert masked(settings, Redactor()) == {
+    assert mask_secrets(settings, Redactor()) == {
         "mcp_servers": {
             "m": {
                 "env": {"ACME": MASK, "LANG": "C.UTF-8", "N": MASK},

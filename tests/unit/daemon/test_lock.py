@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from hermes.app.service.lock import (
+    AlreadyRunning,
+    ProcessRecord,
+    own_record,
+    read_record,
+    running_gateway,
+    take_lock,
+    take_locks,
+)
 from hermes.config.home import Home
-from hermes.daemon.lock import AlreadyRunning, take_lock, take_locks, who_holds
-from hermes.daemon.record import Record, own_record, read_record
 from hermes.kit.errors import ConfigError
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -22,14 +29,14 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, tmp_path)
 
 
-def elsewhere(record: Record) -> Record:
+def elsewhere(record: ProcessRecord) -> ProcessRecord:
     """The same pid on another machine, where nothing can be known about it."""
     return structs.replace(record, holder="other-host/" + record.holder.partition("/")[2])
 
 
 def test_a_lock_names_its_holder_and_keeps_others_out(home: Home) -> None:
     mine = own_record(home, NOW, ["hermes", "gateway", "run"])
-    assert who_holds(home) is None
+    assert running_gateway(home) is None
     lock = take_lock(home, mine)
     assert read_record(home.gateway_lock) == mine
     assert (mine.pid, mine.kind, mine.argv) == (
@@ -40,9 +47,9 @@ def test_a_lock_names_its_holder_and_keeps_others_out(home: Home) -> None:
         take_lock(home, mine)
     assert refused.value.record == mine
     assert refused.value.exit_code == 1
-    assert who_holds(home) == mine
+    assert running_gateway(home) == mine
     lock.release()
-    assert who_holds(home) is None
+    assert running_gateway(home) is None
     assert home.gateway_lock.read_bytes() == b""
     take_lock(home, mine).release()
 
@@ -52,18 +59,18 @@ def test_a_record_of_somebody_dead_is_no_lock(home: Home) -> None:
     other_start = structs.replace(mine, holder=mine.holder + "0")
     home.gateway_lock.write_bytes(b"")
     lock = take_lock(home, other_start)
-    assert who_holds(home) is None
+    assert running_gateway(home) is None
     lock.release()
 
 
 def test_what_cannot_be_looked_up_is_known_by_its_lock(home: Home) -> None:
     record = elsewhere(own_record(home, NOW))
     lock = take_lock(home, record)
-    assert who_holds(home) == record
+    assert running_gateway(home) == record
     data = home.gateway_lock.read_bytes()
     lock.release()
     home.gateway_lock.write_bytes(data)
-    assert who_holds(home) is None
+    assert running_gateway(home) is None
 
 
 @pytest.mark.slow
@@ -91,8 +98,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from hermes.config.home import Home
-from hermes.daemon.lock import take_lock
-from hermes.daemon.record import own_record
+from hermes.app.service.lock import take_lock
+from hermes.app.service.lock import own_record
 
 home = Home(Path(sys.argv[1]), Path(sys.argv[1]))
 lock = take_lock(home, own_record(home, datetime(2026, 1, 31, tzinfo=UTC)))
@@ -105,12 +112,12 @@ def test_the_kernel_frees_the_lock_of_the_killed(home: Home) -> None:
     command = [sys.executable, "-c", HOLDER, str(home.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
-        assert who_holds(home).pid == holder.pid
+        assert running_gateway(home).pid == holder.pid
         with pytest.raises(AlreadyRunning, match=f"pid {holder.pid}, since 2026-01-3"):
             take_lock(home, own_record(home, NOW))
         holder.kill()
         holder.wait()
-        assert who_holds(home) is None
+        assert running_gateway(home) is None
         take_lock(home, own_record(home, NOW)).release()
 
 
@@ -121,13 +128,13 @@ def test_all_profiles_or_none(tmp_path: Path) -> None:
     alone = take_lock(homes[1], own_record(homes[1], NOW))
     with pytest.raises(AlreadyRunning, match="profile b is running already"):
         take_locks(homes, own_record(homes[0], NOW))
-    assert who_holds(homes[0]) is None
+    assert running_gateway(homes[0]) is None
     alone.release()
     locks = take_locks(homes, own_record(homes[0], NOW))
     with pytest.raises(AlreadyRunning, match="c is served already by the gateway of profile a"):
         take_lock(homes[2], own_record(homes[2], NOW))
     locks.release()
-    assert [who_holds(one) for one in homes] == [None] * 3
+    assert [running_gateway(one) for one in homes] == [None] * 3
 
 
 def test_a_place_without_a_lock_is_told(tmp_path: Path) -> None:
@@ -135,7 +142,7 @@ def test_a_place_without_a_lock_is_told(tmp_path: Path) -> None:
     home.gateway_lock.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"gateway\.lock cannot be used"):
         take_lock(home, own_record(home, NOW))
-    assert who_holds(home) is None
+    assert running_gateway(home) is None
 
 
 @pytest.mark.parametrize(
@@ -144,5 +151,5 @@ def test_a_place_without_a_lock_is_told(tmp_path: Path) -> None:
 def test_garbage_is_nobody(home: Home, data: bytes) -> None:
     home.gateway_lock.write_bytes(data)
     assert read_record(home.gateway_lock) is None
-    assert who_holds(home) is None
+    assert running_gateway(home) is None
     take_lock(home, own_record(home, NOW)).release()

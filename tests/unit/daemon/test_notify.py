@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from hermes.daemon.notify import Notifier
+from hermes.app.service.notifier import Notifier
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -1,7 +1,7 @@
 """The one line that says how a gateway is, to whoever starts it or looks at its unit."""
 
-from hermes.daemon.service import sentence
-from hermes.daemon.state import PlatformState, Snapshot
+from hermes.app.service.main import status_line
+from hermes.app.service.status import PlatformState, Snapshot
 
 
 def test_what_does_not_mend_itself_is_told_with_its_reason() -> None:
@@ -13,6 +13,6 @@ def test_what_does_not_mend_itself_is_told_with_its_reason() -> None:
         ),
         "discord": PlatformState(state="fatal"),
     }
-    assert sentence(Snapshot(platforms=platforms, served_profiles=("default", "work"))) == (
+    assert status_line(Snapshot(platforms=platforms, served_profiles=("default", "work"))) == (
         "serving default, work; retrying: slack; fatal: discord, telegram (The token is missing.)"
     )

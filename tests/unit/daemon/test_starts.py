@@ -5,16 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from hermes.app.service.options import Ending
+from hermes.app.service.restart_guard import (
+    MAX_STARTS,
+    StartRecord,
+    advise_start,
+    read_starts,
+    record_start,
+    starts_file,
+)
 from hermes.config.home import Home
-from hermes.config.sections.chats import Gateway, RespawnStorm, RestartLoopGuard
-from hermes.daemon.options import Ending
-from hermes.daemon.starts import KEPT, Start, advise, note_start, read_starts, starts_file
+from hermes.config.sections.messaging import Gateway, RespawnStorm, RestartLoopGuard
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[Start]:
-    return [Start(at=NOW - timedelta(seconds=age), pid=1, after=after) for age in ages]
+def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[StartRecord]:
+    return [StartRecord(at=NOW - timedelta(seconds=age), pid=1, after=after) for age in ages]
 
 
 @pytest.mark.parametrize(
@@ -33,24 +40,24 @@ def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[Start]:
     ],
 )
 def test_loops_park_and_storms_wait(ages: list[float], park: bool, wait: float) -> None:
-    advice = advise(starts(*ages), Gateway())
+    advice = advise_start(starts(*ages), Gateway())
     assert (advice.park, advice.wait) == (park, wait)
     assert bool(advice.reason) == (park or wait > 0)
 
 
 def test_a_start_that_somebody_asked_for_begins_anew() -> None:
     many = starts(40, 30, 20, 10)
-    assert advise([*many, *starts(0)], Gateway()).park
+    assert advise_start([*many, *starts(0)], Gateway()).park
     for asked in (Ending.STOPPED, None):
-        assert not advise([*many, *starts(0, after=asked)], Gateway()).park
-        assert not advise([*many, *starts(5, after=asked), *starts(0)], Gateway()).park
+        assert not advise_start([*many, *starts(0, after=asked)], Gateway()).park
+        assert not advise_start([*many, *starts(5, after=asked), *starts(0)], Gateway()).park
 
 
 def test_guards_can_be_turned_off() -> None:
     off = Gateway(
         restart_loop_guard=RestartLoopGuard(enabled=False), respawn_storm=RespawnStorm(max_starts=0)
     )
-    advice = advise(starts(*range(40, -1, -1)), off)
+    advice = advise_start(starts(*range(40, -1, -1)), off)
     assert (advice.park, advice.wait) == (False, 0)
 
 
@@ -58,8 +65,8 @@ def test_the_file_stays_small_and_survives_garbage(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     assert read_starts(home) == []
     starts_file(home).write_bytes(b"garbage\n\xff\n")
-    for number in range(KEPT + 20):
-        kept = note_start(home, Start(at=NOW, pid=number))
+    for number in range(MAX_STARTS + 20):
+        kept = record_start(home, StartRecord(at=NOW, pid=number))
     assert kept == read_starts(home)
-    assert [start.pid for start in kept] == list(range(20, KEPT + 20))
+    assert [start.pid for start in kept] == list(range(20, MAX_STARTS + 20))
     assert starts_file(home).stat().st_mode & 0o777 == 0o600

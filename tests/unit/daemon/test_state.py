@@ -9,12 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
+from hermes.app.service.lock import own_record
+from hermes.app.service.state_file import StateFile, phase_of, platforms_of
+from hermes.app.service.status import Phase, PlatformState, Snapshot, read_state
 from hermes.config.home import Home
-from hermes.daemon.platforms import phase_of, platforms_of
-from hermes.daemon.record import own_record
-from hermes.daemon.state import Phase, PlatformState, Snapshot, read_state
-from hermes.daemon.state_file import StateFile
-from hermes.gateway.supervisor import ChannelState, Condition
+from hermes.gateway.supervisor import ChannelCondition, ChannelState
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -145,12 +144,12 @@ def test_channels_in_the_words_of_the_file() -> None:
     channels = {
         name: ChannelState(condition=condition, since=since, reason=reason)
         for name, condition, reason in [
-            ("a", Condition.LISTENING, ""),
-            ("b", Condition.FAILED, "no route"),
-            ("c", Condition.DEAF, "silence"),
-            ("d", Condition.WAITING, ""),
-            ("e", Condition.CLOSED, ""),
-            ("f", Condition.PAUSED, "It is paused."),
+            ("a", ChannelCondition.LISTENING, ""),
+            ("b", ChannelCondition.FAILED, "no route"),
+            ("c", ChannelCondition.DEAF, "silence"),
+            ("d", ChannelCondition.WAITING, ""),
+            ("e", ChannelCondition.CLOSED, ""),
+            ("f", ChannelCondition.PAUSED, "It is paused."),
         ]
     }
     found = platforms_of(channels)

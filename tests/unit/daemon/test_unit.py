@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.app.service.systemd import Systemctl, make_unit, unit_path
 from hermes.config.home import Home
-from hermes.daemon.systemd import Systemctl, make_unit, unit_path
-from hermes.gateway.ending import ends_within
+from hermes.gateway.shutdown_budget import shutdown_seconds
 from hermes.kit.errors import UsageError
 
 WORDS = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), min_size=1)
@@ -59,7 +59,7 @@ def test_how_it_is_kept_alive() -> None:
         "SuccessExitStatus": "130 143", "WatchdogSec": "120", "WorkingDirectory": "/home/ann",
     }  # fmt: skip
     assert {name: setting(text, name) for name in expected} == expected
-    assert int(setting(text, "TimeoutStopSec")) > ends_within(30)
+    assert int(setting(text, "TimeoutStopSec")) > shutdown_seconds(30)
     assert setting(text, "Environment") == '"HERMES_HOME=/h"'
 
 

@@ -5,25 +5,33 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import KEY, WAITS, busy_with_a_tool, gated, lobby, rules, until
-from hermes.gateway.actors import ActorLimits
+from hermes.gateway.actor_pool import ActorLimits
+from hermes.gateway.chat_runs import ENDED_WHEN_IDLE
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.letters import Busy
-from hermes.gateway.runs import IDLE
+from hermes.gateway.messages import BusyMode
 from hermes.schema.errors import Unauthorized
 from hermes.schema.scope import OWNER
-from hermes.session.lease import LEASE
+from hermes.session.lease import LEASE_TTL
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from talks import HANGS
-from workbench import answer, call
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.gateway import (
+    GATED_SCRIPT,
+    SESSION_KEY,
+    gated_tool,
+    gateway_harness,
+    gateway_rules,
+    start_gated_turn,
+    wait_until,
+)
+from support.turns import assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_turn_that_cannot_be_planned_says_why(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         one.planner.broken = "There is no such model."
         await one.channel.say("hello")
         await one.sees("There is no such model.")
@@ -35,15 +43,17 @@ async def test_a_turn_that_cannot_be_planned_says_why(tmp_path: Path) -> None:
 
 
 async def test_a_failed_turn_says_why(tmp_path: Path) -> None:
-    async with lobby(tmp_path, [Unauthorized("The key is refused.", hint="Get another.")]) as one:
+    async with gateway_harness(
+        tmp_path, [Unauthorized("The key is refused.", hint="Get another.")]
+    ) as one:
         await one.channel.say("hello")
         await one.sees("The key is refused. Get another.")
 
 
 async def test_silence_is_kept_but_not_delivered(tmp_path: Path) -> None:
-    async with lobby(tmp_path, says("[SILENT]", id="a1")) as one:
+    async with gateway_harness(tmp_path, answer_script("[SILENT]", id="a1")) as one:
         await one.channel.say("hello")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         await one.calm()
         await one.channel.say("more")
         await one.sees("re: more")
@@ -52,15 +62,15 @@ async def test_silence_is_kept_but_not_delivered(tmp_path: Path) -> None:
 
 async def test_a_session_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, clock=clock) as one:
+    async with gateway_harness(tmp_path, clock=clock) as one:
         await one.channel.say("first")
         await one.sees("re: first")
         await one.calm()
-        session = await one.store.seen_by(OWNER).by_key(KEY)
+        session = await one.store.archive_for(OWNER).by_key(SESSION_KEY)
         assert session is not None
-        generation = await one.store.leases.hold(session.id, "elsewhere/boot/7/1", LEASE)
+        generation = await one.store.leases.hold(session.id, "elsewhere/boot/7/1", LEASE_TTL)
         await one.channel.say("second")
-        await until(lambda: clock.sleepers > 0)
+        await wait_until(lambda: clock.sleepers > 0)
         assert len(one.model.requests) == 1
         await one.store.leases.release(session.id, generation)
         await clock.advance(3)
@@ -68,33 +78,41 @@ async def test_a_session_held_by_another_process_is_waited_for(tmp_path: Path) -
 
 
 async def test_only_so_many_turns_at_once(tmp_path: Path) -> None:
-    gates, tool = gated()
+    gates, tool = gated_tool()
     limited = GatewayRules(limits=ActorLimits(live=3, turns=2), progress=False)
-    many = [answer(call("wait", gate="a")) for _ in range(6)]
-    async with lobby(tmp_path, *([one] for one in many), tools=[tool], rules=limited) as one:
+    many = [assistant_message(tool_call("wait", gate="a")) for _ in range(6)]
+    async with gateway_harness(
+        tmp_path, *([one] for one in many), tools=[tool], rules=limited
+    ) as one:
         for chat in range(6):
             await one.channel.say("go", chat=str(chat))
-        await until(lambda: tool.now == 2)
-        await until(lambda: one.gateway.actors.live == 3)
+        await wait_until(lambda: tool.now == 2)
+        await wait_until(lambda: one.gateway.actors.live == 3)
         assert len(one.model.requests) == 2
         gates.open("a")
-        await until(lambda: len(one.channel.posts) == 6)
+        await wait_until(lambda: len(one.channel.posts) == 6)
     assert tool.most == 2
 
 
 async def test_a_turn_in_which_nothing_happens_is_ended_after_a_warning(tmp_path: Path) -> None:
-    clock, (gates, tool) = FakeClock(), gated()
-    idle = rules(Busy.QUEUE, idle=1800.0, idle_warning=900.0)
-    async with lobby(
-        tmp_path, WAITS, HANGS, tools=[tool], clock=clock, rules=idle, channel=FakeChannel()
+    clock, (gates, tool) = FakeClock(), gated_tool()
+    idle = gateway_rules(BusyMode.QUEUE, idle=1800.0, idle_warning=900.0)
+    async with gateway_harness(
+        tmp_path,
+        GATED_SCRIPT,
+        HANGING_SCRIPT,
+        tools=[tool],
+        clock=clock,
+        rules=idle,
+        channel=FakeChannel(),
     ) as one:
-        await busy_with_a_tool(one, gates)
+        await start_gated_turn(one, gates)
         await clock.advance(500)
         gates.open("a")
-        await until(lambda: len(one.model.requests) == 2)
+        await wait_until(lambda: len(one.model.requests) == 2)
         await anyio.wait_all_tasks_blocked()
         await clock.advance(899)
-        assert one.channel.seen_in("1") == []
+        assert one.channel.texts_in("1") == []
         await clock.advance(1)
         warning = (
             "Nothing has happened in this turn for 15 minutes. If nothing does for 15 minutes "
@@ -104,8 +122,8 @@ async def test_a_turn_in_which_nothing_happens_is_ended_after_a_warning(tmp_path
         await clock.advance(899)
         assert one.running() is not None
         await clock.advance(1)
-        await one.sees(warning, IDLE)
+        await one.sees(warning, ENDED_WHEN_IDLE)
         await one.calm()
         assert await one.open_rows() == []
         await one.channel.say("again")
-        await until(lambda: one.channel.seen_in("1")[-1].startswith("re: "))
+        await wait_until(lambda: one.channel.texts_in("1")[-1].startswith("re: "))

@@ -8,37 +8,43 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateways import Lobby, key_of, lobby, until, update
-from hermes.approvals.desk import ApprovalDesk
-from hermes.approvals.policy import Rules
-from hermes.gateway.hooks import Decision
-from hermes.gateway.letters import Reply, TurnedAway, Welcome, post_reply
-from hermes.gateway.occasions import Occasion, RunTeller
+from hermes.approvals.policy import ApprovalRules
+from hermes.approvals.service import ApprovalService
+from hermes.gateway.hook_events import EventSource, RunHookEmitter
+from hermes.gateway.hooks import HookDecision
+from hermes.gateway.messages import Admitted, OutboxMessage, Rejected, outbox_post
+from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.channel import Inbound
-from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.tool import ToolContext
-from hermes.schema.events import Answered, Asked
+from hermes.schema.events import QuestionAnswered, QuestionAsked
 from hermes.schema.messages import Result, text_of
-from hermes.schema.questions import Asking, Question
+from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from workbench import FakeTool, answer, call
+from hermes.testing.scripted_model import answer_script
+from support.gateway import (
+    GatewayHarness,
+    gateway_harness,
+    make_inbound,
+    session_key_of,
+    wait_until,
+)
+from support.turns import FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
-RULES = Rules(home="/home/me")
+RULES = ApprovalRules(home="/home/me")
 CARGO = "rm -rf build"
 
 
 async def act(args: dict[str, Any], context: ToolContext) -> str:
-    wish = Wish(  # noqa: S604 - a word of our own
-        tool="shell", action=args["command"], reaching=Reaching.OPEN, shell=True, folder="/work",
+    wish = ApprovalRequest(  # noqa: S604 - a word of our own
+        tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work",
         reason="to build anew",
     )  # fmt: skip
-    ruling = await context.ask(wish)
-    return "done" if ruling.allowed else ruling.why
+    decision = await context.ask(wish)
+    return "done" if decision.allowed else decision.why
 
 
 async def clarify(args: dict[str, Any], context: ToolContext) -> str:
@@ -50,37 +56,37 @@ def shell() -> FakeTool:
 
 
 def script(command: str = CARGO):
-    return [answer(call("shell", command=command))], says("the end")
+    return [assistant_message(tool_call("shell", command=command))], answer_script("the end")
 
 
-async def results(at: Lobby) -> list[str]:
+async def results(at: GatewayHarness) -> list[str]:
     return [text_of(one) for one in await at.transcript() if isinstance(one, Result)]
 
 
-async def asked(at: Lobby, count: int = 1) -> str:
+async def asked(at: GatewayHarness, count: int = 1) -> str:
     """Wait until a question can be read in the chat."""
 
     def questions() -> list[str]:
-        return [text for text in at.channel.seen_in("1") if "May I" in text]
+        return [text for text in at.channel.texts_in("1") if "May I" in text]
 
-    await until(lambda: len(questions()) >= count)
+    await wait_until(lambda: len(questions()) >= count)
     return questions()[-1]
 
 
-async def say(at: Lobby, text: str, key: str, sender: str = "ann") -> None:
-    await at.gateway.intake.deliver(structs.replace(update(text, key), sender=sender))
+async def say(at: GatewayHarness, text: str, key: str, sender: str = "ann") -> None:
+    await at.gateway.intake.deliver(structs.replace(make_inbound(text, key), sender=sender))
 
 
-async def people(inbound: Inbound) -> Welcome | TurnedAway:
+async def people(inbound: Inbound) -> Admitted | Rejected:
     """One chat that three read: Ann owns the agent, Bob may talk to it, and so may Cleo."""
-    key = key_of(inbound).replace(":dm:", ":group:")
+    key = session_key_of(inbound).replace(":dm:", ":group:")
     if inbound.sender == "ann":
-        return Welcome(key=key)
-    return Welcome(key=key, principal=inbound.sender, role=Role.MEMBER)
+        return Admitted(key=key)
+    return Admitted(key=key, principal=inbound.sender, role=Role.MEMBER)
 
 
 async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Path) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
         assert "```\nrm -rf build\n```" in question
@@ -104,7 +110,7 @@ async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Pat
     ],
 )
 async def test_other_ways_to_answer(tmp_path: Path, line: str, told: str, result: str) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
         await say(at, line, "2")
@@ -114,7 +120,7 @@ async def test_other_ways_to_answer(tmp_path: Path, line: str, told: str, result
 
 
 async def test_a_word_that_comes_again_is_heard_once(tmp_path: Path) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
         await say(at, "yes", "2")
@@ -122,49 +128,53 @@ async def test_a_word_that_comes_again_is_heard_once(tmp_path: Path) -> None:
         await at.sees(question, "Allowed, this once: rm -rf build", "the end")
         await at.calm()
         await say(at, "yes", "2")
-        assert at.channel.seen_in("1") == [question, "Allowed, this once: rm -rf build", "the end"]
+        assert at.channel.texts_in("1") == [question, "Allowed, this once: rm -rf build", "the end"]
 
 
 async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, door=people) as at:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], leave=RULES, door=people
+    ) as at:
         await say(at, "clean up", "1", "bob")
         await asked(at)
         await say(at, "/approve", "2", "cleo")
-        await until(lambda: "Only the owner" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "Only the owner" in at.channel.texts_in("1")[-1])
         await say(at, "/approve", "3", "bob")
-        await until(lambda: len(at.channel.seen_in("1")) == 3)
+        await wait_until(lambda: len(at.channel.texts_in("1")) == 3)
         await say(at, "ok", "4", "ann")
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
-        assert at.channel.seen_in("1")[-2] == "Allowed, this once: rm -rf build"
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
+        assert at.channel.texts_in("1")[-2] == "Allowed, this once: rm -rf build"
 
 
 class Messenger:
     """Brings questions to the owner's own chat, as the house does."""
 
-    def __init__(self, at: Lobby, home: Address | None) -> None:
+    def __init__(self, at: GatewayHarness, home: Address | None) -> None:
         self._at, self._home = at, home
 
     def home_of(self, scope: Scope) -> Address | None:
         return self._home
 
     async def carry(self, question: str, address: Address, text: str) -> None:
-        reply = Reply(address=address, text=text, at=self._at.clock.now(), question=question)
-        await self._at.store.commit(post_reply(f"{question}:carried", reply))
+        reply = OutboxMessage(
+            address=address, text=text, at=self._at.clock.now(), question=question
+        )
+        await self._at.store.commit(outbox_post(f"{question}:carried", reply))
         self._at.gateway.posted(address)
 
 
-async def apart(inbound: Inbound) -> Welcome | TurnedAway:
+async def apart(inbound: Inbound) -> Admitted | Rejected:
     """Ann owns the agent and has a chat of her own; whoever else writes does so alone."""
     if inbound.sender == "ann":
-        return Welcome(key=key_of(inbound))
+        return Admitted(key=session_key_of(inbound))
     role = Role.GUEST if inbound.sender == "guest" else Role.MEMBER
-    return Welcome(key=key_of(inbound), principal=inbound.sender, role=role)
+    return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=role)
 
 
-def carried_in(at: Lobby, home: Address | None) -> None:
+def carried_in(at: GatewayHarness, home: Address | None) -> None:
     counsel = at.planner.counsel
-    assert isinstance(counsel, ApprovalDesk)
-    counsel.carried_by(Messenger(at, home))
+    assert isinstance(counsel, ApprovalService)
+    counsel.set_forwarder(Messenger(at, home))
 
 
 @pytest.mark.parametrize(
@@ -173,25 +183,25 @@ def carried_in(at: Lobby, home: Address | None) -> None:
 async def test_a_members_question_goes_to_the_owners_own_chat(
     tmp_path: Path, line: str, result: str
 ) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
         carried_in(at, Address("fake", "9"))
         await say(at, "clean up", "1", "bob")
         there = await asked(at)
         assert "Only the owner can allow this, and was asked." in there
         assert "/approve" not in there
-        await until(lambda: bool(at.channel.seen_in("9")))
-        (question,) = at.channel.seen_in("9")
+        await wait_until(lambda: bool(at.channel.texts_in("9")))
+        (question,) = at.channel.texts_in("9")
         assert "```\nrm -rf build\n```" in question
         assert "Asked by: bob" in question
         await say(at, "/approve", "2", "bob")
-        await until(lambda: "Only the owner, or" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "Only the owner, or" in at.channel.texts_in("1")[-1])
         name = found[1] if (found := re.search(r"/approve (\w+)", question)) else ""
-        bare = structs.replace(update(line.split(maxsplit=1)[0], "3", chat="9"), sender="ann")
+        bare = structs.replace(make_inbound(line.split(maxsplit=1)[0], "3", chat="9"), sender="ann")
         await at.gateway.intake.deliver(bare)
-        await until(lambda: "Nothing was decided" in at.channel.seen_in("9")[-1])
-        own = structs.replace(update(line.format(name), "4", chat="9"), sender="ann")
+        await wait_until(lambda: "Nothing was decided" in at.channel.texts_in("9")[-1])
+        own = structs.replace(make_inbound(line.format(name), "4", chat="9"), sender="ann")
         await at.gateway.intake.deliver(own)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert result in (await results(at))[0]
 
 
@@ -199,17 +209,19 @@ async def test_a_members_question_goes_to_the_owners_own_chat(
 async def test_without_such_a_chat_and_for_guests_it_is_refused(
     tmp_path: Path, sender: str, home: Address | None
 ) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
         carried_in(at, home)
         await say(at, "clean up", "1", sender)
-        await until(lambda: at.channel.seen_in("1")[-1:] == ["the end"])
+        await wait_until(lambda: at.channel.texts_in("1")[-1:] == ["the end"])
         assert "the owner is not in this chat" in (await results(at))[0]
-        assert at.channel.seen_in("9") == []
+        assert at.channel.texts_in("9") == []
 
 
 async def test_nobody_answers(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, clock=clock) as at:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], leave=RULES, clock=clock
+    ) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
         for _ in range(62):
@@ -217,49 +229,51 @@ async def test_nobody_answers(tmp_path: Path) -> None:
         await at.sees(question, "Nobody answered in time, so it was not done.", "the end")
         await at.calm()
         await say(at, "/approve", "2")
-        await until(lambda: at.channel.seen_in("1")[-1].startswith("Too late"))
+        await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
 
 
 async def test_another_word_ends_the_turn_and_its_question(tmp_path: Path) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         await asked(at)
         await say(at, "/stop", "2")
-        await until(lambda: "Stopped." in at.channel.seen_in("1"))
+        await wait_until(lambda: "Stopped." in at.channel.texts_in("1"))
         await at.calm()
         await say(at, "/approve", "3")
-        await until(lambda: at.channel.seen_in("1")[-1].startswith("Too late"))
+        await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
 
 
 async def test_what_was_allowed_for_the_session_is_not_asked_again(tmp_path: Path) -> None:
-    async with lobby(
+    async with gateway_harness(
         tmp_path, *script(), *script(), *script("rm -rf dist"), tools=[shell()], leave=RULES
     ) as at:
         await say(at, "clean up", "1")
         await asked(at)
         await say(at, "session", "2")
-        await until(lambda: at.channel.seen_in("1").count("the end") == 1)
+        await wait_until(lambda: at.channel.texts_in("1").count("the end") == 1)
         await at.calm()
         await say(at, "again", "3")
-        await until(lambda: at.channel.seen_in("1").count("the end") == 2)
+        await wait_until(lambda: at.channel.texts_in("1").count("the end") == 2)
         await at.calm()
         await say(at, "/yolo", "4")
         await say(at, "more", "5")
-        await until(lambda: at.channel.seen_in("1").count("the end") == 3)
+        await wait_until(lambda: at.channel.texts_in("1").count("the end") == 3)
         assert await results(at) == ["done"] * 3
         await say(at, "/approvals", "6")
-        await until(lambda: CARGO in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: CARGO in at.channel.texts_in("1")[-1])
         await say(at, "/status", "7")
-        await until(lambda: "/yolo is on" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "/yolo is on" in at.channel.texts_in("1")[-1])
 
 
 async def test_clarify_takes_the_next_text(tmp_path: Path) -> None:
-    ask = answer(call("clarify", question="Which colour?", choices=["red", "blue"]))
+    ask = assistant_message(tool_call("clarify", question="Which colour?", choices=["red", "blue"]))
     tools = [FakeTool("clarify", clarify, effect=Effect.WRITE)]
-    async with lobby(tmp_path, [ask], says("the end"), tools=tools, leave=RULES) as at:
+    async with gateway_harness(
+        tmp_path, [ask], answer_script("the end"), tools=tools, leave=RULES
+    ) as at:
         await say(at, "paint", "1")
-        await until(lambda: bool(at.channel.seen_in("1")))
-        (question,) = at.channel.seen_in("1")
+        await wait_until(lambda: bool(at.channel.texts_in("1")))
+        (question,) = at.channel.texts_in("1")
         assert question.startswith("Which colour?\n1. red\n2. blue\n")
         await say(at, "2", "2")
         await at.sees(question, "the end")
@@ -268,17 +282,17 @@ async def test_clarify_takes_the_next_text(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_that_closes_leaves_its_question_open(tmp_path: Path) -> None:
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
         at.gateway.close()
-        await until(lambda: at.gateway.actors.draining)
-    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await until(lambda: len(at.model.requests) == 1)
+        await wait_until(lambda: at.gateway.actors.draining)
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await wait_until(lambda: len(at.model.requests) == 1)
         await say(at, "yes", "2")
         last = ["Allowed, this once: rm -rf build", "the end"]
-        await until(lambda: at.channel.seen_in("1")[-2:] == last)
-        assert sum("May I" in text for text in at.channel.seen_in("1")) <= 1
+        await wait_until(lambda: at.channel.texts_in("1")[-2:] == last)
+        assert sum("May I" in text for text in at.channel.texts_in("1")) <= 1
         assert CARGO in question
 
 
@@ -291,20 +305,20 @@ class Remembering:
     def emit(self, event: str, context: Mapping[str, object]) -> None:
         self.told.append((event, context))
 
-    async def decide(self, event: str, context: Mapping[str, object]) -> Decision | None:
+    async def decide(self, event: str, context: Mapping[str, object]) -> HookDecision | None:
         return None
 
 
 def test_hooks_hear_of_questions() -> None:
     hooks = Remembering()
-    teller = RunTeller(hooks, Occasion(platform="fake"))
+    teller = RunHookEmitter(hooks, EventSource(platform="fake"))
     question = Question(
-        id="q", kind=Asking.APPROVAL, session="s", run="r", text="May I?", subject=CARGO,
+        id="q", kind=QuestionKind.APPROVAL, session="s", run="r", text="May I?", subject=CARGO,
         until=FakeClock().now(),
     )  # fmt: skip
-    teller.hear(Asked(question))
-    teller.hear(Answered("q", "once", "owner"))
-    teller.hear(Answered("q"))
+    teller.hear(QuestionAsked(question))
+    teller.hear(QuestionAnswered("q", "once", "owner"))
+    teller.hear(QuestionAnswered("q"))
     assert [event for event, _ in hooks.told] == [
         "pre_approval_request", "post_approval_response", "post_approval_response",
     ]  # fmt: skip

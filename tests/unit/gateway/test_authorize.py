@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from hermes.config.platforms import PLATFORMS
-from hermes.config.sections.chats import Platform
-from hermes.gateway.authorize import (
+from hermes.config.sections.messaging import Platform
+from hermes.gateway.authorization import (
+    AccessDecision,
+    AccessReason,
     AccessRules,
     Allowed,
     Ignored,
-    Pair,
-    Reason,
+    OfferPairing,
     Sender,
-    Verdict,
-    decide,
+    access_rules_from,
+    decide_access,
     principal_of,
-    rules_from,
     sender_of,
 )
 from hermes.schema.scope import Role
@@ -79,11 +79,11 @@ def oracle(
     return "ignored" if users or chat else "pair", "stranger"
 
 
-def told(verdict: Verdict) -> tuple[str, str]:
+def told(verdict: AccessDecision) -> tuple[str, str]:
     match verdict:
         case Allowed(role, reason):
             return role.value, reason.value
-        case Pair(reason):
+        case OfferPairing(reason):
             return "pair", reason.value
         case Ignored(reason):
             return "ignored", reason.value
@@ -103,9 +103,9 @@ def test_the_whole_table_is_as_an_independent_oracle_has_it() -> None:
             "TELEGRAM_GROUP_ALLOWED_CHATS": CHAT if chat else "",
             "DISCORD_ALLOWED_USERS": "*",
         }
-        rules = rules_from("telegram", env).with_paired(frozenset({ME if paired else OTHER}))
+        rules = access_rules_from("telegram", env).with_paired(frozenset({ME if paired else OTHER}))
         sender = sender_of(source(chat_type, who), mentions="names" in who)
-        found = told(decide(sender, rules))
+        found = told(decide_access(sender, rules))
         assert found == oracle(chat_type, who, bots, users, denied, row[-1]), row
         seen.add(found)
         rows += 1
@@ -116,11 +116,11 @@ def test_the_whole_table_is_as_an_independent_oracle_has_it() -> None:
 @pytest.mark.parametrize("platform", [one.prefix.lower() for one in PLATFORMS] + ["plugin"])
 @pytest.mark.parametrize("chat_type", ["dm", "group", "channel", "thread", "forum"])
 def test_where_nothing_is_set_nobody_comes_in(platform: str, chat_type: str) -> None:
-    rules = rules_from(platform, {})
+    rules = access_rules_from(platform, {})
     sender = sender_of(
         SessionSource(platform=platform, chat_id=CHAT, chat_type=chat_type, user_id=ME)
     )
-    assert not isinstance(decide(sender, rules), Allowed)
+    assert not isinstance(decide_access(sender, rules), Allowed)
 
 
 ids = st.sampled_from([ME, OTHER, "*", "333"])
@@ -159,14 +159,14 @@ senders = st.builds(
 def test_who_is_denied_is_ignored_whatever_else_holds(sender: Sender, rules: AccessRules) -> None:
     for denied in (*sender.ids, "*"):
         closed = structs.replace(rules, denied=rules.denied | {denied})
-        assert decide(sender, closed) == Ignored(Reason.DENIED)
+        assert decide_access(sender, closed) == Ignored(AccessReason.DENIED)
 
 
 @given(senders, all_rules)
 def test_only_people_with_an_id_are_offered_pairing_and_only_alone(
     sender: Sender, rules: AccessRules
 ) -> None:
-    if isinstance(decide(sender, rules), Pair):
+    if isinstance(decide_access(sender, rules), OfferPairing):
         assert rules.pairing
         assert sender.direct
         assert sender.ids
@@ -175,7 +175,7 @@ def test_only_people_with_an_id_are_offered_pairing_and_only_alone(
 
 @given(senders, all_rules)
 def test_an_owner_is_named_by_id_in_this_kind_of_chat(sender: Sender, rules: AccessRules) -> None:
-    verdict = decide(sender, rules)
+    verdict = decide_access(sender, rules)
     named = rules.owners if sender.direct else rules.group_owners
     is_owner = isinstance(verdict, Allowed) and verdict.role is Role.OWNER
     assert is_owner == (
@@ -194,7 +194,7 @@ def test_more_ways_in_never_close_one(
         paired=rules.paired | more.paired,
         everybody=rules.everybody or more.everybody,
     )
-    before, after = decide(sender, rules), decide(sender, wider)
+    before, after = decide_access(sender, rules), decide_access(sender, wider)
     if isinstance(before, Allowed):
         order = [Role.GUEST, Role.MEMBER, Role.OWNER]
         assert isinstance(after, Allowed)
@@ -206,8 +206,8 @@ def verdict(
 ) -> tuple[str, str]:
     defaults: dict[str, object] = {"platform": "telegram", "user_id": ME, "chat_id": ME}
     sender = sender_of(SessionSource(**defaults | given))
-    rules = rules_from(sender.platform, env, Platform(extra=extra or {}))
-    return told(decide(sender, rules))
+    rules = access_rules_from(sender.platform, env, Platform(extra=extra or {}))
+    return told(decide_access(sender, rules))
 
 
 def test_the_second_stable_id_counts_for_and_against() -> None:
@@ -273,9 +273,9 @@ def test_strangers_are_offered_pairing_where_that_is_wanted(
 
 def test_the_general_setting_can_turn_pairing_off() -> None:
     sender = sender_of(SessionSource(platform="telegram", user_id=ME))
-    assert decide(sender, rules_from("telegram", {}, unauthorized="ignore")) == Ignored(
-        Reason.STRANGER
-    )
+    assert decide_access(
+        sender, access_rules_from("telegram", {}, unauthorized="ignore")
+    ) == Ignored(AccessReason.UNKNOWN_USER)
 
 
 def test_platforms_with_a_secret_of_their_own_need_no_list() -> None:
@@ -286,17 +286,20 @@ def test_platforms_with_a_secret_of_their_own_need_no_list() -> None:
 
 def test_a_relay_is_believed_only_where_one_is_configured() -> None:
     sender = sender_of(SessionSource(platform="telegram", user_id=ME), relayed=True)
-    assert told(decide(sender, rules_from("telegram", {}, relay=True))) == ("member", "relayed")
-    assert told(decide(sender, rules_from("telegram", {}))) == ("pair", "stranger")
+    assert told(decide_access(sender, access_rules_from("telegram", {}, relay=True))) == (
+        "member",
+        "relayed",
+    )
+    assert told(decide_access(sender, access_rules_from("telegram", {}))) == ("pair", "stranger")
 
 
 def test_roles_of_a_server_let_people_in_but_not_bots() -> None:
-    rules = rules_from("discord", {"DISCORD_ALLOWED_ROLES": "r1,r2"})
+    rules = access_rules_from("discord", {"DISCORD_ALLOWED_ROLES": "r1,r2"})
     person = SessionSource(platform="discord", user_id=ME, chat_type="group", chat_id="c")
-    assert told(decide(sender_of(person, roles=("r2",)), rules)) == ("member", "role_listed")
-    assert told(decide(sender_of(person, roles=("r3",)), rules))[0] == "ignored"
+    assert told(decide_access(sender_of(person, roles=("r2",)), rules)) == ("member", "role_listed")
+    assert told(decide_access(sender_of(person, roles=("r3",)), rules))[0] == "ignored"
     bot = structs.replace(person, is_bot=True)
-    assert told(decide(sender_of(bot, roles=("r2",)), rules)) == ("ignored", "unknown_bot")
+    assert told(decide_access(sender_of(bot, roles=("r2",)), rules)) == ("ignored", "unknown_bot")
 
 
 def test_a_phone_is_the_same_in_all_its_forms() -> None:
@@ -313,7 +316,7 @@ def test_the_part_before_the_at_sign_is_nobody() -> None:
 
 @pytest.mark.parametrize(("word", "bots"), [("true", "all"), ("None", "none"), ("ALL", "all")])
 def test_words_for_bots(word: str, bots: str) -> None:
-    assert rules_from("slack", {"SLACK_ALLOW_BOTS": word}).bots == bots
+    assert access_rules_from("slack", {"SLACK_ALLOW_BOTS": word}).bots == bots
 
 
 def test_principals_are_kept_apart() -> None:

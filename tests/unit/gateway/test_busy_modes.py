@@ -4,22 +4,34 @@ from pathlib import Path
 
 import pytest
 
-from gateways import KEY, WAITS, Lobby, busy_with_a_tool, gated, key_of, lobby, rules, until
-from hermes.gateway.letters import Busy, Letter, Welcome, letter_parcel
+from hermes.gateway.messages import Admitted, BusyMode, InboxMessage, inbox_item
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Address, Role
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from talks import HANGS
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.gateway import (
+    GATED_SCRIPT,
+    SESSION_KEY,
+    GatewayHarness,
+    gated_tool,
+    gateway_harness,
+    gateway_rules,
+    session_key_of,
+    start_gated_turn,
+    wait_until,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS, rules=rules(Busy.INTERRUPT)) as one:
+    async with gateway_harness(
+        tmp_path, HANGING_SCRIPT, rules=gateway_rules(BusyMode.INTERRUPT)
+    ) as one:
         await one.channel.say("first")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         await one.channel.say("second")
         await one.sees("Interrupted.", "re: first\n\nsecond")
         await one.calm()
@@ -28,10 +40,10 @@ async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path
 
 
 async def test_who_interrupts_is_answered_before_what_was_queued(tmp_path: Path) -> None:
-    gates, tool = gated()
-    mode = rules(Busy.INTERRUPT)
-    async with lobby(tmp_path, WAITS, tools=[tool], rules=mode) as one:
-        await busy_with_a_tool(one, gates)
+    gates, tool = gated_tool()
+    mode = gateway_rules(BusyMode.INTERRUPT)
+    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as one:
+        await start_gated_turn(one, gates)
         await one.channel.say("/queue afterwards")
         await one.channel.say("rather that")
         await one.sees("Queued.", "Interrupted.", "re: rather that", "re: afterwards")
@@ -40,9 +52,15 @@ async def test_who_interrupts_is_answered_before_what_was_queued(tmp_path: Path)
 
 
 async def test_queue_answers_one_after_the_other(tmp_path: Path) -> None:
-    gates, tool = gated()
-    async with lobby(tmp_path, WAITS, says("done"), tools=[tool], rules=rules(Busy.QUEUE)) as one:
-        await busy_with_a_tool(one, gates)
+    gates, tool = gated_tool()
+    async with gateway_harness(
+        tmp_path,
+        GATED_SCRIPT,
+        answer_script("done"),
+        tools=[tool],
+        rules=gateway_rules(BusyMode.QUEUE),
+    ) as one:
+        await start_gated_turn(one, gates)
         await one.channel.say("second")
         await one.channel.say("third")
         gates.open("a")
@@ -50,9 +68,15 @@ async def test_queue_answers_one_after_the_other(tmp_path: Path) -> None:
 
 
 async def test_collect_answers_all_that_came_in_one_turn(tmp_path: Path) -> None:
-    gates, tool = gated()
-    async with lobby(tmp_path, WAITS, says("done"), tools=[tool], rules=rules(Busy.COLLECT)) as one:
-        await busy_with_a_tool(one, gates)
+    gates, tool = gated_tool()
+    async with gateway_harness(
+        tmp_path,
+        GATED_SCRIPT,
+        answer_script("done"),
+        tools=[tool],
+        rules=gateway_rules(BusyMode.COLLECT),
+    ) as one:
+        await start_gated_turn(one, gates)
         await one.channel.say("second")
         await one.channel.say("third")
         gates.open("a")
@@ -62,11 +86,13 @@ async def test_collect_answers_all_that_came_in_one_turn(tmp_path: Path) -> None
 
 
 async def test_steer_reaches_the_running_turn(tmp_path: Path) -> None:
-    gates, tool = gated()
-    async with lobby(tmp_path, WAITS, tools=[tool], rules=rules(Busy.STEER)) as one:
-        await busy_with_a_tool(one, gates)
+    gates, tool = gated_tool()
+    async with gateway_harness(
+        tmp_path, GATED_SCRIPT, tools=[tool], rules=gateway_rules(BusyMode.STEER)
+    ) as one:
+        await start_gated_turn(one, gates)
         await one.channel.say("rather that")
-        await until(lambda: _steering(one) == 1)
+        await wait_until(lambda: _steering(one) == 1)
         gates.open("a")
         await one.sees("re: rather that")
         await one.calm()
@@ -74,57 +100,64 @@ async def test_steer_reaches_the_running_turn(tmp_path: Path) -> None:
         assert await one.open_rows() == []
 
 
-def _steering(one: Lobby) -> int:
-    running = one.gateway.actors._live[KEY].running
+def _steering(one: GatewayHarness) -> int:
+    running = one.gateway.actors._live[SESSION_KEY].running
     return len(running.to_steer) if running else 0
 
 
 async def test_a_steering_word_that_comes_too_late_is_a_turn_of_its_own(tmp_path: Path) -> None:
-    async with lobby(tmp_path, rules=rules(Busy.STEER)) as one:
+    async with gateway_harness(tmp_path, rules=gateway_rules(BusyMode.STEER)) as one:
         await one.channel.say("/steer this way")
         await one.sees("re: this way")
 
 
 async def test_slash_queue_and_slash_steer_beat_the_mode(tmp_path: Path) -> None:
-    gates, tool = gated()
-    mode = rules(Busy.INTERRUPT)
-    async with lobby(tmp_path, WAITS, tools=[tool], rules=mode) as one:
-        await busy_with_a_tool(one, gates)
+    gates, tool = gated_tool()
+    mode = gateway_rules(BusyMode.INTERRUPT)
+    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as one:
+        await start_gated_turn(one, gates)
         await one.channel.say("/queue afterwards")
         await one.channel.say("/steer rather that")
-        await until(lambda: _steering(one) == 1)
+        await wait_until(lambda: _steering(one) == 1)
         gates.open("a")
         await one.sees("Queued.", "Passed on.", "re: rather that", "re: afterwards")
 
 
 async def test_a_burst_is_one_turn(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, rules=rules(Busy.INTERRUPT, debounce=1.0), clock=clock) as one:
+    async with gateway_harness(
+        tmp_path, rules=gateway_rules(BusyMode.INTERRUPT, debounce=1.0), clock=clock
+    ) as one:
         await one.channel.say("one")
-        await until(lambda: clock.slept.count(1.0) == 1)
+        await wait_until(lambda: clock.slept.count(1.0) == 1)
         await one.channel.say("two")
-        await until(lambda: clock.slept.count(1.0) == 2)
+        await wait_until(lambda: clock.slept.count(1.0) == 2)
         assert one.model.requests == []
         await clock.advance(1.0)
         await one.sees("re: one\n\ntwo")
 
 
-async def by_sender(inbound: Inbound) -> Welcome:
+async def by_sender(inbound: Inbound) -> Admitted:
     """A thread in which an owner and a guest share one session."""
     role = Role.OWNER if inbound.sender == "me" else Role.GUEST
-    return Welcome(key=key_of(inbound), principal=inbound.sender, role=role)
+    return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=role)
 
 
-@pytest.mark.parametrize("mode", [Busy.STEER, Busy.INTERRUPT])
-async def test_nobody_speaks_into_somebody_elses_run(tmp_path: Path, mode: Busy) -> None:
-    gates, tool = gated()
-    async with lobby(
-        tmp_path, WAITS, says("done", id="a9"), tools=[tool], rules=rules(mode), door=by_sender
+@pytest.mark.parametrize("mode", [BusyMode.STEER, BusyMode.INTERRUPT])
+async def test_nobody_speaks_into_somebody_elses_run(tmp_path: Path, mode: BusyMode) -> None:
+    gates, tool = gated_tool()
+    async with gateway_harness(
+        tmp_path,
+        GATED_SCRIPT,
+        answer_script("done", id="a9"),
+        tools=[tool],
+        rules=gateway_rules(mode),
+        door=by_sender,
     ) as one:
         await one.channel.say("work", sender="me")
         await gates.reached("a")
         await one.channel.say("delete everything", sender="eve")
-        await until(lambda: len(one.channel.acknowledged) == 2)
+        await wait_until(lambda: len(one.channel.acknowledged) == 2)
         gates.open("a")
         await one.sees("done", "re: delete everything")
         assert [scope.role for scope in one.planner.scopes] == [Role.OWNER, Role.GUEST]
@@ -136,23 +169,25 @@ async def test_nobody_speaks_into_somebody_elses_run(tmp_path: Path, mode: Busy)
 
 @pytest.mark.slow
 async def test_a_long_queue_does_not_make_deaf(tmp_path: Path) -> None:
-    gates, tool = gated()
-    mode = rules(Busy.STEER)
-    async with lobby(tmp_path, WAITS, says("done", id="a9"), tools=[tool], rules=mode) as one:
+    gates, tool = gated_tool()
+    mode = gateway_rules(BusyMode.STEER)
+    async with gateway_harness(
+        tmp_path, GATED_SCRIPT, answer_script("done", id="a9"), tools=[tool], rules=mode
+    ) as one:
         channel, address = one.channel, Address("fake", "1")
         for number in range(120):
-            parcel = letter_parcel(
+            parcel = inbox_item(
                 f"fake:early{number}",
                 "agent:main:fake:dm:1",
-                Letter(user=User(f"e{number}", (Text(f"{number}"),)), address=address),
+                InboxMessage(user=User(f"e{number}", (Text(f"{number}"),)), address=address),
             )
-            await one.store.lanes.put(parcel)
+            await one.store.queues.put(parcel)
         await channel.say("/queue last")
         await gates.reached("a")
         await channel.say("one more")
         run = one.gateway.actors.activity("agent:main:fake:dm:1")
         assert run.run is not None
         gates.open("a")
-        await until(lambda: "done" in channel.seen_in("1"))
+        await wait_until(lambda: "done" in channel.texts_in("1"))
         assert "one more" in await one.texts()
         await one.calm()

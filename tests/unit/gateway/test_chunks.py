@@ -6,13 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hermes.gateway.chunks import (
-    LEAST,
-    Chunk,
-    Limits,
-    characters,
-    cut_text,
-)
+from hermes.gateway.chunks import MIN_UNITS, Chunk, ChunkLimits, count_characters, split_text
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 WHOLE = (
@@ -48,13 +42,13 @@ def blocks(draw: st.DrawFn) -> str:
 answers = st.lists(st.one_of(prose, prose, blocks(), st.sampled_from(["", "- a", "  "]))).map(
     "\n".join
 )
-lengths = st.sampled_from([characters, utf16_units, utf8_bytes])
-limits = st.builds(Limits, st.integers(120, 400), lengths, st.booleans())
-tight = st.builds(Limits, st.integers(LEAST, 90), lengths, st.booleans())
+lengths = st.sampled_from([count_characters, utf16_units, utf8_bytes])
+limits = st.builds(ChunkLimits, st.integers(120, 400), lengths, st.booleans())
+tight = st.builds(ChunkLimits, st.integers(MIN_UNITS, 90), lengths, st.booleans())
 
 
-def check(text: str, limit: Limits) -> list[Chunk]:
-    chunks = cut_text(text, limit)
+def check(text: str, limit: ChunkLimits) -> list[Chunk]:
+    chunks = split_text(text, limit)
     assert all(limit.length(chunk.text) <= limit.units for chunk in chunks)
     assert all(chunk.body.strip() for chunk in chunks)
     assert "".join(one.before + one.body + one.after for one in chunks) == (
@@ -65,18 +59,18 @@ def check(text: str, limit: Limits) -> list[Chunk]:
 
 
 @given(answers, st.one_of(limits, tight))
-def test_nothing_is_lost_and_everything_fits(text: str, limit: Limits) -> None:
+def test_nothing_is_lost_and_everything_fits(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
 
 @given(st.text(max_size=400), tight)
-def test_any_text_at_all(text: str, limit: Limits) -> None:
+def test_any_text_at_all(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
 
 @given(st.text(alphabet="`~ \n\ta\u0308\u3000", max_size=600), tight)
 @settings(max_examples=300)
-def test_fences_spaces_and_marks_in_any_order(text: str, limit: Limits) -> None:
+def test_fences_spaces_and_marks_in_any_order(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
 
@@ -96,10 +90,10 @@ def open_fence(text: str) -> str | None:
 
 
 @given(answers, limits)
-@example("````python\n" + "x = 1\n" * 200 + "````", Limits(200))
-@example("````\n" + "```\n" * 200, Limits(200, characters, counters=True))
-@example("```` a title\n" + "y" * 101 + "\n" + "z" * 90 + "\n````\n````\nx\n````", Limits(113))
-def test_code_is_closed_and_opened_again(text: str, limit: Limits) -> None:
+@example("````python\n" + "x = 1\n" * 200 + "````", ChunkLimits(200))
+@example("````\n" + "```\n" * 200, ChunkLimits(200, count_characters, counters=True))
+@example("```` a title\n" + "y" * 101 + "\n" + "z" * 90 + "\n````\n````\nx\n````", ChunkLimits(113))
+def test_code_is_closed_and_opened_again(text: str, limit: ChunkLimits) -> None:
     chunks = check(text, limit)
     assert all(open_fence(chunk.text) is None for chunk in chunks[:-1])
     openers = {line.rstrip() for line in text.split("\n")}
@@ -109,7 +103,7 @@ def test_code_is_closed_and_opened_again(text: str, limit: Limits) -> None:
 
 
 @given(st.lists(st.sampled_from([*WHOLE, "a", " ", "b"]), max_size=120), tight)
-def test_no_character_is_torn(pieces: list[str], limit: Limits) -> None:
+def test_no_character_is_torn(pieces: list[str], limit: ChunkLimits) -> None:
     text = "".join(pieces)
     chunks = check(text, limit)
     cuts = set(accumulate(len(part) for chunk in chunks for part in (chunk.before, chunk.body)))
@@ -124,13 +118,13 @@ def _inner(piece: str, end: int) -> range:
 
 
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=15), min_size=1), tight)
-def test_words_stay_whole_when_they_can(said: list[str], limit: Limits) -> None:
+def test_words_stay_whole_when_they_can(said: list[str], limit: ChunkLimits) -> None:
     chunks = check(" ".join(said), limit)
     assert [word for chunk in chunks for word in chunk.body.split()] == said
 
 
 def texts(text: str, units: int, *, counters: bool = False) -> list[str]:
-    return [chunk.text for chunk in cut_text(text, Limits(units, counters=counters))]
+    return [chunk.text for chunk in split_text(text, ChunkLimits(units, counters=counters))]
 
 
 def test_a_short_answer_stays_as_it_is() -> None:
@@ -139,7 +133,7 @@ def test_a_short_answer_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t\n", "\u3000" * 500])
 def test_a_blank_answer_needs_no_post(text: str) -> None:
-    assert cut_text(text, Limits(LEAST)) == []
+    assert split_text(text, ChunkLimits(MIN_UNITS)) == []
 
 
 def test_paragraphs_come_before_lines_sentences_and_words() -> None:
@@ -182,7 +176,7 @@ def test_a_line_that_opens_a_block_is_not_cut() -> None:
 
 def test_a_block_further_in_than_can_be_kept_is_ordinary_text() -> None:
     text = "word " * 6 + "\n   ```\n" + "   x = 1\n" * 4 + "   ```"
-    assert not any(chunk.head or chunk.tail for chunk in check(text, Limits(LEAST)))
+    assert not any(chunk.head or chunk.tail for chunk in check(text, ChunkLimits(MIN_UNITS)))
 
 
 def test_a_line_far_to_the_right_is_moved_to_the_left() -> None:
@@ -190,7 +184,7 @@ def test_a_line_far_to_the_right_is_moved_to_the_left() -> None:
 
 
 def test_a_mark_stays_on_the_space_it_sits_on() -> None:
-    assert texts("x" * 35 + " \u0308" + "y" * 20, LEAST) == ["x" * 35, " \u0308" + "y" * 20]
+    assert texts("x" * 35 + " \u0308" + "y" * 20, MIN_UNITS) == ["x" * 35, " \u0308" + "y" * 20]
 
 
 def test_a_long_block_goes_on_with_its_language() -> None:
@@ -234,16 +228,16 @@ def test_counters_are_inside_the_limit_and_outside_the_code() -> None:
 
 def test_a_fence_too_long_to_repeat_is_ordinary_text() -> None:
     text = "```" + "info" * 30 + "\n" + "x = 1\n" * 30 + "```"
-    assert all(chunk.head == chunk.tail == "" for chunk in check(text, Limits(100)))
+    assert all(chunk.head == chunk.tail == "" for chunk in check(text, ChunkLimits(100)))
 
 
 def test_a_pile_of_marks_larger_than_a_post_is_cut_all_the_same() -> None:
-    assert len(check("a" + "\u0301" * 500, Limits(100))) == 6
+    assert len(check("a" + "\u0301" * 500, ChunkLimits(100))) == 6
 
 
 def test_a_limit_too_small_for_anything_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 40 units"):
-        cut_text("x", Limits(LEAST - 1))
+        split_text("x", ChunkLimits(MIN_UNITS - 1))
 
 
 @pytest.mark.parametrize(
@@ -268,5 +262,5 @@ def test_a_huge_answer_takes_work_in_proportion_to_its_size(text: str) -> None:
         counted += len(part)
         return len(part.encode())
 
-    check(text, Limits(4096, length))
+    check(text, ChunkLimits(4096, length))
     assert counted < 40 * len(text)

@@ -4,84 +4,90 @@ from pathlib import Path
 
 import pytest
 
-from commanding import Butler, Facts, OneModel
-from gateways import Lobby, Robbed, key_of, lobby, until
-from hermes.commands.command import Context
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
-from hermes.gateway.hooks import Decision, HookContext, Verdict
-from hermes.gateway.letters import Busy, TurnedAway, Welcome
+from hermes.gateway.hooks import HookContext, HookDecision, HookVerdict
+from hermes.gateway.messages import Admitted, BusyMode, Rejected
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.conversation import Conversation
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from talks import HANGS
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.gateway import (
+    GatewayHarness,
+    StolenLeaseRunner,
+    gateway_harness,
+    session_key_of,
+    wait_until,
+)
+from support.slash_commands import FakeFacts, FakeModelSelector, FakeServices
 
 pytestmark = pytest.mark.anyio
 
 KEY = "agent:main:fake:dm:1"
 
 
-async def strangers(inbound: Inbound) -> Welcome | TurnedAway:
+async def strangers(inbound: Inbound) -> Admitted | Rejected:
     """Ann owns the house; everybody else is a member with sessions of their own."""
     if inbound.sender == "ann":
-        return Welcome(key=key_of(inbound))
-    return Welcome(
-        key=key_of(inbound),
+        return Admitted(key=session_key_of(inbound))
+    return Admitted(
+        key=session_key_of(inbound),
         principal=f"fake:{inbound.sender}",
         trust=Trust.GUEST,
         role=Role.MEMBER,
     )
 
 
-def furnish(one: Lobby) -> Butler:
-    butler, models, facts = Butler(), OneModel(), Facts()
+def furnish(one: GatewayHarness) -> FakeServices:
+    fake_services, models, facts = FakeServices(), FakeModelSelector(), FakeFacts()
 
-    def context(conversation: Conversation) -> Context:
-        return Context(conversation, models, facts, services=butler.services())
+    def context(conversation: Conversation) -> CommandContext:
+        return CommandContext(conversation, models, facts, services=fake_services.services())
 
     one.gateway.desk.knows(standard_commands(), context, {})
-    return butler
+    return fake_services
 
 
-async def last(one: Lobby, text: str, *, chat: str = "1", sender: str = "ann") -> str:
+async def last(one: GatewayHarness, text: str, *, chat: str = "1", sender: str = "ann") -> str:
     """Say something and read what it is answered with."""
-    before = len(one.channel.seen_in(chat))
+    before = len(one.channel.texts_in(chat))
     await one.channel.say(text, chat=chat, sender=sender)
-    await until(lambda: len(one.channel.seen_in(chat)) > before)
+    await wait_until(lambda: len(one.channel.texts_in(chat)) > before)
     await one.calm()
-    return one.channel.seen_in(chat)[-1]
+    return one.channel.texts_in(chat)[-1]
 
 
-async def session_at(one: Lobby, key: str = KEY) -> Session:
-    found = await one.store.seen_by(OWNER).by_key(key)
+async def session_at(one: GatewayHarness, key: str = KEY) -> Session:
+    found = await one.store.archive_for(OWNER).by_key(key)
     assert found is not None
     return found
 
 
 async def test_a_look_around_begins_no_session(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         for line in ("/help", "/stop", "/status", "/usage", "/whoami", "/version"):
             await last(one, line)
-        assert await one.store.seen_by(OWNER).list(SessionFilter()) == []
+        assert await one.store.archive_for(OWNER).list(SessionFilter()) == []
 
 
 async def test_what_is_chosen_before_the_first_word_is_kept(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         furnish(one)
         await last(one, "/title Trip")
         await last(one, "/reasoning high")
         await last(one, "hello")
         session = await session_at(one)
         assert (session.title, session.effort, session.source) == ("Trip", "high", "fake")
-        assert len(await one.store.seen_by(OWNER).list(SessionFilter())) == 1
+        assert len(await one.store.archive_for(OWNER).list(SessionFilter())) == 1
 
 
 async def test_resume_brings_a_session_to_the_chat(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, clock=clock) as one:
+    async with gateway_harness(tmp_path, clock=clock) as one:
         await last(one, "first")
         first = await session_at(one)
         await clock.advance(5)
@@ -93,13 +99,13 @@ async def test_resume_brings_a_session_to_the_chat(tmp_path: Path) -> None:
         assert told.startswith(f"Back in session {first.id}, 2 messages.")
         await last(one, "third")
         assert await one.texts() == ["first", "re: first", "third", "re: third"]
-        over = await one.store.seen_by(OWNER).get(second.id)
+        over = await one.store.archive_for(OWNER).get(second.id)
         assert over.end_reason == "resumed another"
         assert (await session_at(one)).id == first.id
 
 
 async def test_the_owner_may_take_a_session_from_elsewhere(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=strangers) as one:
+    async with gateway_harness(tmp_path, door=strangers) as one:
         await last(one, "mine", chat="2", sender="bob")
         theirs = await session_at(one, "agent:main:fake:dm:2")
         assert theirs.system
@@ -112,7 +118,7 @@ async def test_the_owner_may_take_a_session_from_elsewhere(tmp_path: Path) -> No
 
 
 async def test_nobody_else_may(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=strangers) as one:
+    async with gateway_harness(tmp_path, door=strangers) as one:
         await last(one, "mine")
         mine = await session_at(one)
         await last(one, "/title Secret")
@@ -127,7 +133,7 @@ async def test_nobody_else_may(tmp_path: Path) -> None:
 
 async def test_in_a_shared_chat_the_past_is_everybodys_own(tmp_path: Path) -> None:
     """The chat's session is the owner's; a member who speaks in it sees none of the others."""
-    async with lobby(tmp_path, door=strangers) as one:
+    async with gateway_harness(tmp_path, door=strangers) as one:
         await last(one, "private", chat="9")
         await last(one, "hello all")
         told = await last(one, "/sessions", sender="bob")
@@ -138,29 +144,29 @@ async def test_in_a_shared_chat_the_past_is_everybodys_own(tmp_path: Path) -> No
 
 
 async def test_a_session_at_work_elsewhere_is_not_taken(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         await one.channel.say("work", chat="2")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         busy = await session_at(one, "agent:main:fake:dm:2")
         await one.channel.say(f"/resume {busy.id}")
-        await until(lambda: len(one.channel.seen_in("1")) == 1)
-        assert "in the middle of a turn" in one.channel.seen_in("1")[0]
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
+        assert "in the middle of a turn" in one.channel.texts_in("1")[0]
         assert (await session_at(one, "agent:main:fake:dm:2")).id == busy.id
 
 
 async def test_a_session_that_was_lost_meanwhile_is_not_taken(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await last(one, "theirs", chat="2")
         await last(one, "mine")
         theirs, mine = await session_at(one, "agent:main:fake:dm:2"), await session_at(one)
-    async with lobby(tmp_path, channel=one.channel, runs=Robbed) as two:
+    async with gateway_harness(tmp_path, channel=one.channel, runs=StolenLeaseRunner) as two:
         assert "no longer held" in await last(two, f"/resume {theirs.id}")
         assert (await session_at(two)).id == mine.id
         assert (await session_at(two, "agent:main:fake:dm:2")).id == theirs.id
 
 
 async def test_branch_in_a_chat(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await last(one, "first")
         old = await session_at(one)
         await last(one, "/branch Other")
@@ -168,24 +174,24 @@ async def test_branch_in_a_chat(tmp_path: Path) -> None:
         assert (copy.parent, copy.title, copy.key) == (old.id, "Other", KEY)
         await last(one, "second")
         assert await one.texts() == ["first", "re: first", "second", "re: second"]
-        ended = await one.store.seen_by(OWNER).get(old.id)
+        ended = await one.store.archive_for(OWNER).get(old.id)
         assert ended.end_reason == "branched"
-        assert len(await one.store.seen_by(OWNER).messages(old.id)) == 2
+        assert len(await one.store.archive_for(OWNER).messages(old.id)) == 2
 
 
 async def test_busy_is_for_the_owner_and_counts_for_the_next_turn(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=strangers) as one:
-        butler = furnish(one)
+    async with gateway_harness(tmp_path, door=strangers) as one:
+        fake_services = furnish(one)
         assert "interrupt it" in await last(one, "/busy")
         refused = await last(one, "/busy queue", sender="bob")
         assert refused.startswith("Only an owner chooses that")
         await last(one, "/busy queue")
-        assert one.gateway.actors.busy is Busy.QUEUE
-        assert butler.kept == [Busy.QUEUE]
+        assert one.gateway.actors.busy is BusyMode.QUEUE
+        assert fake_services.kept == [BusyMode.QUEUE]
 
 
 async def test_who_am_i(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=strangers) as one:
+    async with gateway_harness(tmp_path, door=strangers) as one:
         lines = (await last(one, "/whoami", sender="bob")).splitlines()
         facts = dict(line.split(maxsplit=1) for line in lines)
         assert (facts["id"], facts["platform"], facts["role"]) == ("bob", "fake", "member")
@@ -195,14 +201,14 @@ async def test_who_am_i(tmp_path: Path) -> None:
 
 
 async def test_sethome_and_restart(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=strangers) as one:
-        butler = furnish(one)
+    async with gateway_harness(tmp_path, door=strangers) as one:
+        fake_services = furnish(one)
         for line in ("/sethome", "/restart", "/debug", "/platform"):
             assert "owner only" in await last(one, line, chat="2", sender="bob")
         await last(one, "/sethome@somebot")
-        assert butler.kept == [(Address("fake", "1"), "")]
+        assert fake_services.kept == [(Address("fake", "1"), "")]
         await last(one, "/restart")
-        assert butler.restarts == 1
+        assert fake_services.restarts == 1
 
 
 class Censor:
@@ -211,29 +217,29 @@ class Censor:
     def __init__(self) -> None:
         self.heard: list[tuple[str, HookContext]] = []
         self.asked: list[str] = []
-        self.decisions: dict[str, Decision] = {}
+        self.decisions: dict[str, HookDecision] = {}
 
     def emit(self, event: str, context: HookContext) -> None:
         self.heard.append((event, context))
 
-    async def decide(self, event: str, context: HookContext) -> Decision | None:
+    async def decide(self, event: str, context: HookContext) -> HookDecision | None:
         self.asked.append(event)
         self.heard.append((event, context))
         return self.decisions.get(event)
 
 
 async def test_hooks_hear_of_commands_and_may_keep_them(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         censor = Censor()
-        one.gateway.desk.heeds(censor)
+        one.gateway.desk.set_hooks(censor)
         await last(one, "hello")
-        censor.decisions["command:undo"] = Decision(Verdict.DENY, "Not on Sundays.")
+        censor.decisions["command:undo"] = HookDecision(HookVerdict.DENY, "Not on Sundays.")
         assert await last(one, "/undo 2") == "Not on Sundays."
         assert await one.texts() == ["hello", "re: hello"]
-        censor.decisions["command:title"] = Decision(Verdict.HANDLED, "Noted.")
+        censor.decisions["command:title"] = HookDecision(HookVerdict.HANDLED, "Noted.")
         assert await last(one, "/title Cats") == "Noted."
         assert (await session_at(one)).title == ""
-        censor.decisions["command:version"] = Decision(Verdict.ALLOW, "?")
+        censor.decisions["command:version"] = HookDecision(HookVerdict.ALLOW, "?")
         assert (await last(one, "/v")).startswith("Hermes ")
         event, context = censor.heard[0]
         assert event == "command:undo"
@@ -251,21 +257,21 @@ async def test_hooks_hear_of_commands_and_may_keep_them(tmp_path: Path) -> None:
 
 
 async def test_hooks_cannot_hold_back_a_stop(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         censor = Censor()
-        censor.decisions["command:stop"] = Decision(Verdict.DENY)
-        one.gateway.desk.heeds(censor)
+        censor.decisions["command:stop"] = HookDecision(HookVerdict.DENY)
+        one.gateway.desk.set_hooks(censor)
         await one.channel.say("work")
-        await until(lambda: one.running() is not None)
+        await wait_until(lambda: one.running() is not None)
         assert await last(one, "/stop") == "Stopped."
         assert [event for event, _ in censor.heard] == ["command:stop"]
         assert censor.asked == []
 
 
 async def test_hooks_hear_of_a_reset(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         censor = Censor()
-        one.gateway.desk.heeds(censor)
+        one.gateway.desk.set_hooks(censor)
         await last(one, "hello")
         old = await session_at(one)
         await last(one, "/reset")
@@ -279,9 +285,9 @@ async def test_hooks_hear_of_a_reset(tmp_path: Path) -> None:
 
 
 async def test_an_unknown_command_reaches_no_hook(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         censor = Censor()
-        one.gateway.desk.heeds(censor)
+        one.gateway.desk.set_hooks(censor)
         await last(one, "/nonsense")
         await last(one, "/quit")
         assert censor.heard == []
@@ -291,9 +297,9 @@ async def test_hooks_are_asked_about_the_gateways_own_commands(tmp_path: Path) -
     async def approve(order: object) -> str:
         return "Approved."
 
-    async with lobby(tmp_path, says("x"), urgent={"approve": approve}) as one:
+    async with gateway_harness(tmp_path, answer_script("x"), urgent={"approve": approve}) as one:
         censor = Censor()
-        one.gateway.desk.heeds(censor)
+        one.gateway.desk.set_hooks(censor)
         assert await last(one, "/approve") == "Approved."
-        censor.decisions["command:approve"] = Decision(Verdict.DENY)
+        censor.decisions["command:approve"] = HookDecision(HookVerdict.DENY)
         assert await last(one, "/approve") == "/approve is not allowed here."

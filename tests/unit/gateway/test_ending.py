@@ -5,36 +5,54 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import RARELY, WAITS, busy_with_a_tool, gated, lobby, until
-from hermes.daemon.control import PATIENCE
-from hermes.gateway.ending import DRAIN, ends_within, waited_for
+from hermes.app.service.control import STOP_TIMEOUT
+from hermes.gateway.shutdown_budget import DRAIN_SECONDS, shutdown_seconds, stop_timeout
+from hermes.testing.channel import FakeFaultyChannel, SendFault
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.world import Fault, RoughChannel
+from hermes.testing.scripted_model import answer_script
+from support.gateway import (
+    GATED_SCRIPT,
+    NO_POLLING,
+    gated_tool,
+    gateway_harness,
+    start_gated_turn,
+    wait_until,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_the_slowest_end_is_within_the_sum(tmp_path: Path) -> None:
     """A turn ends at the last moment, and the platform does not answer to what it said."""
-    gates, tool = gated()
-    clock, channel = FakeClock(), RoughChannel(*[Fault.HANGS] * 100)
-    async with lobby(
-        tmp_path, WAITS, says("Done."), tools=[tool], channel=channel, clock=clock, rules=RARELY
+    gates, tool = gated_tool()
+    clock, channel = FakeClock(), FakeFaultyChannel(*[SendFault.HANGS] * 100)
+    async with gateway_harness(
+        tmp_path,
+        GATED_SCRIPT,
+        answer_script("Done."),
+        tools=[tool],
+        channel=channel,
+        clock=clock,
+        rules=NO_POLLING,
     ) as one:
-        await busy_with_a_tool(one, gates)
+        await start_gated_turn(one, gates)
         begun = clock.monotonic()
         one.gateway.close()
-        await clock.advance(RARELY.drain - 1)
+        await clock.advance(NO_POLLING.drain - 1)
         gates.open("a")
-        await until(lambda: channel.calls == 1)
+        await wait_until(lambda: channel.calls == 1)
         with anyio.fail_after(60):
             while not one.gateway.delivered.is_set():
                 await clock.advance(1.0)
         took = clock.monotonic() - begun
-        assert RARELY.drain < took <= one.gateway.ends_within
-        assert one.gateway.ends_within == ends_within(RARELY.drain)
+        assert NO_POLLING.drain < took <= one.gateway.shutdown_seconds
+        assert one.gateway.shutdown_seconds == shutdown_seconds(NO_POLLING.drain)
 
 
 def test_nobody_gives_up_before_it_has_ended() -> None:
-    assert PATIENCE == waited_for(DRAIN) > ends_within(DRAIN) > DRAIN
+    assert (
+        STOP_TIMEOUT
+        == stop_timeout(DRAIN_SECONDS)
+        > shutdown_seconds(DRAIN_SECONDS)
+        > DRAIN_SECONDS
+    )

@@ -4,30 +4,32 @@ from pathlib import Path
 
 import pytest
 
-from gateways import key_of, lobby, rules, update
-from hermes.gateway.flood import BURST, NOTICE, QUIET
-from hermes.gateway.letters import Busy, Welcome
-from hermes.ports.channel import Inbound, NotTaken
+from hermes.gateway.messages import Admitted, BusyMode
+from hermes.gateway.user_limits import INBOUND_BURST, NOTICE_INTERVAL, TOO_FAST_NOTICE
+from hermes.ports.channel import Inbound, InboundRefused
 from hermes.schema.scope import Role
+from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.world import RoughChannel
+from support.gateway import gateway_harness, gateway_rules, make_inbound, session_key_of
 
 pytestmark = pytest.mark.anyio
 
 
-async def member(inbound: Inbound) -> Welcome:
-    return Welcome(key=key_of(inbound), principal=f"fake:{inbound.sender}", role=Role.MEMBER)
+async def member(inbound: Inbound) -> Admitted:
+    return Admitted(
+        key=session_key_of(inbound), principal=f"fake:{inbound.sender}", role=Role.MEMBER
+    )
 
 
 async def test_repetitions_do_not_count(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=member, rules=rules(Busy.QUEUE)) as one:
-        for _ in range(BURST + 1):
-            await one.channel.type(update("hello", "k1"))
-            await one.channel.type(update("/title Trip", "c1"))
+    async with gateway_harness(tmp_path, door=member, rules=gateway_rules(BusyMode.QUEUE)) as one:
+        for _ in range(INBOUND_BURST + 1):
+            await one.channel.type(make_inbound("hello", "k1"))
+            await one.channel.type(make_inbound("/title Trip", "c1"))
         for number in range(3):
-            await one.channel.type(update(f"new {number}", f"n{number}"))
+            await one.channel.type(make_inbound(f"new {number}", f"n{number}"))
         await one.calm()
-        assert sorted(one.channel.seen_in("1")) == [
+        assert sorted(one.channel.texts_in("1")) == [
             "This session is now called “Trip”.", "re: hello", "re: new 0", "re: new 1", "re: new 2"
         ]  # fmt: skip
 
@@ -36,34 +38,39 @@ async def test_who_is_too_fast_is_told_once_and_nothing_refused_is_taken_later(
     tmp_path: Path,
 ) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, door=member, rules=rules(Busy.COLLECT), clock=clock) as one:
+    async with gateway_harness(
+        tmp_path, door=member, rules=gateway_rules(BusyMode.COLLECT), clock=clock
+    ) as one:
         # Something that is taken and says nothing, so that what is said can be told apart.
-        for number in range(BURST):
-            await one.channel.type(update("/queue x", f"k{number}", chat="2"))
+        for number in range(INBOUND_BURST):
+            await one.channel.type(make_inbound("/queue x", f"k{number}", chat="2"))
         for number in range(3):
-            await one.channel.type(update("too much", f"r{number}"))
-        await one.sees(NOTICE)
-        await one.channel.type(update("/queue x", "k0", chat="2"))
-        await clock.advance(QUIET)
-        await one.channel.type(update("too much", "r0"))
-        await one.channel.type(update("at last", "n1"))
-        await one.sees(NOTICE, "re: at last")
+            await one.channel.type(make_inbound("too much", f"r{number}"))
+        await one.sees(TOO_FAST_NOTICE)
+        await one.channel.type(make_inbound("/queue x", "k0", chat="2"))
+        await clock.advance(NOTICE_INTERVAL)
+        await one.channel.type(make_inbound("too much", "r0"))
+        await one.channel.type(make_inbound("at last", "n1"))
+        await one.sees(TOO_FAST_NOTICE, "re: at last")
         await one.calm()
-        assert len([text for text in one.channel.seen_in("2") if text == "re: x"]) == BURST
+        assert len([text for text in one.channel.texts_in("2") if text == "re: x"]) == INBOUND_BURST
 
 
 async def test_what_can_be_sent_again_is_not_taken_at_all(tmp_path: Path) -> None:
     clock = FakeClock()
-    channel = RoughChannel(name="webhook")
-    async with lobby(tmp_path, door=member, channel=channel, clock=clock) as one:
-        calls = [update("hi", f"w{number}", channel="webhook") for number in range(BURST + 1)]
+    channel = FakeFaultyChannel(name="webhook")
+    async with gateway_harness(tmp_path, door=member, channel=channel, clock=clock) as one:
+        calls = [
+            make_inbound("hi", f"w{number}", channel="webhook")
+            for number in range(INBOUND_BURST + 1)
+        ]
         for call in calls[:-1]:
             await channel.type(call)
-        with pytest.raises(NotTaken) as refused:
+        with pytest.raises(InboundRefused) as refused:
             await channel.type(calls[-1])
         assert refused.value.wait == 0.5
         await channel.type(calls[0])
         await clock.advance(refused.value.wait)
         await channel.type(calls[-1])
         await one.calm()
-    assert NOTICE not in channel.seen_in("1")
+    assert TOO_FAST_NOTICE not in channel.texts_in("1")

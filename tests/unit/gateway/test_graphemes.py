@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.graphemes import is_border, last_border
+from hermes.gateway.graphemes import is_boundary, last_boundary
 
 CLUSTERS = [
     ("plain letters", ["a", "b"]),
@@ -40,19 +40,19 @@ def test_borders_are_between_clusters_and_nowhere_else(clusters: list[str]) -> N
     expected = {0}
     for cluster in clusters:
         expected.add(max(expected) + len(cluster))
-    assert {at for at in range(len(text) + 1) if is_border(text, at)} == expected
+    assert {at for at in range(len(text) + 1) if is_boundary(text, at)} == expected
 
 
 @given(st.text(max_size=40), st.integers(0, 40))
 def test_the_last_border_is_one_and_no_other_lies_behind_it(text: str, at: int) -> None:
     at = min(at, len(text))
-    found = last_border(text, at, 0)
+    found = last_boundary(text, at, 0)
     assert found <= at
-    assert is_border(text, found)
-    assert not any(is_border(text, between) for between in range(found + 1, at + 1))
+    assert is_boundary(text, found)
+    assert not any(is_boundary(text, between) for between in range(found + 1, at + 1))
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0x7F), max_size=20))
 def test_ascii_is_cut_anywhere_but_in_a_line_end(text: str) -> None:
     for at in range(len(text) + 1):
-        assert is_border(text, at) == (text[at - 1 : at + 1] != "\r\n" or at == 0)
+        assert is_boundary(text, at) == (text[at - 1 : at + 1] != "\r\n" or at == 0)

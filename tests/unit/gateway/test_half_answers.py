@@ -6,23 +6,23 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import Repeater, lobby, until
-from hermes.ports.model import Chunk
+from hermes.ports.model import ModelChunk
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Stop, text_of
-from hermes.testing.scripted import Pause, Step
+from hermes.testing.scripted_model import Pause, ScriptStep
+from support.gateway import EchoModel, gateway_harness, wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-class Halting(Repeater):
+class Halting(EchoModel):
     """`heard` is set when the first piece of the answer was taken in."""
 
     def __init__(self) -> None:
         super().__init__([TextDelta("Half"), Pause.FOREVER])
         self.heard = anyio.Event()
 
-    async def _play(self, steps: Sequence[Step]) -> AsyncGenerator[Chunk]:
+    async def _play(self, steps: Sequence[ScriptStep]) -> AsyncGenerator[ModelChunk]:
         async for chunk in super()._play(steps):
             yield chunk
             self.heard.set()
@@ -30,14 +30,14 @@ class Halting(Repeater):
 
 async def test_half_an_answer_is_not_delivered_as_one(tmp_path: Path) -> None:
     model = Halting()
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         one.planner.model = model
         await one.channel.say("hi")
-        await until(model.heard.is_set)
-    async with lobby(tmp_path) as one:
-        await until(lambda: bool(one.channel.seen_in("1")))
+        await wait_until(model.heard.is_set)
+    async with gateway_harness(tmp_path) as one:
+        await wait_until(lambda: bool(one.channel.texts_in("1")))
         await one.calm()
-        (seen,) = one.channel.seen_in("1")
+        (seen,) = one.channel.texts_in("1")
         assert seen.startswith("re: ")
         answers = [said for said in await one.transcript() if isinstance(said, Assistant)]
         assert [(text_of(said), said.stop) for said in answers] == [

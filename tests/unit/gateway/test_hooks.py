@@ -8,41 +8,41 @@ from typing import Any
 import anyio
 import pytest
 
-from gateways import lobby
+from hermes.gateway.hook_events import (
+    EventSource,
+    RunHookEmitter,
+    emit_session_end,
+    emit_session_reset,
+    emit_session_start,
+    emit_startup,
+    event_source,
+)
 from hermes.gateway.hooks import (
-    Decision,
-    Handle,
     HookBus,
+    HookDecision,
+    HookHandler,
     HookRules,
     HookSource,
+    HookVerdict,
     NoHooks,
-    Verdict,
     open_hooks,
 )
-from hermes.gateway.letters import Letter
-from hermes.gateway.occasions import (
-    Occasion,
-    RunTeller,
-    occasion_of,
-    tell_session_end,
-    tell_session_reset,
-    tell_session_start,
-    tell_startup,
-)
+from hermes.gateway.messages import InboxMessage
 from hermes.kit.clock import SystemClock
-from hermes.schema.events import Outcome, RunEnded, RunStarted, Said, TextDelta
+from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Text, User
-from hermes.schema.scope import Address, Asker
-from hermes.session.conversation import Conversation, Origin
+from hermes.schema.scope import Address, Requester
+from hermes.session.conversation import Conversation, SessionOptions
 from hermes.testing.clock import FakeClock
-from workbench import Ear, answer, call
+from support.gateway import gateway_harness
+from support.turns import EventRecorder, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60.0
 
 
-def source(name: str, handle: Handle, *events: str) -> HookSource:
+def source(name: str, handle: HookHandler, *events: str) -> HookSource:
     return HookSource(name=name, events=events or ("agent:end",), load=lambda: handle)
 
 
@@ -52,9 +52,9 @@ async def until(true: Callable[[], bool]) -> None:
             await anyio.lowlevel.checkpoint()
 
 
-def unasked(hook: str, command: str) -> Decision:
+def unasked(hook: str, command: str) -> HookDecision:
     sentence = f"/{command} is not run: the hook {hook} could not be asked; try again."
-    return Decision(Verdict.DENY, sentence)
+    return HookDecision(HookVerdict.DENY, sentence)
 
 
 class Listener:
@@ -107,7 +107,7 @@ async def test_async_handlers_run_too() -> None:
         return {"decision": "deny", "message": "no"}
 
     async with open_hooks([source("a", handle, "command:*")], SystemClock()) as bus:
-        assert await bus.decide("command:x", {}) == Decision(Verdict.DENY, "no")
+        assert await bus.decide("command:x", {}) == HookDecision(HookVerdict.DENY, "no")
     assert heard == ["command:x"]
 
 
@@ -183,7 +183,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
 
 
 async def test_the_first_that_denies_or_handles_wins() -> None:
-    def says(decision: str, message: str) -> Handle:
+    def says(decision: str, message: str) -> HookHandler:
         return lambda event, context: {"decision": decision, "message": message, "more": 1}
 
     sources = [
@@ -193,8 +193,8 @@ async def test_the_first_that_denies_or_handles_wins() -> None:
         source("4", says("deny", "c"), "command:*"),
     ]
     async with open_hooks(sources, SystemClock()) as bus:
-        assert await bus.decide("command:new", {}) == Decision(Verdict.HANDLED, "b")
-        assert await bus.decide("command:undo", {}) == Decision(Verdict.DENY, "c")
+        assert await bus.decide("command:new", {}) == HookDecision(HookVerdict.HANDLED, "b")
+        assert await bus.decide("command:undo", {}) == HookDecision(HookVerdict.DENY, "c")
         assert await bus.decide("agent:end", {}) is None
 
 
@@ -211,7 +211,7 @@ async def test_nobody_waits_long_for_a_decision_and_later_ones_not_at_all() -> N
     hangs = Listener({"decision": "deny"})
     hangs.waits = True
     clock = FakeClock()
-    decisions: list[Decision | None] = []
+    decisions: list[HookDecision | None] = []
 
     async def ask(bus: HookBus) -> None:
         decisions.append(await bus.decide("command:new", {}))
@@ -229,7 +229,7 @@ async def test_nobody_waits_long_for_a_decision_and_later_ones_not_at_all() -> N
         with anyio.fail_after(PATIENCE):
             while await bus.decide("command:undo", {}) == unasked("hangs", "undo"):
                 await anyio.lowlevel.checkpoint()
-            assert await bus.decide("command:undo", {}) == Decision(Verdict.DENY)
+            assert await bus.decide("command:undo", {}) == HookDecision(HookVerdict.DENY)
 
 
 async def test_a_command_does_not_wait_for_events() -> None:
@@ -244,7 +244,7 @@ async def test_a_command_does_not_wait_for_events() -> None:
         await clock.advance(60)
         busy.waits = False
         with anyio.fail_after(PATIENCE):
-            assert await bus.decide("command:new", {}) == Decision(Verdict.DENY, "no")
+            assert await bus.decide("command:new", {}) == HookDecision(HookVerdict.DENY, "no")
         assert [event for event, _ in busy.heard] == ["agent:end", "command:new"]
         busy.gate.set()
 
@@ -253,7 +253,7 @@ async def test_a_command_is_denied_when_too_many_wait_to_be_decided() -> None:
     busy = Listener()
     busy.waits = True
     clock = FakeClock()
-    decisions: list[Decision | None] = []
+    decisions: list[HookDecision | None] = []
 
     async def ask(bus: HookBus, name: str) -> None:
         decisions.append(await bus.decide(f"command:{name}", {}))
@@ -282,10 +282,10 @@ async def test_stop_is_told_but_never_asked_about() -> None:
 async def test_one_that_cannot_be_loaded_is_left_out() -> None:
     gate = threading.Event()
 
-    def broken() -> Handle:
+    def broken() -> HookHandler:
         raise ConnectionError("no")
 
-    def hangs() -> Handle:
+    def hangs() -> HookHandler:
         gate.wait(PATIENCE)
         return Listener()
 
@@ -336,17 +336,17 @@ class Notes:
     def emit(self, event: str, context: Any) -> None:
         self.told.append((event, dict(context)))
 
-    async def decide(self, event: str, context: Any) -> Decision | None:
+    async def decide(self, event: str, context: Any) -> HookDecision | None:
         return None
 
 
 def test_an_occasion_says_who_and_where() -> None:
-    letter = Letter(
+    letter = InboxMessage(
         user=User("m1", (Text("x" * 900),)),
         address=Address("fake@ann", "7", "t"),
-        asker=Asker(user="bob"),
+        asker=Requester(user="bob"),
     )
-    occasion = occasion_of(letter, "agent:main:fake:group:7:t", "s1")
+    occasion = event_source(letter, "agent:main:fake:group:7:t", "s1")
     assert occasion.context(more=1) == {
         "platform": "fake",
         "user_id": "bob",
@@ -357,18 +357,18 @@ def test_an_occasion_says_who_and_where() -> None:
         "message": "x" * 500,
         "more": 1,
     }
-    assert occasion_of(letter, "odd").chat_type == ""
+    assert event_source(letter, "odd").chat_type == ""
 
 
 def test_a_run_is_told_from_its_events() -> None:
     notes = Notes()
-    teller = RunTeller(notes, Occasion(session_id="s1", message="hello"))
+    teller = RunHookEmitter(notes, EventSource(session_id="s1", message="hello"))
     for event in (
         RunStarted("r1", "s1"),
         TextDelta("Let"),
-        Said(User("m1", (Text("hello"),))),
-        Said(answer("Let me see.", call("look"))),
-        Said(answer("Seen.")),
+        MessageAdded(User("m1", (Text("hello"),))),
+        MessageAdded(assistant_message("Let me see.", tool_call("look"))),
+        MessageAdded(assistant_message("Seen.")),
         RunEnded("r1", Outcome.DONE),
     ):
         teller.hear(event)
@@ -384,16 +384,16 @@ def test_a_run_is_told_from_its_events() -> None:
 
 
 async def test_turns_are_told_once_wherever_they_come_from(tmp_path: Path) -> None:
-    notes, ear = Notes(), Ear()
-    async with lobby(tmp_path, hooks=notes) as one:
+    notes, ear = Notes(), EventRecorder()
+    async with gateway_harness(tmp_path, hooks=notes) as one:
         await one.channel.say("in a chat")
         await one.sees("re: in a chat")
         await one.calm()
-        origin = Origin(source="cli", cwd="/work")
+        origin = SessionOptions(source="cli", cwd="/work")
         talk = Conversation(one.store, one.clock, one.runner, origin)
         await talk.say([Text("at a terminal")], ear)
         await talk.say([Text("again")], ear)
-        child = Conversation(one.store, one.clock, one.runner, Origin(source="subagent"))
+        child = Conversation(one.store, one.clock, one.runner, SessionOptions(source="subagent"))
         await child.say([Text("for another")], ear)
     told = [(event, seen["platform"], seen["message"]) for event, seen in notes.told[1:]]
     turn = ("agent:start", "agent:step", "agent:end")
@@ -409,11 +409,11 @@ async def test_turns_are_told_once_wherever_they_come_from(tmp_path: Path) -> No
 
 
 def test_other_events() -> None:
-    notes, occasion = Notes(), Occasion(session_id="s1")
-    tell_startup(notes, {"slack", "fake"})
-    tell_session_start(notes, occasion)
-    tell_session_end(notes, occasion, "new")
-    tell_session_reset(notes, occasion, "idle")
+    notes, occasion = Notes(), EventSource(session_id="s1")
+    emit_startup(notes, {"slack", "fake"})
+    emit_session_start(notes, occasion)
+    emit_session_end(notes, occasion, "new")
+    emit_session_reset(notes, occasion, "idle")
     assert [event for event, _ in notes.told] == [
         "gateway:startup",
         "session:start",

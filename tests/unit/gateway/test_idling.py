@@ -3,13 +3,19 @@
 import anyio
 import pytest
 
-from hermes.gateway.bubble import Bubble, Pace
-from hermes.gateway.idling import end_when_idle, spoken, tell_that_it_works
-from hermes.gateway.runs import ActorRules, Cause, Running
-from hermes.schema.events import Answered, Notice
+from hermes.gateway.chat_runs import (
+    ActiveRun,
+    ActorRules,
+    CancelCause,
+    end_when_idle,
+    format_duration,
+    show_still_working,
+)
+from hermes.gateway.progress_message import ProgressMessage, ProgressTiming
+from hermes.schema.events import Notice, QuestionAnswered
 from hermes.schema.scope import Address
+from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.world import RoughChannel
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +25,7 @@ RULES = ActorRules(idle=100.0, idle_warning=60.0)
 async def test_who_waits_for_a_person_is_not_idle() -> None:
     clock, warnings = FakeClock(), list[str]()
     now = clock.monotonic()
-    run = Running(id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now)
+    run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now)
     run.asking = {"q"}
 
     async def warn(text: str) -> None:
@@ -30,7 +36,7 @@ async def test_who_waits_for_a_person_is_not_idle() -> None:
         await anyio.wait_all_tasks_blocked()
         await clock.advance(500)
         assert (warnings, run.cause) == ([], None)
-        run.note(Answered("q", "yes"), clock.monotonic())
+        run.note(QuestionAnswered("q", "yes"), clock.monotonic())
         await clock.advance(61)
         assert len(warnings) == 1
         run.note(Notice("there it is"), clock.monotonic())
@@ -38,31 +44,33 @@ async def test_who_waits_for_a_person_is_not_idle() -> None:
         # Every silence is announced anew.
         assert (len(warnings), run.cause) == (2, None)
         await clock.advance(2)
-        assert run.cause is Cause.IDLE
+        assert run.cause is CancelCause.IDLE
 
 
 async def test_a_long_turn_says_that_it_goes_on() -> None:
-    clock, channel = FakeClock(), RoughChannel()
-    bubble = Bubble(channel, Address("fake", "1"), clock, Pace(typing=9_000.0))
+    clock, channel = FakeClock(), FakeFaultyChannel()
+    bubble = ProgressMessage(channel, Address("fake", "1"), clock, ProgressTiming(typing=9_000.0))
     now = clock.monotonic()
-    run = Running(id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now, bubble=bubble)
+    run = ActiveRun(
+        id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now, bubble=bubble
+    )
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
-        group.start_soon(tell_that_it_works, run, ActorRules(notify=180.0), clock)
+        group.start_soon(show_still_working, run, ActorRules(notify=180.0), clock)
         await anyio.wait_all_tasks_blocked()
         bubble.hear(Notice("begun"))
         await anyio.wait_all_tasks_blocked()
         await clock.advance(181)
         await clock.advance(2)
-        assert channel.seen_in("1") == ["begun\nStill at it, after 3 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill at it, after 3 minutes."]
         run.asking = {"q"}
         await clock.advance(180)
         await clock.advance(2)
-        assert channel.seen_in("1") == ["begun\nStill at it, after 3 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill at it, after 3 minutes."]
         run.asking = set()
         await clock.advance(180)
         await clock.advance(2)
-        assert channel.seen_in("1") == ["begun\nStill at it, after 9 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill at it, after 9 minutes."]
         bubble.freeze()
         group.cancel_scope.cancel()
 
@@ -72,4 +80,4 @@ async def test_a_long_turn_says_that_it_goes_on() -> None:
     [(1, "1 second"), (90, "90 seconds"), (900, "15 minutes"), (30_000, "8 hours")],
 )
 def test_lengths_in_words(seconds: float, said: str) -> None:
-    assert spoken(seconds) == said
+    assert format_duration(seconds) == said

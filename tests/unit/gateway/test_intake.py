@@ -6,23 +6,29 @@ import anyio
 import pytest
 from msgspec import structs
 
-from gateways import PATIENCE, lobby, open_door, until, update
-from hermes.gateway.chores import LIMIT
-from hermes.gateway.letters import COMMANDS, Letter, TurnedAway, Welcome, letter_parcel
-from hermes.ports.channel import About, Inbound
+from hermes.gateway.command_queue import COMMAND_TIMEOUT
+from hermes.gateway.messages import COMMANDS, Admitted, InboxMessage, Rejected, inbox_item
+from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.schema.scope import Address
 from hermes.store.sqlite import open_store
+from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.world import RoughChannel
-from talks import HANGS
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.gateway import (
+    GATEWAY_TIMEOUT,
+    admit_everyone,
+    gateway_harness,
+    make_inbound,
+    wait_until,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_message_is_answered_where_it_came_from(tmp_path: Path) -> None:
-    async with lobby(tmp_path, says("Good day.")) as one:
+    async with gateway_harness(tmp_path, answer_script("Good day.")) as one:
         await one.channel.say("hello", chat="7")
         await one.sees("Good day.", chat="7")
         await one.calm()
@@ -32,39 +38,39 @@ async def test_a_message_is_answered_where_it_came_from(tmp_path: Path) -> None:
 
 
 async def test_the_same_update_again_changes_nothing(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         for _ in range(3):
-            await one.channel.type(update("hello", "u1"))
+            await one.channel.type(make_inbound("hello", "u1"))
         await one.sees("re: hello")
-        await one.channel.type(update("hello", "u1"))
-        await one.channel.type(update("bye", "u2"))
+        await one.channel.type(make_inbound("hello", "u1"))
+        await one.channel.type(make_inbound("bye", "u2"))
         await one.sees("re: hello", "re: bye")
         await one.calm()
         assert len(one.model.requests) == 2
 
 
 async def test_a_strangers_message_starts_nothing(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Welcome | TurnedAway:
-        return TurnedAway("Who are you?" if inbound.sender == "ann" else "")
+    async def door(inbound: Inbound) -> Admitted | Rejected:
+        return Rejected("Who are you?" if inbound.sender == "ann" else "")
 
-    async with lobby(tmp_path, door=door) as one:
+    async with gateway_harness(tmp_path, door=door) as one:
         await one.channel.say("hello")
         await one.channel.say("hello", sender="bob", chat="2")
         await one.channel.say("/stop", sender="bob", chat="2")
         await one.sees("Who are you?")
         assert await one.open_rows() == []
     assert one.model.requests == []
-    assert one.channel.seen_in("2") == []
+    assert one.channel.texts_in("2") == []
 
 
 async def test_who_speaks_is_kept_with_the_session(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Welcome | TurnedAway:
-        return Welcome(key="agent:main:fake:dm:1", principal="fake:ann", trust=Trust.GUEST)
+    async def door(inbound: Inbound) -> Admitted | Rejected:
+        return Admitted(key="agent:main:fake:dm:1", principal="fake:ann", trust=Trust.GUEST)
 
-    async with lobby(tmp_path, door=door) as one:
+    async with gateway_harness(tmp_path, door=door) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")
-        session = await one.store.seen_by("fake:ann").by_key("agent:main:fake:dm:1")
+        session = await one.store.archive_for("fake:ann").by_key("agent:main:fake:dm:1")
         asked, _ = await one.transcript()
     assert session is not None
     assert (session.source, session.cwd) == ("fake", "/work")
@@ -73,25 +79,25 @@ async def test_who_speaks_is_kept_with_the_session(tmp_path: Path) -> None:
 
 
 async def test_a_sign_of_life_comes_before_the_answer(tmp_path: Path) -> None:
-    channel = RoughChannel()
-    async with lobby(tmp_path, HANGS, channel=channel) as one:
-        await one.channel.type(update("hello", "u1"))
-        await until(lambda: channel.reactions == [("m-u1", "👀")])
-        await one.channel.type(update("hello", "u1"))
+    channel = FakeFaultyChannel()
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, channel=channel) as one:
+        await one.channel.type(make_inbound("hello", "u1"))
+        await wait_until(lambda: channel.reactions == [("m-u1", "👀")])
+        await one.channel.type(make_inbound("hello", "u1"))
     assert len(channel.reactions) == 1
 
 
 async def test_commands_answer_while_a_turn_hangs(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         await one.channel.say("work")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         await one.channel.say("/status")
-        await until(lambda: len(one.channel.seen_in("1")) == 1)
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
         await one.channel.say("/title Big plan")
-        await until(lambda: len(one.channel.seen_in("1")) == 2)
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         await one.channel.say("/undo")
-        await until(lambda: len(one.channel.seen_in("1")) == 3)
-        status, title, undo = one.channel.seen_in("1")
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 3)
+        status, title, undo = one.channel.texts_in("1")
         assert one.running() is not None
     assert "running for 0 s, 0 messages waiting" in status
     assert title == "This session is now called “Big plan”."
@@ -99,52 +105,52 @@ async def test_commands_answer_while_a_turn_hangs(tmp_path: Path) -> None:
 
 
 async def test_a_command_is_done_once(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")
         for _ in range(2):
-            await one.channel.type(update("/undo", "c1"))
-        await one.channel.type(update("/history", "c2"))
+            await one.channel.type(make_inbound("/undo", "c1"))
+        await one.channel.type(make_inbound("/history", "c2"))
         await one.sees(
             "re: hello", "Took back 1 turn, from “hello” on.", "Nothing has been said yet."
         )
 
 
 async def test_an_unknown_command_says_so(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await one.channel.say("/stpo")
         await one.sees("There is no command /stpo. Did you mean /stop?")
         await one.channel.say("/etc/hosts is a file")
-        await until(lambda: one.channel.seen_in("1")[-1] == "re: /etc/hosts is a file")
+        await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: /etc/hosts is a file")
 
 
 async def test_a_command_may_be_closed_to_somebody(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Welcome | TurnedAway:
-        return Welcome(key="agent:main:fake:dm:1", commands=frozenset({"help"}))
+    async def door(inbound: Inbound) -> Admitted | Rejected:
+        return Admitted(key="agent:main:fake:dm:1", commands=frozenset({"help"}))
 
-    async with lobby(tmp_path, door=door) as one:
+    async with gateway_harness(tmp_path, door=door) as one:
         await one.channel.say("/new")
         await one.sees("/new is not for you here. /help lists what there is.")
 
 
 async def test_new_begins_anew(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await one.channel.say("first")
         await one.sees("re: first")
         await one.channel.say("/new@somebot Trip")
-        await until(lambda: len(one.channel.seen_in("1")) == 2)
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         await one.channel.say("second")
-        await until(lambda: len(one.channel.seen_in("1")) == 3)
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 3)
         assert await one.texts() == ["second", "re: second"]
     assert len(one.model.requests[1].messages) == 1
 
 
 async def test_a_command_for_another_bot_is_not_ours(tmp_path: Path) -> None:
-    def typed(text: str, key: str, about: About) -> Inbound:
-        return structs.replace(update(text, key), about=about)
+    def typed(text: str, key: str, about: InboundDetails) -> Inbound:
+        return structs.replace(make_inbound(text, key), about=about)
 
-    group = About(chat_type="group")
-    async with lobby(tmp_path) as one:
+    group = InboundDetails(chat_type="group")
+    async with gateway_harness(tmp_path) as one:
         await one.channel.type(typed("/title@otherbot Ours", "1", group))
         await one.channel.type(typed("/title@us Ours", "2", structs.replace(group, mentions=True)))
         await one.channel.type(typed("/title Mine", "3", group))
@@ -154,7 +160,9 @@ async def test_a_command_for_another_bot_is_not_ours(tmp_path: Path) -> None:
 
 
 async def test_retry_asks_again(tmp_path: Path) -> None:
-    async with lobby(tmp_path, says("bad", id="a1"), says("good", id="a2")) as one:
+    async with gateway_harness(
+        tmp_path, answer_script("bad", id="a1"), answer_script("good", id="a2")
+    ) as one:
         await one.channel.say("question")
         await one.sees("bad")
         await one.calm()
@@ -167,9 +175,9 @@ async def test_other_commands_plug_in(tmp_path: Path) -> None:
     async def approve(order: object) -> str:
         return "Approved."
 
-    async with lobby(tmp_path, HANGS, urgent={"approve": approve}) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, urgent={"approve": approve}) as one:
         await one.channel.say("work")
-        await until(lambda: one.running() is not None)
+        await wait_until(lambda: one.running() is not None)
         await one.channel.say("/approve")
         await one.sees("Approved.")
 
@@ -177,9 +185,9 @@ async def test_other_commands_plug_in(tmp_path: Path) -> None:
 async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        letter = Letter(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
-        await store.lanes.put(letter_parcel("fake:c1", "agent:main:fake:dm:1", letter, COMMANDS))
-    async with lobby(tmp_path, clock=clock) as one:
+        letter = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
+        await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", letter, COMMANDS))
+    async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees(
             "“/undo 3” was cut off and may not be done. Send it again if you still want it."
         )
@@ -194,11 +202,11 @@ async def stuck(order: object) -> str:
 
 async def test_a_command_that_hangs_is_cut_off_after_a_while(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.channel.type, update("/dig deep", "c1"))
-            await until(lambda: one.gateway.intake.commands == 1)
-            await clock.advance(LIMIT + 1)
+            group.start_soon(one.channel.type, make_inbound("/dig deep", "c1"))
+            await wait_until(lambda: one.gateway.intake.commands == 1)
+            await clock.advance(COMMAND_TIMEOUT + 1)
         await one.sees("“/dig deep” took too long and was cut off. It may be done in part.")
         await one.calm()
         assert await one.open_rows(COMMANDS) == []
@@ -206,14 +214,14 @@ async def test_a_command_that_hangs_is_cut_off_after_a_while(tmp_path: Path) -> 
 
 async def test_a_command_that_hangs_holds_no_end_and_is_told_of(tmp_path: Path) -> None:
     clock = FakeClock()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(GATEWAY_TIMEOUT):
         async with (
             anyio.create_task_group() as group,
-            lobby(tmp_path, clock=clock, urgent={"dig": stuck}) as one,
+            gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as one,
         ):
-            group.start_soon(one.channel.type, update("/dig", "c1"))
-            await until(lambda: one.gateway.intake.commands == 1)
-    async with lobby(tmp_path, clock=clock) as two:
+            group.start_soon(one.channel.type, make_inbound("/dig", "c1"))
+            await wait_until(lambda: one.gateway.intake.commands == 1)
+    async with gateway_harness(tmp_path, clock=clock) as two:
         await two.sees(
             "“/dig” was cut off and may not be done. Send it again if you still want it."
         )
@@ -227,46 +235,48 @@ async def test_a_gateway_that_closes_lets_a_command_end(tmp_path: Path) -> None:
         return "Dug."
 
     async with (
-        lobby(tmp_path, clock=clock, urgent={"dig": slow}) as one,
+        gateway_harness(tmp_path, clock=clock, urgent={"dig": slow}) as one,
         anyio.create_task_group() as group,
     ):
-        group.start_soon(one.channel.type, update("/dig", "c1"))
-        await until(lambda: one.gateway.intake.commands == 1)
+        group.start_soon(one.channel.type, make_inbound("/dig", "c1"))
+        await wait_until(lambda: one.gateway.intake.commands == 1)
         one.gateway.close()
         await anyio.wait_all_tasks_blocked()
         assert not one.gateway.delivered.is_set()
         gate.set()
         await one.gateway.delivered.wait()
-        assert one.channel.seen_in("1") == ["Dug."]
+        assert one.channel.texts_in("1") == ["Dug."]
 
 
 async def test_not_acknowledged_while_the_store_cannot_write(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         store = one.store
         await one.channel.say("hello")
         await one.sees("re: hello")
         await one.calm()
         await store.close()
         with pytest.raises(Exception, match="closed"):
-            await one.gateway.intake.deliver(update("lost?", "u9"))
+            await one.gateway.intake.deliver(make_inbound("lost?", "u9"))
     assert one.channel.acknowledged == ["fake:1"]
 
 
 @pytest.mark.slow
 async def test_two_hundred_sessions_at_once(tmp_path: Path) -> None:
-    async with lobby(tmp_path, door=open_door) as one:
+    async with gateway_harness(tmp_path, door=admit_everyone) as one:
         async with anyio.create_task_group() as group:
             for chat in range(200):
-                group.start_soon(one.channel.type, update(f"hi {chat}", f"u{chat}", chat=f"{chat}"))
-        await until(lambda: len(one.channel.posts) == 200)
+                group.start_soon(
+                    one.channel.type, make_inbound(f"hi {chat}", f"u{chat}", chat=f"{chat}")
+                )
+        await wait_until(lambda: len(one.channel.posts) == 200)
         await one.calm()
         assert await one.open_rows() == []
     for chat in range(200):
-        assert one.channel.seen_in(str(chat)) == [f"re: hi {chat}"]
+        assert one.channel.texts_in(str(chat)) == [f"re: hi {chat}"]
 
 
 async def test_answers_are_the_models_own(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")
         assert isinstance((await one.transcript())[-1], Assistant)

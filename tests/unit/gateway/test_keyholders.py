@@ -7,30 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateways import lobby, until
-from hermes.gateway.intake import Door
-from hermes.gateway.keyholders import Keyholders, keys_at
-from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.gateway.intake import Authorize
+from hermes.gateway.messages import Admitted, Rejected
+from hermes.gateway.session_keys import SessionKeys, keys_at
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Text
 from hermes.schema.scope import OWNER, Address
-from hermes.session.keys import ChatPlace, SessionSource, build_session_key, chat_place
+from hermes.session.keys import ChatId, SessionSource, build_session_key, chat_id_of
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
+from support.gateway import gateway_harness, wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-def place_of(address: Address) -> ChatPlace:
+def place_of(address: Address) -> ChatId:
     source = SessionSource(
         platform=address.channel, chat_id=address.chat, thread_id=address.thread, chat_type="group"
     )
-    return chat_place(source)
+    return chat_id_of(source)
 
 
-async def door(inbound: Inbound) -> Welcome | TurnedAway:
+async def door(inbound: Inbound) -> Admitted | Rejected:
     place = place_of(inbound.address)
-    return Welcome(key=place.key, place=place)
+    return Admitted(key=place.key, place=place)
 
 
 def said(key: str, address: Address) -> Inbound:
@@ -41,25 +41,25 @@ WHOLE, PARTED = Address("fake", "a:b"), Address("fake", "a", "b")
 
 
 async def test_ids_with_a_colon_do_not_bring_two_chats_together(tmp_path: Path) -> None:
-    opened: Door = door
+    opened: Authorize = door
     clock = FakeClock()
     assert place_of(WHOLE).key == place_of(PARTED).key
-    async with lobby(tmp_path, door=opened, clock=clock) as one:
+    async with gateway_harness(tmp_path, door=opened, clock=clock) as one:
         await one.channel.type(said("1", WHOLE))
         await one.channel.type(said("2", PARTED))
-        await until(lambda: len(one.channel.posts) == 2)
+        await wait_until(lambda: len(one.channel.posts) == 2)
         await one.calm()
-    async with lobby(tmp_path, door=opened, clock=clock) as two:
+    async with gateway_harness(tmp_path, door=opened, clock=clock) as two:
         await two.channel.type(said("3", PARTED))
-        await until(lambda: len(two.channel.posts) == 1)
+        await wait_until(lambda: len(two.channel.posts) == 1)
         (request,) = two.model.requests
         heard = [
             part.text for one in request.messages for part in one.parts if isinstance(part, Text)
         ]
         assert heard == ["hello 2", "re: hello 2", "hello 3"]
-        session = await two.store.seen_by(OWNER).by_key(place_of(WHOLE).key)
+        session = await two.store.archive_for(OWNER).by_key(place_of(WHOLE).key)
         assert session is not None
-        rows = await two.store.seen_by(OWNER).messages(session.id)
+        rows = await two.store.archive_for(OWNER).messages(session.id)
         assert len(rows) == 2
 
 
@@ -70,7 +70,7 @@ async def test_of_many_at_once_one_has_the_plain_key(tmp_path: Path) -> None:
 
         async def ask(address: Address) -> None:
             place = place_of(address)
-            keys[address].add(await Keyholders(store, clock).key_for(place.key, place, address))
+            keys[address].add(await SessionKeys(store, clock).assign(place.key, place, address))
 
         async with anyio.create_task_group() as group:
             for _ in range(8):

@@ -12,45 +12,60 @@ import pytest
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from gateways import Lobby, lobby, until
-from hermes.gateway.bubble import BELOW, Pace
-from hermes.gateway.delivery import GIVEN_UP
+from hermes.gateway.delivery import UNDELIVERED
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.leftovers import BUBBLES, OVER, TRIES, Leftovers, Place, farewells, owing
-from hermes.gateway.letters import topic_of
-from hermes.gateway.pacer import Pacer
-from hermes.gateway.telling import STOPPED_HERE
+from hermes.gateway.messages import topic_of
+from hermes.gateway.progress_message import ANSWER_BELOW, ProgressTiming
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.replies import RUN_STOPPED
+from hermes.gateway.stale_progress import (
+    INTERRUPTED_BY_RESTART,
+    LIVE_PROGRESS,
+    MAX_FAILURES,
+    EditChannel,
+    StaleProgress,
+    final_edit_amendment,
+    final_edits_name,
+)
 from hermes.kit.clock import Clock
-from hermes.ports.channel import Caps, NotSent, Outgoing, Receipt, TargetGone, Throttled
-from hermes.ports.store import Fence, Parcel, Write
+from hermes.ports.channel import (
+    ChannelCapabilities,
+    NotSent,
+    Outbound,
+    Receipt,
+    TargetGone,
+    Throttled,
+)
+from hermes.ports.store import Fence, QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.store.engine import Engine
-from hermes.store.lanes import SqliteLanes
+from hermes.store.queues import SqliteQueues
 from hermes.store.sqlite import SqliteStore
+from hermes.testing.channel import FakeFaultyChannel, SendFault
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.world import Fault, RoughChannel
-from workbench import FakeTool, Gates, answer, call
+from hermes.testing.scripted_model import answer_script
+from support.gateway import GatewayHarness, gateway_harness, wait_until
+from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
-RULES = GatewayRules(pace=Pace(edit=1.0, typing=500.0, limit=20.0), look=86_400.0)
+RULES = GatewayRules(pace=ProgressTiming(edit=1.0, typing=500.0, limit=20.0), look=86_400.0)
 HOME = Address("fake", "1")
-FAREWELLS = farewells("fake")
+FAREWELLS = final_edits_name("fake")
 PROGRESS = '· wait {"gate":"a"}'
-WAITS = [answer(call("wait", gate="a"))]
+WAITS = [assistant_message(tool_call("wait", gate="a"))]
 
 
-class Stubborn(RoughChannel):
+class Stubborn(FakeFaultyChannel):
     """Refuses so many edits to each of these words."""
 
     def __init__(self, **refusals: int) -> None:
         super().__init__()
         self.refusals = refusals
 
-    async def edit(self, receipt: Receipt, post: Outgoing) -> None:
+    async def edit(self, receipt: Receipt, post: Outbound) -> None:
         text = "".join(part.text for part in post.parts if isinstance(part, Text))
         left = self.refusals.get(text, 0)
         if left:
@@ -71,7 +86,7 @@ class Faltering(SqliteStore):
         return store
 
     @property
-    def lanes(self) -> SqliteLanes:
+    def queues(self) -> SqliteQueues:
         return FalteringLanes(self, self._engine, self._clock)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
@@ -84,14 +99,14 @@ class Faltering(SqliteStore):
             raise StoreError("The disk is busy.")
 
 
-class FalteringLanes(SqliteLanes):
+class FalteringLanes(SqliteQueues):
     def __init__(self, store: Faltering, engine: Engine, clock: Clock) -> None:
         super().__init__(engine, clock)
         self._store = store
 
     async def claim(
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
-    ) -> Sequence[Parcel]:
+    ) -> Sequence[QueueItem]:
         self._store.falter()
         return await super().claim(lane, topic, holder, lease, limit)
 
@@ -100,137 +115,161 @@ class House:
     """Leftovers on a real store, and the place of one channel."""
 
     def __init__(
-        self, store: Faltering, clock: FakeClock, channel: RoughChannel, group: TaskGroup
+        self, store: Faltering, clock: FakeClock, channel: FakeFaultyChannel, group: TaskGroup
     ) -> None:
         self.store, self.clock, self.channel, self.group = store, clock, channel, group
-        self.leftovers = Leftovers(store, clock)
+        self.leftovers = StaleProgress(store, clock)
         self.online = True
-        self.pacer = Pacer(clock, channel.caps)
+        self.pacer = RateLimiter(clock, channel.caps)
 
     async def shows(self, run: str, text: str = PROGRESS) -> str:
         """A run shows its progress; returns the name of the post."""
-        receipt = await self.channel.send(HOME, Outgoing((Text(text),)))
+        receipt = await self.channel.send(HOME, Outbound((Text(text),)))
         await self.leftovers.remember(run, HOME, receipt.id)
         return receipt.id
 
     def begin(self) -> None:
-        place = Place(self.channel, lambda: self.online, self.pacer)
+        place = EditChannel(self.channel, lambda: self.online, self.pacer)
         self.group.start_soon(self.leftovers.run, HOME.channel, place)
 
     async def settled(self, lane: str = FAREWELLS) -> None:
         """Let time go by until the lane is empty."""
         with anyio.fail_after(60):
-            while await self.store.lanes.topics(lane):
+            while await self.store.queues.topics(lane):
                 await self.clock.advance(1.0)
 
 
 @asynccontextmanager
 async def house(
-    path: Path, channel: RoughChannel | None = None, clock: FakeClock | None = None
+    path: Path, channel: FakeFaultyChannel | None = None, clock: FakeClock | None = None
 ) -> AsyncGenerator[House]:
     clock = clock or FakeClock()
     store = await Faltering.open(path / "state.db", clock)
     try:
         async with anyio.create_task_group() as group:
-            yield House(store, clock, channel or RoughChannel(), group)
+            yield House(store, clock, channel or FakeFaultyChannel(), group)
             group.cancel_scope.cancel()
     finally:
         await store.close()
 
 
-async def at_work(one: Lobby, gates: Gates) -> None:
+async def at_work(one: GatewayHarness, gates: GatedBody) -> None:
     await one.channel.say("work")
     await gates.reached("a")
-    await until(lambda: one.channel.seen_in("1") == [PROGRESS])
+    await wait_until(lambda: one.channel.texts_in("1") == [PROGRESS])
 
 
-async def passes(one: Lobby, clock: FakeClock) -> None:
+async def passes(one: GatewayHarness, clock: FakeClock) -> None:
     """Let time go by until nothing is left to be put right."""
     with anyio.fail_after(60):
-        for lane in (BUBBLES, farewells("fake")):
-            while await one.store.lanes.topics(lane):
+        for lane in (LIVE_PROGRESS, final_edits_name("fake")):
+            while await one.store.queues.topics(lane):
                 await clock.advance(1.0)
 
 
 async def test_a_post_beside_its_answer_is_put_right(tmp_path: Path) -> None:
-    gates, clock = Gates(), FakeClock()
+    gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"Done.": 1, BELOW: 2})
-    async with lobby(
-        tmp_path, WAITS, says("Done."), tools=[tool], rules=RULES, channel=channel, clock=clock
+    channel = Stubborn(**{"Done.": 1, ANSWER_BELOW: 2})
+    async with gateway_harness(
+        tmp_path,
+        WAITS,
+        answer_script("Done."),
+        tools=[tool],
+        rules=RULES,
+        channel=channel,
+        clock=clock,
     ) as one:
         await at_work(one, gates)
         gates.open("a")
-        await until(lambda: "Done." in channel.seen_in("1"))
+        await wait_until(lambda: "Done." in channel.texts_in("1"))
         await one.calm()
         await passes(one, clock)
-        assert channel.seen_in("1") == [BELOW, "Done."]
-        assert channel.refusals == {"Done.": 0, BELOW: 0}
+        assert channel.texts_in("1") == [ANSWER_BELOW, "Done."]
+        assert channel.refusals == {"Done.": 0, ANSWER_BELOW: 0}
 
 
 async def test_a_post_whose_answer_is_given_up_shows_no_progress_for_ever(tmp_path: Path) -> None:
-    gates, clock = Gates(), FakeClock()
+    gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
     channel = Stubborn(**{"Done.": 1_000_000})
-    async with lobby(
-        tmp_path, WAITS, says("Done."), tools=[tool], rules=RULES, channel=channel, clock=clock
+    async with gateway_harness(
+        tmp_path,
+        WAITS,
+        answer_script("Done."),
+        tools=[tool],
+        rules=RULES,
+        channel=channel,
+        clock=clock,
     ) as one:
         await at_work(one, gates)
-        channel.faults = [Fault.REFUSED] * 100
+        channel.faults = [SendFault.REFUSED] * 100
         gates.open("a")
         with anyio.fail_after(60):
-            while not await one.store.lanes.parked("outbox:fake"):
+            while not await one.store.queues.parked("outbox:fake"):
                 await clock.advance(10.0)
         await passes(one, clock)
-        assert channel.seen_in("1") == [GIVEN_UP]
+        assert channel.texts_in("1") == [UNDELIVERED]
 
 
 async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path: Path) -> None:
     """The answer could not take the post's place, and the platform refuses for a while."""
-    gates, clock = Gates(), FakeClock()
+    gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
     channel = Stubborn(**{"Stopped.": 9, "This was stopped.": 3})
-    async with lobby(
-        tmp_path, WAITS, says("Done."), tools=[tool], rules=RULES, channel=channel, clock=clock
+    async with gateway_harness(
+        tmp_path,
+        WAITS,
+        answer_script("Done."),
+        tools=[tool],
+        rules=RULES,
+        channel=channel,
+        clock=clock,
     ) as one:
         await at_work(one, gates)
         await one.channel.say("/stop")
-        await until(lambda: one.running() is None)
+        await wait_until(lambda: one.running() is None)
         one.gateway.close()
         with anyio.fail_after(60):
             while not one.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        assert "This was stopped." in channel.seen_in("1")
-        assert PROGRESS not in channel.seen_in("1")
-        assert await one.open_rows(BUBBLES) == []
+        assert "This was stopped." in channel.texts_in("1")
+        assert PROGRESS not in channel.texts_in("1")
+        assert await one.open_rows(LIVE_PROGRESS) == []
 
 
 async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
-    gates, clock = Gates(), FakeClock()
+    gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
     channel = Stubborn(**{"This was stopped.": 1_000_000})
-    async with lobby(
-        tmp_path, WAITS, says("Done."), tools=[tool], rules=RULES, channel=channel, clock=clock
+    async with gateway_harness(
+        tmp_path,
+        WAITS,
+        answer_script("Done."),
+        tools=[tool],
+        rules=RULES,
+        channel=channel,
+        clock=clock,
     ) as one:
         await at_work(one, gates)
         await one.channel.say("/stop")
-        await until(lambda: one.running() is None)
+        await wait_until(lambda: one.running() is None)
         begun = clock.monotonic()
         one.gateway.close()
         with anyio.fail_after(60):
             while not one.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        assert clock.monotonic() - begun <= one.gateway.ends_within
+        assert clock.monotonic() - begun <= one.gateway.shutdown_seconds
     channel.refusals.clear()
-    async with lobby(tmp_path, rules=RULES, channel=channel, clock=clock) as two:
+    async with gateway_harness(tmp_path, rules=RULES, channel=channel, clock=clock) as two:
         await passes(two, clock)
-        assert channel.seen_in("1")[0] == STOPPED_HERE
+        assert channel.texts_in("1")[0] == RUN_STOPPED
 
 
 async def test_while_the_platform_is_away_they_wait_for_it(tmp_path: Path) -> None:
-    gates, clock, channel = Gates(), FakeClock(), RoughChannel()
+    gates, clock, channel = GatedBody(), FakeClock(), FakeFaultyChannel()
     tool = FakeTool("wait", gates)
-    async with lobby(
+    async with gateway_harness(
         tmp_path, WAITS, tools=[tool], rules=RULES, channel=channel, clock=clock
     ) as one:
         await at_work(one, gates)
@@ -239,13 +278,13 @@ async def test_while_the_platform_is_away_they_wait_for_it(tmp_path: Path) -> No
         await at.leftovers.recover()
         at.begin()
         await clock.advance(3600)
-        assert channel.seen_in("1") == [PROGRESS]
+        assert channel.texts_in("1") == [PROGRESS]
         with anyio.fail_after(60):
             # A house that closes does not wait for a platform that is away.
             await at.leftovers.drain()
         at.online = True
         await at.settled()
-        assert channel.seen_in("1") == [OVER]
+        assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
 
 
 async def test_no_trouble_of_the_store_lets_a_running_turn_end_in_its_post(tmp_path: Path) -> None:
@@ -256,11 +295,11 @@ async def test_no_trouble_of_the_store_lets_a_running_turn_end_in_its_post(tmp_p
         at.begin()
         await at.shows("run-new", "at work")
         await at.settled()
-        assert at.channel.seen_in("1") == [OVER, "at work"]
+        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
         at.leftovers.wake("fake")
         await at.clock.advance(60)
-        assert at.channel.seen_in("1") == [OVER, "at work"]
-        assert await at.store.lanes.topics(BUBBLES)
+        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
+        assert await at.store.queues.topics(LIVE_PROGRESS)
 
 
 async def test_turns_begin_when_it_is_known_what_an_earlier_process_left(tmp_path: Path) -> None:
@@ -269,49 +308,49 @@ async def test_turns_begin_when_it_is_known_what_an_earlier_process_left(tmp_pat
         at.store.failures = 1
         with pytest.raises(StoreError):
             await at.leftovers.recover()
-        assert await at.store.lanes.topics(BUBBLES)
+        assert await at.store.queues.topics(LIVE_PROGRESS)
         await at.leftovers.recover()
-        assert not await at.store.lanes.topics(BUBBLES)
+        assert not await at.store.queues.topics(LIVE_PROGRESS)
 
 
-@pytest.mark.parametrize("lane", [BUBBLES, FAREWELLS])
+@pytest.mark.parametrize("lane", [LIVE_PROGRESS, FAREWELLS])
 async def test_a_row_that_cannot_be_read_is_parked(tmp_path: Path, lane: str) -> None:
     async with house(tmp_path) as at:
         body = Raw(b'{"post": 7}')
-        broken = Parcel(key="run-1:bubble:x", lane=lane, topic=topic_of(HOME), body=body)
-        await at.store.lanes.put(broken)
+        broken = QueueItem(key="run-1:bubble:x", lane=lane, topic=topic_of(HOME), body=body)
+        await at.store.queues.put(broken)
         await at.shows("run-old")
         await at.leftovers.recover()
         at.begin()
         await at.settled()
-        assert at.channel.seen_in("1") == [OVER]
-        assert [one.parcel.key for one in await at.store.lanes.parked(lane)] == [broken.key]
+        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+        assert [one.parcel.key for one in await at.store.queues.parked(lane)] == [broken.key]
 
 
 async def test_rows_of_older_versions_are_put_right(tmp_path: Path) -> None:
     async with house(tmp_path) as at:
-        receipt = await at.channel.send(HOME, Outgoing((Text(PROGRESS),)))
+        receipt = await at.channel.send(HOME, Outbound((Text(PROGRESS),)))
         body = Raw(msgspec.json.encode(receipt.id))
-        old = Parcel(key="run-1:bubble", lane=BUBBLES, topic=topic_of(HOME), body=body)
-        await at.store.lanes.put(old)
+        old = QueueItem(key="run-1:bubble", lane=LIVE_PROGRESS, topic=topic_of(HOME), body=body)
+        await at.store.queues.put(old)
         await at.leftovers.recover()
         at.begin()
         await at.settled()
-        assert at.channel.seen_in("1") == [OVER]
-        assert not await at.store.lanes.topics(BUBBLES)
+        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+        assert not await at.store.queues.topics(LIVE_PROGRESS)
 
 
-class Strict(RoughChannel):
+class Strict(FakeFaultyChannel):
     """Answers edits with what is planned for a post, and notes when each was asked for."""
 
-    def __init__(self, clock: FakeClock, caps: Caps | None = None) -> None:
+    def __init__(self, clock: FakeClock, caps: ChannelCapabilities | None = None) -> None:
         super().__init__(caps=caps)
         self._clock = clock
         self.plan: dict[str, list[Exception]] = {}
         self.held: dict[str, anyio.Event] = {}
         self.asked: list[tuple[str, float]] = []
 
-    async def edit(self, receipt: Receipt, post: Outgoing) -> None:
+    async def edit(self, receipt: Receipt, post: Outbound) -> None:
         self.asked.append((receipt.id, self._clock.monotonic()))
         if receipt.id in self.held:
             await self.held[receipt.id].wait()
@@ -322,7 +361,7 @@ class Strict(RoughChannel):
 
 async def test_farewells_keep_the_pace_of_the_account(tmp_path: Path) -> None:
     clock = FakeClock()
-    channel = Strict(clock, Caps(max_text=4096, rate=1.0))
+    channel = Strict(clock, ChannelCapabilities(max_text=4096, rate=1.0))
     async with house(tmp_path, channel, clock) as at:
         first, second, third = [await at.shows(f"run-{number}") for number in range(3)]
         channel.plan = {first: [Throttled("Too much.", wait=30.0, everywhere=True)]}
@@ -330,7 +369,7 @@ async def test_farewells_keep_the_pace_of_the_account(tmp_path: Path) -> None:
         begun = clock.monotonic()
         at.begin()
         await at.settled()
-        assert channel.seen_in("1") == [OVER] * 3
+        assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART] * 3
         asked = {
             post: [when - begun for one, when in channel.asked if one == post]
             for post in (first, second, third)
@@ -349,11 +388,11 @@ async def test_one_slow_post_keeps_no_other_waiting(tmp_path: Path) -> None:
         channel.held = {slow: anyio.Event()}
         await at.leftovers.recover()
         at.begin()
-        await until(lambda: channel.seen_in("1") == [PROGRESS, OVER])
+        await wait_until(lambda: channel.texts_in("1") == [PROGRESS, INTERRUPTED_BY_RESTART])
         assert [post for post, _ in channel.asked] == [slow, quick]
         channel.held[slow].set()
         await at.settled()
-        assert channel.seen_in("1") == [OVER, OVER]
+        assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART, INTERRUPTED_BY_RESTART]
 
 
 async def test_what_cannot_be_changed_any_more_is_given_up_for_good(tmp_path: Path) -> None:
@@ -372,7 +411,7 @@ async def test_what_cannot_be_changed_any_more_is_given_up_for_good(tmp_path: Pa
             at.leftovers.wake("fake")
             await clock.advance(60)
         asked = [post for post, _ in channel.asked]
-        assert (asked.count(gone), asked.count(refused)) == (1, TRIES)
+        assert (asked.count(gone), asked.count(refused)) == (1, MAX_FAILURES)
 
 
 async def test_what_is_owed_is_written_down_as_soon_as_the_store_can(tmp_path: Path) -> None:
@@ -380,18 +419,18 @@ async def test_what_is_owed_is_written_down_as_soon_as_the_store_can(tmp_path: P
         post = await at.shows("run-1")
         at.begin()
         at.store.failures = 2
-        at.leftovers.leave("run-1", HOME, post, STOPPED_HERE)
-        await at.settled(BUBBLES)
+        at.leftovers.leave("run-1", HOME, post, RUN_STOPPED)
+        await at.settled(LIVE_PROGRESS)
         await at.settled()
-        assert at.channel.seen_in("1") == [STOPPED_HERE]
+        assert at.channel.texts_in("1") == [RUN_STOPPED]
         assert at.store.failures == 0
 
 
 async def test_after_a_crash_a_post_says_what_it_owed(tmp_path: Path) -> None:
     async with house(tmp_path) as at:
         post = await at.shows("run-1")
-        await at.store.commit(owing("run-1", post, STOPPED_HERE))
+        await at.store.commit(final_edit_amendment("run-1", post, RUN_STOPPED))
         await at.leftovers.recover()
         at.begin()
         await at.settled()
-        assert at.channel.seen_in("1") == [STOPPED_HERE]
+        assert at.channel.texts_in("1") == [RUN_STOPPED]

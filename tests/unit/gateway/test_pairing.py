@@ -14,18 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hermes.gateway.pairing import (
     ALPHABET,
-    BETWEEN_REQUESTS,
     CODE_LENGTH,
     CODE_LIFETIME,
     LOCKOUT,
-    MOST_FAILURES,
-    MOST_PENDING,
-    UNDISTURBED,
-    Grant,
-    Issued,
+    MAX_FAILURES,
+    MAX_PENDING,
+    PENDING_GRACE,
+    REQUEST_INTERVAL,
+    PairedUser,
     Pairing,
-    Refused,
-    Why,
+    PairingCode,
+    PairingRefusal,
+    PairingRefused,
 )
 from hermes.kit.errors import ConfigError, UsageError
 
@@ -51,12 +51,12 @@ class Desk:
 
     def ask(self, user: str, platform: str = "telegram", name: str = "") -> str:
         issued = self.pairing.request(platform, user, name)
-        assert isinstance(issued, Issued), issued
+        assert isinstance(issued, PairingCode), issued
         return issued.code
 
-    def refused(self, user: str, platform: str = "telegram") -> Refused:
+    def refused(self, user: str, platform: str = "telegram") -> PairingRefused:
         answer = self.pairing.request(platform, user)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, PairingRefused)
         return answer
 
     def table(self, name: str) -> dict:
@@ -74,7 +74,7 @@ def test_a_code_lets_in_the_person_who_was_given_it(desk: Desk) -> None:
     assert set(code) <= set(ALPHABET)
     assert desk.pairing.approved("telegram") == frozenset()
     grant = desk.pairing.approve("telegram", code)
-    assert grant == Grant("telegram", "1", "Ann of Arc", NOON)
+    assert grant == PairedUser("telegram", "1", "Ann of Arc", NOON)
     assert desk.pairing.approved("telegram") == {"1"}
     assert desk.pairing.grants() == [grant]
     assert desk.pairing.pending() == []
@@ -83,14 +83,16 @@ def test_a_code_lets_in_the_person_who_was_given_it(desk: Desk) -> None:
 
 def test_a_code_may_be_typed_as_people_type(desk: Desk) -> None:
     code = desk.ask("1").lower()
-    assert isinstance(desk.pairing.approve(" Telegram ", f"{code[:4]}-{code[4:]} "), Grant)
+    assert isinstance(desk.pairing.approve(" Telegram ", f"{code[:4]}-{code[4:]} "), PairedUser)
 
 
 def test_a_code_works_once_and_on_its_platform_only(desk: Desk) -> None:
     code = desk.ask("1")
-    assert isinstance(desk.pairing.approve("discord", code), Refused)
-    assert isinstance(desk.pairing.approve("telegram", code), Grant)
-    assert desk.pairing.approve("telegram", code) == Refused(Why.UNKNOWN_CODE, tries_left=4)
+    assert isinstance(desk.pairing.approve("discord", code), PairingRefused)
+    assert isinstance(desk.pairing.approve("telegram", code), PairedUser)
+    assert desk.pairing.approve("telegram", code) == PairingRefused(
+        PairingRefusal.UNKNOWN_CODE, tries_left=4
+    )
 
 
 def test_codes_are_not_kept(desk: Desk) -> None:
@@ -123,97 +125,103 @@ def test_a_code_lives_for_an_hour(desk: Desk) -> None:
     assert [request.user for request in desk.pairing.pending()] == ["1"]
     desk.clock.passed += 1
     assert desk.pairing.pending() == []
-    assert isinstance(desk.pairing.approve("telegram", code), Refused)
+    assert isinstance(desk.pairing.approve("telegram", code), PairingRefused)
 
 
 def test_one_request_in_ten_minutes(desk: Desk) -> None:
     desk.ask("1")
     desk.clock.passed = 400
-    assert desk.refused("1") == Refused(Why.TOO_SOON, wait=BETWEEN_REQUESTS - 400)
+    assert desk.refused("1") == PairingRefused(PairingRefusal.TOO_SOON, wait=REQUEST_INTERVAL - 400)
     desk.ask("1", platform="discord")
-    desk.clock.passed = BETWEEN_REQUESTS
+    desk.clock.passed = REQUEST_INTERVAL
     desk.ask("1")
 
 
 def test_a_new_code_takes_the_place_of_the_old_one(desk: Desk) -> None:
     old = desk.ask("1")
-    desk.clock.passed = BETWEEN_REQUESTS
+    desk.clock.passed = REQUEST_INTERVAL
     new = desk.ask("1")
     assert len(desk.pairing.pending()) == 1
-    assert isinstance(desk.pairing.approve("telegram", old), Refused)
-    assert isinstance(desk.pairing.approve("telegram", new), Grant)
+    assert isinstance(desk.pairing.approve("telegram", old), PairingRefused)
+    assert isinstance(desk.pairing.approve("telegram", new), PairedUser)
 
 
 def test_three_may_wait_on_a_platform(desk: Desk) -> None:
-    for number in range(MOST_PENDING):
+    for number in range(MAX_PENDING):
         desk.ask(str(number))
         desk.clock.passed += 10
-    assert desk.refused("9") == Refused(Why.TOO_MANY_PENDING, wait=UNDISTURBED - 30)
+    assert desk.refused("9") == PairingRefused(
+        PairingRefusal.TOO_MANY_PENDING, wait=PENDING_GRACE - 30
+    )
     desk.ask("9", platform="discord")
-    desk.clock.passed = UNDISTURBED
-    assert desk.refused("9").why is Why.TOO_MANY_PENDING
-    desk.clock.passed = UNDISTURBED + 1
+    desk.clock.passed = PENDING_GRACE
+    assert desk.refused("9").why is PairingRefusal.TOO_MANY_PENDING
+    desk.clock.passed = PENDING_GRACE + 1
     desk.ask("9")
     assert {request.user for request in desk.pairing.pending("telegram")} == {"1", "2", "9"}
 
 
 def test_three_who_ask_again_and_again_do_not_keep_others_out(desk: Desk) -> None:
-    for number in range(MOST_PENDING):
+    for number in range(MAX_PENDING):
         desk.ask(str(number))
     first = {request.user: request.asked_at for request in desk.pairing.pending()}
     for _ in range(2):
-        desk.clock.passed += BETWEEN_REQUESTS
-        codes = [desk.ask(str(number)) for number in range(MOST_PENDING)]
+        desk.clock.passed += REQUEST_INTERVAL
+        codes = [desk.ask(str(number)) for number in range(MAX_PENDING)]
         assert {request.user: request.asked_at for request in desk.pairing.pending()} == first
     desk.clock.passed += 1
     desk.ask("9")
     waiting = {request.user for request in desk.pairing.pending()}
-    assert len(waiting) == MOST_PENDING
+    assert len(waiting) == MAX_PENDING
     assert "9" in waiting
     desk.clock.passed += CODE_LIFETIME - 1
-    assert isinstance(desk.pairing.approve("telegram", codes[-1]), Grant)
+    assert isinstance(desk.pairing.approve("telegram", codes[-1]), PairedUser)
 
 
 def test_who_waits_may_ask_again_where_no_other_may(desk: Desk) -> None:
-    for number in range(MOST_PENDING):
+    for number in range(MAX_PENDING):
         desk.ask(str(number))
-    desk.clock.passed = BETWEEN_REQUESTS
-    assert desk.refused("9").why is Why.TOO_MANY_PENDING
+    desk.clock.passed = REQUEST_INTERVAL
+    assert desk.refused("9").why is PairingRefusal.TOO_MANY_PENDING
     code = desk.ask("1")
-    assert len(desk.pairing.pending()) == MOST_PENDING
-    assert desk.pairing.approve("telegram", code) == Grant("telegram", "1", "", desk.clock.now())
+    assert len(desk.pairing.pending()) == MAX_PENDING
+    assert desk.pairing.approve("telegram", code) == PairedUser(
+        "telegram", "1", "", desk.clock.now()
+    )
 
 
 def test_who_was_let_in_needs_no_code(desk: Desk) -> None:
     desk.pairing.approve("telegram", desk.ask("1"))
-    assert desk.refused("1") == Refused(Why.PAIRED)
+    assert desk.refused("1") == PairingRefused(PairingRefusal.PAIRED)
 
 
 def test_five_wrong_codes_lock_everything_for_an_hour(desk: Desk) -> None:
     code = desk.ask("1")
     answers = [desk.pairing.approve("telegram", NOT_A_CODE_OF_ANYBODY) for _ in range(5)]
     assert [answer.tries_left for answer in answers] == [4, 3, 2, 1, 0]
-    assert desk.pairing.approve("telegram", code) == Refused(Why.LOCKED, wait=LOCKOUT)
-    assert desk.refused("2") == Refused(Why.LOCKED, wait=LOCKOUT)
-    assert isinstance(desk.pairing.approve("discord", desk.ask("1", "discord")), Grant)
+    assert desk.pairing.approve("telegram", code) == PairingRefused(
+        PairingRefusal.LOCKED, wait=LOCKOUT
+    )
+    assert desk.refused("2") == PairingRefused(PairingRefusal.LOCKED, wait=LOCKOUT)
+    assert isinstance(desk.pairing.approve("discord", desk.ask("1", "discord")), PairedUser)
     desk.clock.passed = LOCKOUT
-    assert isinstance(desk.pairing.approve("telegram", desk.ask("2")), Grant)
+    assert isinstance(desk.pairing.approve("telegram", desk.ask("2")), PairedUser)
 
 
 def test_a_right_code_forgives_the_wrong_ones(desk: Desk) -> None:
     for number in range(3):
-        for _ in range(MOST_FAILURES - 1):
+        for _ in range(MAX_FAILURES - 1):
             desk.pairing.approve("telegram", NOT_A_CODE_OF_ANYBODY)
-        assert isinstance(desk.pairing.approve("telegram", desk.ask(str(number))), Grant)
+        assert isinstance(desk.pairing.approve("telegram", desk.ask(str(number))), PairedUser)
 
 
 @pytest.mark.parametrize("code", ["", "ABC", "ABCDEFGHJ", "ABCDEFG0", "ABCDEFGI", "ABCDEFG\u00df"])
 def test_what_can_be_no_code_does_not_count_as_a_try(desk: Desk, code: str) -> None:
     right = desk.ask("1")
-    for _ in range(MOST_FAILURES + 1):
+    for _ in range(MAX_FAILURES + 1):
         with pytest.raises(UsageError, match="is not a pairing code"):
             desk.pairing.approve("telegram", code)
-    assert isinstance(desk.pairing.approve("telegram", right), Grant)
+    assert isinstance(desk.pairing.approve("telegram", right), PairedUser)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +236,8 @@ def test_guessing_gets_five_tries_an_hour(desk: Desk, guesses: int, pause: float
             desk.pairing.request("telegram", str(guess))
         code = "".join(ALPHABET[(guess >> shift) % 32] for shift in range(0, 40, 5))
         answer = desk.pairing.approve("telegram", code)
-        assert isinstance(answer, Refused)
-        tried += answer.why is Why.UNKNOWN_CODE
+        assert isinstance(answer, PairingRefused)
+        tried += answer.why is PairingRefusal.UNKNOWN_CODE
     assert 5 <= tried <= 5 * (guesses * pause / LOCKOUT + 1)
     assert desk.pairing.approved("telegram") == frozenset()
 
@@ -247,7 +255,7 @@ def test_a_phone_is_one_person_in_all_its_forms(desk: Desk) -> None:
     code = desk.ask("15551234567:3@s.whatsapp.net", platform="whatsapp")
     desk.pairing.approve("whatsapp", code)
     assert desk.pairing.approved("whatsapp") == {"15551234567"}
-    assert desk.refused("+15551234567", platform="whatsapp").why is Why.PAIRED
+    assert desk.refused("+15551234567", platform="whatsapp").why is PairingRefusal.PAIRED
     assert desk.pairing.revoke("whatsapp", "15551234567@c.us")
 
 
@@ -321,10 +329,10 @@ def test_files_of_the_public_system_are_read_and_what_is_unknown_in_them_is_kept
     assert desk.pairing.approved("telegram") == {"1", "2", "3"}
     assert [grant.name for grant in desk.pairing.grants()] == ["Ann", "", ""]
     assert [request.user for request in desk.pairing.pending()] == ["7", "8", "9", "10"]
-    assert desk.refused("7").why is Why.TOO_SOON
+    assert desk.refused("7").why is PairingRefusal.TOO_SOON
 
     grant = desk.pairing.approve("telegram", code)
-    assert grant == Grant("telegram", "7", "Public", NOON)
+    assert grant == PairedUser("telegram", "7", "Public", NOON)
     assert desk.table("telegram-approved.json")["1"]["note"] == "a friend"
     assert desk.table("telegram-approved.json")["2"] is True
     assert set(desk.table("telegram-pending.json")) == {"QRSTUVWX", "odd", "broken", "future"}
@@ -333,7 +341,7 @@ def test_files_of_the_public_system_are_read_and_what_is_unknown_in_them_is_kept
 
 def test_a_code_that_lies_there_in_plain_text_opens_nothing(desk: Desk) -> None:
     public_files(desk.folder, NOON.timestamp())
-    assert isinstance(desk.pairing.approve("telegram", "QRSTUVWX"), Refused)
+    assert isinstance(desk.pairing.approve("telegram", "QRSTUVWX"), PairingRefused)
 
 
 def test_old_requests_are_not_remembered_for_ever(desk: Desk) -> None:
@@ -374,7 +382,7 @@ def test_a_damaged_file_turns_strangers_away_and_is_logged_once(
     (desk.folder / name).write_bytes(data)
     for _ in range(3):
         assert desk.pairing.approved("telegram") == frozenset()
-        assert desk.refused("1") == Refused(Why.UNUSABLE)
+        assert desk.refused("1") == PairingRefused(PairingRefusal.UNUSABLE)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len([error for error in errors if "can ask for a code" in error]) == 1
     paired = [error for error in errors if "counts as paired" in error]
@@ -405,7 +413,7 @@ def test_a_file_that_is_a_folder_is_told(desk: Desk) -> None:
 def test_half_a_character_in_a_name_or_an_id_breaks_nothing(desk: Desk) -> None:
     desk.ask("1", name="Ann \ud83d")
     assert [request.name for request in desk.pairing.pending()] == ["Ann ?"]
-    assert desk.refused("\ud83d") == Refused(Why.UNUSABLE)
+    assert desk.refused("\ud83d") == PairingRefused(PairingRefusal.UNUSABLE)
 
 
 class Doors(RuleBasedStateMachine):
@@ -440,16 +448,16 @@ class Doors(RuleBasedStateMachine):
     @rule(user=st.sampled_from("abcde"))
     def request(self, user: str) -> None:
         others = {other: self.first[other] for other in self.live() if other != user}
-        full = len(others) >= MOST_PENDING
+        full = len(others) >= MAX_PENDING
         may = (
             self.now >= self.locked_until
             and user not in self.let_in
-            and self.now - self.asked.get(user, -1e9) >= BETWEEN_REQUESTS
-            and not (full and self.now - min(others.values()) <= UNDISTURBED)
+            and self.now - self.asked.get(user, -1e9) >= REQUEST_INTERVAL
+            and not (full and self.now - min(others.values()) <= PENDING_GRACE)
         )
         answer = self.desk.pairing.request("telegram", user)
-        assert isinstance(answer, Issued) == may
-        if isinstance(answer, Issued):
+        assert isinstance(answer, PairingCode) == may
+        if isinstance(answer, PairingCode):
             waiting = {request.user for request in self.desk.pairing.pending()}
             displaced = others.keys() - waiting
             assert len(displaced) == full
@@ -466,16 +474,16 @@ class Doors(RuleBasedStateMachine):
         code = self.codes.get(user, (NOT_A_CODE_OF_ANYBODY, 0.0))[0]
         answer = self.desk.pairing.approve("telegram", code)
         if self.now < self.locked_until:
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, PairingRefused)
             return
-        assert isinstance(answer, Grant) == (user in self.live())
-        if isinstance(answer, Grant):
+        assert isinstance(answer, PairedUser) == (user in self.live())
+        if isinstance(answer, PairedUser):
             self.let_in.add(user)
             del self.codes[user]
             self.wrong = 0
         else:
             self.wrong += 1
-        if self.wrong == MOST_FAILURES:
+        if self.wrong == MAX_FAILURES:
             self.wrong, self.locked_until = 0, self.now + LOCKOUT
 
     @rule(user=st.sampled_from("abcde"))

@@ -4,26 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from gateways import key_of, lobby
-from hermes.gateway.letters import Letter, Welcome
-from hermes.gateway.quotas import Quotas
-from hermes.gateway.roles import Powers, Quota
+from hermes.gateway.messages import Admitted, InboxMessage
+from hermes.gateway.roles import Quota, RolePermissions
+from hermes.gateway.user_limits import TurnQuotas
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Inbound
 from hermes.schema.scope import Role
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
+from support.gateway import gateway_harness, session_key_of
 
 pytestmark = pytest.mark.anyio
 
 
-def powers(platform: str, role: Role) -> Powers:
-    return Powers(quota=Quota(per_hour=2)) if role is Role.GUEST else Powers()
+def powers(platform: str, role: Role) -> RolePermissions:
+    return RolePermissions(quota=Quota(per_hour=2)) if role is Role.GUEST else RolePermissions()
 
 
-async def guests(inbound: Inbound) -> Welcome:
+async def guests(inbound: Inbound) -> Admitted:
     role = Role.OWNER if inbound.sender == "me" else Role.GUEST
-    return Welcome(key=key_of(inbound), principal=f"fake:{inbound.sender}", role=role)
+    return Admitted(key=session_key_of(inbound), principal=f"fake:{inbound.sender}", role=role)
 
 
 class Counted:
@@ -33,15 +33,15 @@ class Counted:
         self._path = path
         self._clock = clock
 
-    async def refusal(self, letter: Letter) -> str:
+    async def refusal(self, letter: InboxMessage) -> str:
         async with open_store(self._path / "state.db", self._clock) as store:
-            return await Quotas(store, self._clock, powers).refusal(letter)
+            return await TurnQuotas(store, self._clock, powers).refusal(letter)
 
 
 async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None:
     clock = FakeClock()
     counted = Counted(tmp_path, clock)
-    async with lobby(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
+    async with gateway_harness(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
         for text in ("one", "two"):
             await one.channel.say(text)
             await one.calm()
@@ -62,7 +62,7 @@ async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None
 async def test_in_a_shared_chat_everybodys_turns_are_their_own(tmp_path: Path) -> None:
     clock = FakeClock()
     counted = Counted(tmp_path, clock)
-    async with lobby(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
+    async with gateway_harness(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
         # The session is that of whoever spoke first.
         for text, sender in (("one", "ann"), ("two", "bob"), ("three", "bob")):
             await one.channel.say(text, sender=sender)

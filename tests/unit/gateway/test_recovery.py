@@ -6,55 +6,67 @@ from pathlib import Path
 import pytest
 from msgspec import Raw, structs
 
-from gateways import KEY, RARELY, WAITS, Robbed, busy_with_a_tool, gated, lobby, rules, until
 from hermes.agent.answers import nudge
-from hermes.gateway.letters import Busy, Letter, letter_parcel
-from hermes.gateway.recovery import STALE, TAKEN_UP, WHAT_NOW
-from hermes.gateway.runs import ActorRules
+from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.messages import BusyMode, InboxMessage, inbox_item
+from hermes.gateway.turn_recovery import INTERRUPTED_LONG_AGO, NEXT_STEP, RESUMED_TOO_OFTEN
 from hermes.kit.retry import Backoff
-from hermes.ports.store import Append, OpenSession, Parcel
+from hermes.ports.store import AppendMessage, OpenSession, QueueItem
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.sqlite import open_store
+from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.world import RoughChannel
-from talks import HANGS
-from workbench import answer
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.gateway import (
+    GATED_SCRIPT,
+    NO_POLLING,
+    SESSION_KEY,
+    StolenLeaseRunner,
+    gated_tool,
+    gateway_harness,
+    gateway_rules,
+    start_gated_turn,
+    wait_until,
+)
+from support.turns import assistant_message
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_draining_lets_a_turn_end_and_begins_none(tmp_path: Path) -> None:
-    gates, tool = gated()
-    mode = rules(Busy.QUEUE)
-    async with lobby(tmp_path, WAITS, says("done", id="a9"), tools=[tool], rules=mode) as one:
-        await busy_with_a_tool(one, gates)
+    gates, tool = gated_tool()
+    mode = gateway_rules(BusyMode.QUEUE)
+    async with gateway_harness(
+        tmp_path, GATED_SCRIPT, answer_script("done", id="a9"), tools=[tool], rules=mode
+    ) as one:
+        await start_gated_turn(one, gates)
         await one.channel.say("later")
         one.gateway.close()
-        await until(lambda: one.gateway.actors.draining)
+        await wait_until(lambda: one.gateway.actors.draining)
         gates.open("a")
-        await until(lambda: not one.gateway.actors.snapshot())
+        await wait_until(lambda: not one.gateway.actors.snapshot())
         assert await one.texts() == ["work", "", "through a", "done"]
         assert await one.open_rows() == ["fake:fake:2"]
         await one.gateway.delivered.wait()
         await one.sees("done")
-    async with lobby(tmp_path, channel=RoughChannel(name="fake"), rules=mode) as two:
+    async with gateway_harness(tmp_path, channel=FakeFaultyChannel(name="fake"), rules=mode) as two:
         await two.sees("re: later")
 
 
 async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, HANGS, clock=clock) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         await one.channel.say("work")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         one.gateway.close()
-        await until(lambda: one.gateway.actors.draining)
+        await wait_until(lambda: one.gateway.actors.draining)
         await clock.advance(60)
-        await until(lambda: not one.gateway.actors.snapshot())
-    assert one.channel.seen_in("1") == []
-    async with lobby(tmp_path, says("Finished.", id="a2"), clock=clock) as two:
+        await wait_until(lambda: not one.gateway.actors.snapshot())
+    assert one.channel.texts_in("1") == []
+    async with gateway_harness(tmp_path, answer_script("Finished.", id="a2"), clock=clock) as two:
         await two.sees("Finished.")
         await two.calm()
         assert await two.open_rows() == []
@@ -63,10 +75,10 @@ async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path)
     assert "restarted" in note
 
 
-def crashed(rows: list[User]) -> list[Parcel]:
+def crashed(rows: list[User]) -> list[QueueItem]:
     where = Address("fake", "1")
-    letters = [Letter(user=user, address=where) for user in rows]
-    return [letter_parcel(f"fake:{letter.user.id}", KEY, letter) for letter in letters]
+    letters = [InboxMessage(user=user, address=where) for user in rows]
+    return [inbox_item(f"fake:{letter.user.id}", SESSION_KEY, letter) for letter in letters]
 
 
 async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path: Path) -> None:
@@ -74,14 +86,14 @@ async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path
     async with open_store(tmp_path / "state.db", clock) as store:
         asked, waiting = User("m1", (Text("first"),)), User("m2", (Text("second"),))
         await store.commit(
-            OpenSession(Session(id="s1", started_at=clock.now(), key=KEY)),
-            Append("s1", "r1", asked, clock.now()),
-            Append("s1", "r1", answer("The answer."), clock.now()),
+            OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
+            AppendMessage("s1", "r1", asked, clock.now()),
+            AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
         for parcel in crashed([asked, waiting]):
-            await store.lanes.put(parcel)
-        await store.lanes.claim("inbox", None, "me", timedelta(0), 10)
-    async with lobby(tmp_path, clock=clock) as one:
+            await store.queues.put(parcel)
+        await store.queues.claim("inbox", None, "me", timedelta(0), 10)
+    async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees("(recovered) The answer.", "re: second")
         await one.calm()
         assert await one.open_rows() == []
@@ -94,17 +106,17 @@ async def test_an_answer_is_not_recovered_by_who_lost_the_session_meanwhile(
     clock, asked = FakeClock(), User("m1", (Text("first"),))
     async with open_store(tmp_path / "state.db", clock) as store:
         await store.commit(
-            OpenSession(Session(id="s1", started_at=clock.now(), key=KEY)),
-            Append("s1", "r1", asked, clock.now()),
-            Append("s1", "r1", answer("The answer."), clock.now()),
+            OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
+            AppendMessage("s1", "r1", asked, clock.now()),
+            AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
-        await store.lanes.put(crashed([asked])[0])
-        await store.lanes.claim("inbox", None, "me", timedelta(0), 10)
-    patient = structs.replace(RARELY, actors=ActorRules(backoff=Backoff(77.0, 77.0, 0.0)))
-    async with lobby(tmp_path, clock=clock, runs=Robbed, rules=patient) as one:
-        await until(lambda: 77.0 in clock.slept or bool(one.channel.seen_in("1")))
-    assert one.channel.seen_in("1") == []
-    async with lobby(tmp_path, clock=clock) as two:
+        await store.queues.put(crashed([asked])[0])
+        await store.queues.claim("inbox", None, "me", timedelta(0), 10)
+    patient = structs.replace(NO_POLLING, actors=ActorRules(backoff=Backoff(77.0, 77.0, 0.0)))
+    async with gateway_harness(tmp_path, clock=clock, runs=StolenLeaseRunner, rules=patient) as one:
+        await wait_until(lambda: 77.0 in clock.slept or bool(one.channel.texts_in("1")))
+    assert one.channel.texts_in("1") == []
+    async with gateway_harness(tmp_path, clock=clock) as two:
         await two.sees("(recovered) The answer.")
 
 
@@ -113,23 +125,23 @@ async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path
     async with open_store(tmp_path / "state.db", clock) as store:
         asked = User("m1", (Text("reboot"),))
         await store.commit(
-            OpenSession(Session(id="s1", started_at=clock.now(), key=KEY)),
-            *(Append("s1", "r", one, clock.now()) for one in (asked, *_notes(2))),
+            OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
+            *(AppendMessage("s1", "r", one, clock.now()) for one in (asked, *_notes(2))),
         )
         for parcel in crashed([asked]):
-            await store.lanes.put(parcel)
-        await store.lanes.claim("inbox", None, "me", timedelta(0), 10)
-    async with lobby(tmp_path, clock=clock) as one:
-        await until(lambda: len(one.channel.seen_in("1")) == 1)
+            await store.queues.put(parcel)
+        await store.queues.claim("inbox", None, "me", timedelta(0), 10)
+    async with gateway_harness(tmp_path, clock=clock) as one:
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
         await one.calm()
-        (told,) = one.channel.seen_in("1")
-        assert told == TAKEN_UP.format(times="3 times") + WHAT_NOW
+        (told,) = one.channel.texts_in("1")
+        assert told == RESUMED_TOO_OFTEN.format(times="3 times") + NEXT_STEP
         assert one.model.requests == []
-        (parked,) = await one.store.lanes.parked("inbox")
+        (parked,) = await one.store.queues.parked("inbox")
         assert parked.parcel.key == "fake:m1"
         await one.channel.say("go on")
-        await until(lambda: len(one.channel.seen_in("1")) == 2)
-        answered = one.channel.seen_in("1")[1]
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
+        answered = one.channel.texts_in("1")[1]
         assert (answered[:10], answered[-5:]) == ("re: reboot", "go on")
 
 
@@ -141,19 +153,21 @@ async def test_a_turn_that_was_left_long_ago_is_not_taken_up_unasked(
     async with open_store(tmp_path / "state.db", clock) as store:
         asked = User("m1", (Text("clean up"),))
         await store.commit(
-            OpenSession(Session(id="s1", started_at=clock.now(), key=KEY)),
-            Append("s1", "r", asked, clock.now()),
+            OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
+            AppendMessage("s1", "r", asked, clock.now()),
         )
         for parcel in crashed([asked]):
-            await store.lanes.put(parcel)
-        await store.lanes.claim("inbox", None, "me", timedelta(0), 10)
+            await store.queues.put(parcel)
+        await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     await clock.advance(hours * 3600)
-    late = structs.replace(RARELY, actors=ActorRules(fresh=3600.0))
-    async with lobby(tmp_path, says("Done."), clock=clock, rules=late) as one:
-        await one.sees("Done." if goes_on else STALE.format(age="5 hours") + WHAT_NOW)
+    late = structs.replace(NO_POLLING, actors=ActorRules(fresh=3600.0))
+    async with gateway_harness(tmp_path, answer_script("Done."), clock=clock, rules=late) as one:
+        await one.sees(
+            "Done." if goes_on else INTERRUPTED_LONG_AGO.format(age="5 hours") + NEXT_STEP
+        )
         await one.calm()
         assert len(one.model.requests) == int(goes_on)
-        assert len(await one.store.lanes.parked("inbox")) == int(not goes_on)
+        assert len(await one.store.queues.parked("inbox")) == int(not goes_on)
 
 
 def _notes(count: int) -> list[User]:
@@ -161,14 +175,14 @@ def _notes(count: int) -> list[User]:
 
 
 async def test_what_was_brought_from_elsewhere_is_no_answer(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         await one.channel.say("what now?")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
     async with open_store(tmp_path / "state.db", FakeClock()) as store:
-        (found,) = await store.seen_by(OWNER).list(SessionFilter())
+        (found,) = await store.archive_for(OWNER).list(SessionFilter())
         brought = Assistant("b1", (Text("Weather: rain"),), Stop.END)
-        await store.commit(Append(found.session.id, "", brought, FakeClock().now()))
-    async with lobby(tmp_path, says("this", id="a9")) as two:
+        await store.commit(AppendMessage(found.session.id, "", brought, FakeClock().now()))
+    async with gateway_harness(tmp_path, answer_script("this", id="a9")) as two:
         await two.sees("this")
         assert len(two.model.requests) == 1
 
@@ -176,9 +190,11 @@ async def test_what_was_brought_from_elsewhere_is_no_answer(tmp_path: Path) -> N
 async def test_a_row_that_cannot_be_read_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        await store.lanes.put(Parcel(key="x", lane="inbox", topic=KEY, body=Raw(b'{"a":1}')))
-    async with lobby(tmp_path, clock=clock) as one:
+        await store.queues.put(
+            QueueItem(key="x", lane="inbox", topic=SESSION_KEY, body=Raw(b'{"a":1}'))
+        )
+    async with gateway_harness(tmp_path, clock=clock) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")
-        (parked,) = await one.store.lanes.parked("inbox")
+        (parked,) = await one.store.queues.parked("inbox")
         assert parked.parcel.key == "x"

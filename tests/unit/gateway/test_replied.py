@@ -6,39 +6,44 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateways import KEY, Lobby, key_of, lobby, until, update
-from hermes.approvals.desk import ApprovalDesk
-from hermes.approvals.policy import Rules
-from hermes.approvals.wording import NOT_HERE
-from hermes.gateway.answers import Answers
-from hermes.gateway.letters import Letter, Reply, TurnedAway, Welcome, post_reply
-from hermes.gateway.question_posts import KEPT, KIND, QuestionPosts
-from hermes.gateway.resets import ResetPolicy
-from hermes.gateway.sessions import ChatSessions
-from hermes.ports.channel import Caps, Inbound
-from hermes.ports.counsel import Reaching, Wish
+from hermes.approvals.messages import ASKED_ELSEWHERE
+from hermes.approvals.policy import ApprovalRules
+from hermes.approvals.service import ApprovalService
+from hermes.gateway.chat_sessions import ChatSessions, ResetPolicy
+from hermes.gateway.messages import Admitted, InboxMessage, OutboxMessage, Rejected, outbox_post
+from hermes.gateway.questions import QUESTION_POST_KIND, RETENTION, QuestionAnswers, QuestionPosts
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.channel import ChannelCapabilities, Inbound
 from hermes.ports.tool import ToolContext
 from hermes.schema.messages import Result, Trust, User, text_of
-from hermes.schema.questions import Asking
+from hermes.schema.questions import QuestionKind
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.tools import Effect
+from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.world import RoughChannel
-from workbench import FakeTool, answer, call
+from hermes.testing.scripted_model import answer_script
+from support.gateway import (
+    SESSION_KEY,
+    GatewayHarness,
+    gateway_harness,
+    make_inbound,
+    session_key_of,
+    wait_until,
+)
+from support.turns import FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
-RULES = Rules(home="/home/me")
+RULES = ApprovalRules(home="/home/me")
 HOME = Address("fake", "9")
 
 
 async def act(args: dict[str, Any], context: ToolContext) -> str:
-    wish = Wish(  # noqa: S604 - a word of our own
-        tool="shell", action=args["command"], reaching=Reaching.OPEN, shell=True, folder="/work"
+    wish = ApprovalRequest(  # noqa: S604 - a word of our own
+        tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work"
     )
-    ruling = await context.ask(wish)
-    return "done" if ruling.allowed else ruling.why
+    decision = await context.ask(wish)
+    return "done" if decision.allowed else decision.why
 
 
 async def clarify(args: dict[str, Any], context: ToolContext) -> str:
@@ -52,42 +57,44 @@ TOOLS = [
 
 
 def wishing(command: str):
-    return [answer(call("shell", command=command))]
+    return [assistant_message(tool_call("shell", command=command))]
 
 
 class Messenger:
-    def __init__(self, at: Lobby) -> None:
+    def __init__(self, at: GatewayHarness) -> None:
         self._at = at
 
     def home_of(self, scope: Scope) -> Address | None:
         return HOME
 
     async def carry(self, question: str, address: Address, text: str) -> None:
-        reply = Reply(address=address, text=text, at=self._at.clock.now(), question=question)
-        await self._at.store.commit(post_reply(f"{question}:carried", reply))
+        reply = OutboxMessage(
+            address=address, text=text, at=self._at.clock.now(), question=question
+        )
+        await self._at.store.commit(outbox_post(f"{question}:carried", reply))
         self._at.gateway.posted(address)
 
 
-async def apart(inbound: Inbound) -> Welcome | TurnedAway:
+async def apart(inbound: Inbound) -> Admitted | Rejected:
     """Ann owns the agent; whoever else writes is a member, each in a chat of their own."""
     if inbound.sender == "ann":
-        return Welcome(key=key_of(inbound))
-    return Welcome(key=key_of(inbound), principal=inbound.sender, role=Role.MEMBER)
+        return Admitted(key=session_key_of(inbound))
+    return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER)
 
 
-def carried_in(at: Lobby) -> None:
+def carried_in(at: GatewayHarness) -> None:
     counsel = at.planner.counsel
-    assert isinstance(counsel, ApprovalDesk)
-    counsel.carried_by(Messenger(at))
+    assert isinstance(counsel, ApprovalService)
+    counsel.set_forwarder(Messenger(at))
 
 
-async def say(at: Lobby, text: str, key: str, **more: str) -> None:
+async def say(at: GatewayHarness, text: str, key: str, **more: str) -> None:
     sender, chat = more.get("sender", "ann"), more.get("chat", "1")
-    inbound = structs.replace(update(text, key, chat=chat), sender=sender)
+    inbound = structs.replace(make_inbound(text, key, chat=chat), sender=sender)
     await at.gateway.intake.deliver(structs.replace(inbound, reply_to=more.get("to")))
 
 
-async def post_with(at: Lobby, words: str, chat: str) -> str:
+async def post_with(at: GatewayHarness, words: str, chat: str) -> str:
     """The platform's name for the post that says so, once it is settled that it arrived."""
 
     def found() -> list[str]:
@@ -98,16 +105,16 @@ async def post_with(at: Lobby, words: str, chat: str) -> str:
             if to.chat == chat and any(words in getattr(part, "text", "") for part in post.parts)
         ]
 
-    await until(lambda: bool(found()))
-    await until(lambda: not any(one.busy for one in at.gateway.deliveries.values()))
+    await wait_until(lambda: bool(found()))
+    await wait_until(lambda: not any(one.busy for one in at.gateway.deliveries.values()))
     return found()[0]
 
 
-async def results(at: Lobby, chat: str) -> list[str]:
+async def results(at: GatewayHarness, chat: str) -> list[str]:
     return [text_of(one) for one in await at.transcript(chat) if isinstance(one, Result)]
 
 
-async def said(at: Lobby, chat: str) -> list[str]:
+async def said(at: GatewayHarness, chat: str) -> list[str]:
     return [text_of(one) for one in await at.transcript(chat) if isinstance(one, User)]
 
 
@@ -117,102 +124,107 @@ async def said(at: Lobby, chat: str) -> list[str]:
 async def test_of_two_carried_questions_the_one_replied_to(
     tmp_path: Path, first: str, second: str
 ) -> None:
-    scripts = [wishing("rm -rf build"), wishing("rm -rf dist"), says("the end"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
+    scripts = [
+        wishing("rm -rf build"),
+        wishing("rm -rf dist"),
+        answer_script("the end"),
+        answer_script("the end"),
+    ]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
         carried_in(at)
         await say(at, "clean up", "1", sender="bob", chat="1")
         older = await post_with(at, "rm -rf build", "9")
         await say(at, "clean up too", "2", sender="cleo", chat="2")
         newer = await post_with(at, "rm -rf dist", "9")
         await say(at, first, "3", chat="9", to=older)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert (await results(at, "1") == ["done"]) == (first in {"yes", "/approve"})
         assert not await results(at, "2")
         await say(at, second, "4", chat="9", to=newer)
-        await until(lambda: at.channel.seen_in("2")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("2")[-1] == "the end")
         assert (await results(at, "2") == ["done"]) == (second in {"yes", "/approve"})
 
 
 async def test_a_clarification_beside_a_request_for_leave(tmp_path: Path) -> None:
-    ask = [answer(call("clarify", question="Which colour?"))]
-    scripts = [wishing("rm -rf build"), ask, says("the end"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
+    ask = [assistant_message(tool_call("clarify", question="Which colour?"))]
+    scripts = [wishing("rm -rf build"), ask, answer_script("the end"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
         carried_in(at)
         await say(at, "clean up", "1", sender="bob", chat="1")
         leave = await post_with(at, "rm -rf build", "9")
         await say(at, "paint", "2", chat="9")
         colour = await post_with(at, "Which colour?", "9")
         await say(at, "yes", "3", chat="9", to=colour)
-        await until(lambda: at.channel.seen_in("9")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("9")[-1] == "the end")
         assert await results(at, "9") == ["yes"]
         assert not await results(at, "1")
         await say(at, "no", "4", chat="9", to=leave)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") != ["done"]
 
 
 async def test_words_that_decide_nothing_leave_it_open(tmp_path: Path) -> None:
-    scripts = [wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "what does that do?", "2", to=post)
-        await until(lambda: "nothing is decided yet" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "nothing is decided yet" in at.channel.texts_in("1")[-1])
         await say(at, "yes", "3", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") == ["done"]
 
 
 async def test_a_reply_to_what_is_over(tmp_path: Path) -> None:
     """A yes is told that it comes too late; other words are something to say."""
     clock = FakeClock()
-    scripts = [wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
+    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "no", "2", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         await at.calm()
         await say(at, "yes", "3", to=post)
-        await until(lambda: "answered already" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "answered already" in at.channel.texts_in("1")[-1])
         await say(at, "then do it by hand", "4", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1] == "re: then do it by hand")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "re: then do it by hand")
 
 
 async def test_every_post_of_a_long_question_is_the_question(tmp_path: Path) -> None:
     command = f"rm -rf build # {'x' * 300}"
-    channel = RoughChannel(caps=Caps(max_text=200))
-    scripts = [wishing(command), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel) as at:
+    channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=200))
+    scripts = [wishing(command), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel) as at:
         await say(at, "clean up", "1")
         await post_with(at, "rm -rf build", "1")
         posts = list(channel.posts)
         assert len(posts) > 1
         for number, post in enumerate(posts):
             await say(at, "perhaps", f"p{number}", to=post)
-            await until(lambda: "nothing is decided yet" in channel.seen_in("1")[-1])
+            await wait_until(lambda: "nothing is decided yet" in channel.texts_in("1")[-1])
         await say(at, "yes", "2", to=posts[-1])
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") == ["done"]
 
 
 async def test_it_is_known_after_a_restart_and_forgotten_in_time(tmp_path: Path) -> None:
     clock = FakeClock()
     script = wishing("rm -rf build")
-    async with lobby(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as at:
+    async with gateway_harness(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         at.gateway.close()
-        await until(lambda: at.gateway.actors.draining)
-    again = [script, says("the end")]
-    async with lobby(tmp_path, *again, tools=TOOLS, leave=RULES, clock=clock) as at:
-        await until(lambda: len(at.model.requests) == 1)
+        await wait_until(lambda: at.gateway.actors.draining)
+    again = [script, answer_script("the end")]
+    async with gateway_harness(tmp_path, *again, tools=TOOLS, leave=RULES, clock=clock) as at:
+        await wait_until(lambda: len(at.model.requests) == 1)
         await say(at, "yes", "2", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1:] == ["the end"])
+        await wait_until(lambda: at.channel.texts_in("1")[-1:] == ["the end"])
         assert "done" in await results(at, "1")
         posts = QuestionPosts(at.store, clock)
         assert await posts.question_in(Address("fake", "1"), post)
-        await clock.advance(KEPT.total_seconds() + 1)
+        await clock.advance(RETENTION.total_seconds() + 1)
         await posts.forget_old()
         assert not await posts.question_in(Address("fake", "1"), post)
 
@@ -220,58 +232,63 @@ async def test_it_is_known_after_a_restart_and_forgotten_in_time(tmp_path: Path)
 @pytest.mark.parametrize("words", ["yes", "ok", "always"])
 @pytest.mark.parametrize("whose", ["the agent's", "a person's"])
 async def test_yes_to_another_post_has_to_name_it(tmp_path: Path, words: str, whose: str) -> None:
-    scripts = [says("lunch at noon?"), wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+    scripts = [answer_script("lunch at noon?"), wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "hello", "0")
         other = await post_with(at, "lunch", "1")
         await at.calm()
         await say(at, "clean up", "1")
         await post_with(at, "rm -rf build", "1")
         await say(at, words, "2", to=other if whose == "the agent's" else "bobs-message")
-        await until(lambda: "Nothing was decided" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "Nothing was decided" in at.channel.texts_in("1")[-1])
         assert not await results(at, "1")
         await say(at, f"{words} please, the red one", "3", to="bobs-message")
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert (await said(at, "1"))[-1] == f"{words} please, the red one"
         assert "done" not in await results(at, "1")
 
 
 async def test_words_to_another_post_answer_what_they_name(tmp_path: Path) -> None:
-    scripts = [wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         question = await QuestionPosts(at.store, at.clock).question_in(Address("fake", "1"), post)
         await say(at, f"yes {question[-6:]}", "2", to="bobs-message")
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") == ["done"]
 
 
 @pytest.mark.parametrize("line", ["/approve", "/approve session", "/deny not now"])
 async def test_a_command_to_another_post_has_to_name_it(tmp_path: Path, line: str) -> None:
-    scripts = [wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, line, "2", to="bobs-message")
-        await until(lambda: "Nothing was decided" in at.channel.seen_in("1")[-1])
+        await wait_until(lambda: "Nothing was decided" in at.channel.texts_in("1")[-1])
         assert not await results(at, "1")
         await say(at, "/approve", "3", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") == ["done"]
 
 
 @pytest.mark.parametrize("days", [8, 29, 60])
 async def test_a_yes_to_an_old_question_allows_nothing_else(tmp_path: Path, days: int) -> None:
     clock = FakeClock()
-    scripts = [wishing("rm -rf build"), says("one"), wishing("rm -rf /srv/data"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
+    scripts = [
+        wishing("rm -rf build"),
+        answer_script("one"),
+        wishing("rm -rf /srv/data"),
+        answer_script("the end"),
+    ]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
         counsel = at.planner.counsel
-        assert isinstance(counsel, ApprovalDesk)
+        assert isinstance(counsel, ApprovalService)
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "no", "2", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1] == "one")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "one")
         await at.calm()
         await clock.advance(days * 86_400)
         await counsel.forget_old()
@@ -280,71 +297,75 @@ async def test_a_yes_to_an_old_question_allows_nothing_else(tmp_path: Path, days
         newer = await post_with(at, "/srv/data", "1")
         await say(at, "yes", "4", to=post)
         told = "That was answered already: deny." if days < 30 else "Nothing was decided"
-        await until(lambda: any(told in one for one in at.channel.seen_in("1")))
+        await wait_until(lambda: any(told in one for one in at.channel.texts_in("1")))
         await say(at, "no", "5", to=newer)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert "done" not in await results(at, "1")
 
 
 async def test_a_question_that_waits_in_another_thread_is_not_over(tmp_path: Path) -> None:
-    async def by_thread(inbound: Inbound) -> Welcome | TurnedAway:
-        return Welcome(key=f"{key_of(inbound)}:{inbound.address.thread or ''}")
+    async def by_thread(inbound: Inbound) -> Admitted | Rejected:
+        return Admitted(key=f"{session_key_of(inbound)}:{inbound.address.thread or ''}")
 
-    scripts = [wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread) as at:
+    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         thread = Address("fake", "1", "t")
         for number, words in enumerate(("yes", "/approve")):
-            elsewhere = structs.replace(update(words, f"e{number}"), address=thread, reply_to=post)
+            elsewhere = structs.replace(
+                make_inbound(words, f"e{number}"), address=thread, reply_to=post
+            )
             await at.gateway.intake.deliver(elsewhere)
-            await until(lambda: at.channel.seen_in("1").count(NOT_HERE) > number)  # noqa: B023
-        assert not any("Too late" in one for one in at.channel.seen_in("1"))
+            await wait_until(lambda: at.channel.texts_in("1").count(ASKED_ELSEWHERE) > number)  # noqa: B023
+        assert not any("Too late" in one for one in at.channel.texts_in("1"))
         await say(at, "yes", "2", to=post)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
 
 
 @pytest.mark.slow
 async def test_words_that_come_too_late_for_a_clarification_are_not_lost(tmp_path: Path) -> None:
     clock = FakeClock()
-    ask = [answer(call("clarify", question="Which colour?"))]
-    async with lobby(tmp_path, ask, says("the end"), tools=TOOLS, leave=RULES, clock=clock) as at:
+    ask = [assistant_message(tool_call("clarify", question="Which colour?"))]
+    async with gateway_harness(
+        tmp_path, ask, answer_script("the end"), tools=TOOLS, leave=RULES, clock=clock
+    ) as at:
         counsel = at.planner.counsel
-        assert isinstance(counsel, ApprovalDesk)
+        assert isinstance(counsel, ApprovalService)
         await say(at, "paint", "1")
         post = await post_with(at, "Which colour?", "1")
         sessions = ChatSessions(at.store, clock, "/work", ResetPolicy())
-        answers = Answers(counsel, sessions, QuestionPosts(at.store, clock))
-        inbound = update("blue", "2")
+        answers = QuestionAnswers(counsel, sessions, QuestionPosts(at.store, clock))
+        inbound = make_inbound("blue", "2")
         user = User("m2", inbound.parts, Trust.OWNER)
-        letter = Letter(user=user, address=inbound.address, reply_to=post)
-        welcome = Welcome(key=key_of(inbound))
+        letter = InboxMessage(user=user, address=inbound.address, reply_to=post)
+        welcome = Admitted(key=session_key_of(inbound))
         assert await answers.takes(welcome, letter)
-        await clock.advance(counsel.seconds(Asking.CLARIFY) + 1)
-        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await clock.advance(counsel.seconds(QuestionKind.CLARIFY) + 1)
+        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await answers.take(welcome, letter) is None
 
 
 async def test_a_bystanders_words_reach_the_agent(tmp_path: Path) -> None:
-    async def shared(inbound: Inbound) -> Welcome | TurnedAway:
+    async def shared(inbound: Inbound) -> Admitted | Rejected:
         one = await apart(inbound)
-        return structs.replace(one, key=KEY) if isinstance(one, Welcome) else one
+        return structs.replace(one, key=SESSION_KEY) if isinstance(one, Admitted) else one
 
-    scripts = [wishing("rm -rf build"), says("the end")]
-    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared) as at:
+    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "what does that do?", "2", sender="bob", to=post)
         await say(at, "yes", "3", to=post)
-        await until(lambda: "re: what does that do?" in at.channel.seen_in("1"))
-        assert not any("nothing is decided yet" in one for one in at.channel.seen_in("1"))
+        await wait_until(lambda: "re: what does that do?" in at.channel.texts_in("1"))
+        assert not any("nothing is decided yet" in one for one in at.channel.texts_in("1"))
 
 
 async def test_a_note_of_a_post_has_a_state_of_its_own(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with lobby(tmp_path, clock=clock) as at:
+    async with gateway_harness(tmp_path, clock=clock) as at:
         posts = QuestionPosts(at.store, clock)
         await at.store.commit(posts.noted("ask_1", HOME, "p1"))
-        (matter,) = await at.store.matters.find(KIND)
+        (matter,) = await at.store.records.find(QUESTION_POST_KIND)
         assert matter.state == "asked"
         assert await posts.question_in(HOME, "p1") == "ask_1"

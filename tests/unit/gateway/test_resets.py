@@ -7,12 +7,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec import structs
 
-from gateways import RARELY, lobby, until
-from hermes.config.sections.chats import SessionReset
-from hermes.gateway.resets import ResetPolicy, ResetReason
+from hermes.config.sections.messaging import SessionReset
+from hermes.gateway.chat_sessions import ResetPolicy, ResetReason
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.testing.clock import FakeClock
+from support.gateway import NO_POLLING, gateway_harness, wait_until
 
 KEY = "agent:main:fake:dm:1"
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -82,8 +82,10 @@ async def test_a_session_whose_process_runs_goes_on(tmp_path: Path) -> None:
     clock = FakeClock()
     begun = [clock.now()]
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
-    rules = structs.replace(RARELY, resets=policy)
-    async with lobby(tmp_path, rules=rules, clock=clock, running=lambda session: begun) as one:
+    rules = structs.replace(NO_POLLING, resets=policy)
+    async with gateway_harness(
+        tmp_path, rules=rules, clock=clock, running=lambda session: begun
+    ) as one:
         await one.channel.say("one")
         await one.sees("re: one")
         await one.calm()
@@ -94,7 +96,7 @@ async def test_a_session_whose_process_runs_goes_on(tmp_path: Path) -> None:
         begun.clear()
         await clock.advance(4000)
         await one.channel.say("three")
-        await until(lambda: len(one.channel.seen_in("1")) == 4)
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 4)
         assert await one.texts() == ["three", "re: three"]
 
 
@@ -102,8 +104,8 @@ async def test_a_session_whose_process_runs_goes_on(tmp_path: Path) -> None:
 async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None:
     clock = FakeClock()
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
-    rules = structs.replace(RARELY, resets=policy)
-    async with lobby(tmp_path, rules=rules, clock=clock) as one:
+    rules = structs.replace(NO_POLLING, resets=policy)
+    async with gateway_harness(tmp_path, rules=rules, clock=clock) as one:
         await one.channel.say("one")
         await one.sees("re: one")
         await one.calm()
@@ -117,5 +119,5 @@ async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None
         told += "/resume goes back to earlier ones."
         await one.sees("re: one", "re: two", told, "re: three")
         assert await one.texts() == ["three", "re: three"]
-        listed = await one.store.seen_by(OWNER).list(SessionFilter())
+        listed = await one.store.archive_for(OWNER).list(SessionFilter())
         assert [digest.session.end_reason for digest in listed] == ["", "idle"]

@@ -5,16 +5,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import lobby, until
-from hermes.app.build import Choices, open_app
-from hermes.app.directory import Directory
-from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.build import AppOptions, open_app
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.gateway import GatewayOptions, build_access, build_gateway
 from hermes.config.env import Env
-from hermes.config.home import home_of
-from hermes.gateway.letters import outbox, topic_of
-from hermes.gateway.returning import BACK, RESTARTS, await_return, say_back
+from hermes.config.home import profile_home
+from hermes.gateway.messages import outbox_name, topic_of
+from hermes.gateway.restart_notice import (
+    BACK_ONLINE,
+    RESTARTS,
+    post_restart_notices,
+    request_restart_notice,
+)
 from hermes.schema.scope import Address
 from hermes.testing.channel import FakeChannel
+from support.gateway import gateway_harness, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -23,42 +28,42 @@ HERE, HOME = Address("fake", "1"), Address("fake", "home")
 
 
 async def test_each_place_is_told_once(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         for place in (HERE, HERE, HOME):
-            await await_return(one.store, place)
-        await say_back(one.store, one.clock, [HOME], {"fake"})
-        await say_back(one.store, one.clock, [], {"fake"})
-        one.gateway.look_again()
-        await one.sees(BACK)
-        await one.sees(BACK, chat="home")
+            await request_restart_notice(one.store, place)
+        await post_restart_notices(one.store, one.clock, [HOME], {"fake"})
+        await post_restart_notices(one.store, one.clock, [], {"fake"})
+        one.gateway.poll_queues()
+        await one.sees(BACK_ONLINE)
+        await one.sees(BACK_ONLINE, chat="home")
         await one.calm()
-        assert await one.store.lanes.topics(RESTARTS) == []
+        assert await one.store.queues.topics(RESTARTS) == []
 
 
 async def test_where_nobody_delivers_or_listens_nothing_is_said(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
-        await await_return(one.store, HERE)
-        await say_back(one.store, one.clock, [HOME], {"another"})
-        assert await one.store.lanes.topics(outbox("fake")) == []
-        assert await one.store.lanes.topics(RESTARTS) == []
+    async with gateway_harness(tmp_path) as one:
+        await request_restart_notice(one.store, HERE)
+        await post_restart_notices(one.store, one.clock, [HOME], {"another"})
+        assert await one.store.queues.topics(outbox_name("fake")) == []
+        assert await one.store.queues.topics(RESTARTS) == []
 
 
 async def test_the_command_notes_who_asked_before_it_restarts(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(SETTINGS)
     channel, asked = FakeChannel(), list[bool]()
     async with open_app(
-        home_of(tmp_path, "default"), Env({}), Choices(workspace=str(tmp_path))
+        profile_home(tmp_path, "default"), Env({}), AppOptions(workspace=str(tmp_path))
     ) as app:
-        parts = ChatParts(
+        parts = GatewayOptions(
             channels={"fake": channel},
-            door=build_door(app, {"fake": channel}, multiplexed=False),
-            directory=Directory(tmp_path / "directory.json", app.clock),
+            door=build_access(app, {"fake": channel}, multiplexed=False),
+            directory=ChatDirectory(tmp_path / "directory.json", app.clock),
             restart=lambda: asked.append(True),
         )
         gateway = build_gateway(app, parts)
         async with anyio.create_task_group() as group:
             group.start_soon(gateway.run)
             await channel.say("/restart")
-            await until(lambda: bool(asked))
-            assert await app.store.lanes.topics(RESTARTS) == [topic_of(HERE)]
+            await wait_until(lambda: bool(asked))
+            assert await app.store.queues.topics(RESTARTS) == [topic_of(HERE)]
             group.cancel_scope.cancel()

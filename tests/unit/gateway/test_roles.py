@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.app.chats import ChatSettings
+from hermes.app.chat_settings import ChatSettings
 from hermes.config.schema import Config
-from hermes.config.sections.chats import Platform
+from hermes.config.sections.messaging import Platform
 from hermes.gateway.roles import (
-    ALWAYS,
+    ALWAYS_ALLOWED,
     DAY,
+    DEFAULT_PERMISSIONS,
+    GUEST_COMMANDS,
     HOUR,
-    OWN_SESSION,
-    POWERS,
     Quota,
+    QuotaExceeded,
     Role,
-    TooMany,
-    TurnMeter,
+    TurnCounter,
     command_access,
-    offered,
-    powers_from,
+    permitted_tools,
+    role_permissions_from,
 )
 from hermes.kit.errors import ConfigError
 from hermes.schema.tools import Effect, ToolSpec
@@ -40,7 +40,10 @@ def tools_of(names: Iterable[str]) -> list[str]:
 
 
 def tools_for(role: Role, extra: dict[str, object] | None = None) -> list[str]:
-    return [spec.name for spec in offered(powers_from(extra or {})[role], TOOLS, tools_of)]
+    return [
+        spec.name
+        for spec in permitted_tools(role_permissions_from(extra or {})[role], TOOLS, tools_of)
+    ]
 
 
 def test_a_guest_can_neither_write_nor_look_into_files() -> None:
@@ -50,10 +53,12 @@ def test_a_guest_can_neither_write_nor_look_into_files() -> None:
 
 def test_tools_of_servers_are_for_whom_the_settings_name_them() -> None:
     def of(role: Role, member: dict[str, object]) -> list[str]:
-        powers = powers_from({"roles": {"member": member}})[role]
+        powers = role_permissions_from({"roles": {"member": member}})[role]
         tools = [*TOOLS, ToolSpec("mcp__hub__list", "", {}, Effect.READ)]
         sets = {**SETS, "hub": ["mcp__hub__list"]}
-        found = offered(powers, tools, lambda names: [one for name in names for one in sets[name]])
+        found = permitted_tools(
+            powers, tools, lambda names: [one for name in names for one in sets[name]]
+        )
         return [spec.name for spec in found if spec.name.startswith("mcp__")]
 
     assert of(Role.OWNER, {}) == ["mcp__hub__list"]
@@ -71,10 +76,10 @@ def test_settings_change_a_role_and_leave_the_others() -> None:
     }
     assert tools_for(Role.GUEST, extra) == ["web_search", "read_file"]
     assert tools_for(Role.MEMBER, extra) == ["web_search", "read_file", "write_file"]
-    powers = powers_from(extra)
+    powers = role_permissions_from(extra)
     assert powers[Role.GUEST].quota == Quota(5, 100)
     assert powers[Role.MEMBER].quota == Quota(None, 50)
-    assert powers[Role.OWNER] == POWERS[Role.OWNER]
+    assert powers[Role.OWNER] == DEFAULT_PERMISSIONS[Role.OWNER]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,7 @@ def test_settings_change_a_role_and_leave_the_others() -> None:
 )
 def test_wrong_settings_are_told(roles: object) -> None:
     with pytest.raises(ConfigError, match="`roles`") as caught:
-        powers_from({"roles": roles})
+        role_permissions_from({"roles": roles})
     assert "turns_per_hour" in caught.value.hint
 
 
@@ -92,7 +97,7 @@ def test_commands_are_open_to_members_until_an_owner_is_named() -> None:
     assert access.may_run(Role.MEMBER, "/restart")
     assert access.may_run(Role.OWNER, "restart")
     assert not access.may_run(Role.GUEST, "restart")
-    assert all(access.may_run(Role.GUEST, name) for name in OWN_SESSION | ALWAYS)
+    assert all(access.may_run(Role.GUEST, name) for name in GUEST_COMMANDS | ALWAYS_ALLOWED)
 
 
 def test_with_an_owner_others_have_what_is_listed() -> None:
@@ -145,9 +150,9 @@ class Hand:
         return self.time
 
 
-def meter(most_people: int = 100) -> tuple[TurnMeter, Hand]:
+def meter(most_people: int = 100) -> tuple[TurnCounter, Hand]:
     hand = Hand()
-    return TurnMeter(hand, most_people), hand
+    return TurnCounter(hand, most_people), hand
 
 
 def test_a_quota_tells_when_there_is_room_again() -> None:
@@ -157,7 +162,7 @@ def test_a_quota_tells_when_there_is_room_again() -> None:
     clock.time = 600
     assert turns.take("ann", quota) is None
     clock.time = 900
-    assert turns.take("ann", quota) == TooMany(2, HOUR, 2700)
+    assert turns.take("ann", quota) == QuotaExceeded(2, HOUR, 2700)
     assert turns.take("bob", quota) is None
     clock.time = 900 + 2700
     assert turns.take("ann", quota) is None
@@ -167,12 +172,12 @@ def test_the_longer_wait_is_told() -> None:
     turns, _ = meter()
     quota = Quota(per_hour=1, per_day=1)
     assert turns.take("ann", quota) is None
-    assert turns.take("ann", quota) == TooMany(1, DAY, DAY)
+    assert turns.take("ann", quota) == QuotaExceeded(1, DAY, DAY)
 
 
 def test_no_turns_at_all() -> None:
     turns, _ = meter()
-    assert turns.take("ann", Quota(per_hour=0)) == TooMany(0, HOUR, HOUR)
+    assert turns.take("ann", Quota(per_hour=0)) == QuotaExceeded(0, HOUR, HOUR)
     assert turns.people == 0
 
 

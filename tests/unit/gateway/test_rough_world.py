@@ -6,21 +6,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import lobby, update
-from hermes.gateway.delivery import MARK
+from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.gateway.delivery_rules import DeliveryRules
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.letters import Busy
-from hermes.gateway.runs import ActorRules
+from hermes.gateway.messages import BusyMode
 from hermes.kit.retry import Backoff
+from hermes.testing.channel import FakeFaultyChannel, SendFault, check_posts
 from hermes.testing.clock import FakeClock
-from hermes.testing.world import Fault, RoughChannel, check_seen
+from support.gateway import gateway_harness, make_inbound
 
 pytestmark = pytest.mark.anyio
 
 CHATS, QUESTIONS, LIVES = 8, 6, 3
 RULES = GatewayRules(
-    actors=ActorRules(busy=Busy.QUEUE),
+    actors=ActorRules(busy=BusyMode.QUEUE),
     delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), unsure=20, attempts=50),
     progress=False,
 )
@@ -30,39 +30,45 @@ RULES = GatewayRules(
 @pytest.mark.parametrize("seed", range(4))
 async def test_nothing_lost_nothing_doubled_unmarked(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
-    faults = [Fault.NONE] * 8 + [Fault.REFUSED, Fault.NO_ID, Fault.BREAKS, Fault.LOST_REPLY]
-    channel = RoughChannel(chance=lambda: chance.choice(faults))
+    faults = [SendFault.NONE] * 8 + [
+        SendFault.REFUSED,
+        SendFault.NO_ID,
+        SendFault.BREAKS,
+        SendFault.LOST_REPLY,
+    ]
+    channel = FakeFaultyChannel(chance=lambda: chance.choice(faults))
     clock = FakeClock()
     asked: list[tuple[str, str]] = []
     for life in range(LIVES):
-        async with lobby(tmp_path, channel=channel, rules=RULES, clock=clock) as one:
+        async with gateway_harness(tmp_path, channel=channel, rules=RULES, clock=clock) as one:
             for number in range(QUESTIONS):
                 row = [(str(chat), f"{life}.{number}.{chat}") for chat in range(CHATS)]
                 chance.shuffle(row)
                 asked += row
                 again = chance.sample(asked, k=3)
                 for chat, text in [*row, *again]:
-                    await one.channel.type(update(text, text, chat=chat))
+                    await one.channel.type(make_inbound(text, text, chat=chat))
             if life == LIVES - 1:
                 with anyio.fail_after(60):
                     await one.calm()
                 assert await one.open_rows() == []
-                assert await one.store.lanes.parked("outbox:fake") == []
+                assert await one.store.queues.parked("outbox:fake") == []
                 heard = {chat: await one.texts(chat) for chat, _ in asked}
     for chat, texts in heard.items():
         wanted = [text for where, text in asked if where == chat]
         assert [text for text in texts if text in wanted] == wanted
     expected = {chat: [f"re: {t}" for c, t in asked if c == chat] for chat, _ in asked}
     answered = {
-        chat: [text.removeprefix(MARK) for text in channel.seen_in(chat)] for chat in expected
+        chat: [text.removeprefix(RECOVERED_MARK) for text in channel.texts_in(chat)]
+        for chat in expected
     }
     for chat, texts in expected.items():
         # A turn that was cut off by a restart is answered after a note of the house.
         ends = [text for text in dict.fromkeys(answered[chat]) if "restarted" not in text]
         assert ends == [text for text in texts if text in ends]
         assert len(dict.fromkeys(answered[chat])) == len(texts)
-    check_seen(
+    check_posts(
         {chat: list(dict.fromkeys(texts)) for chat, texts in answered.items()},
-        channel.seen_in,
-        MARK,
+        channel.texts_in,
+        RECOVERED_MARK,
     )

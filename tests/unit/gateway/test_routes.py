@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.sections.chats import ProfileRoute
-from hermes.gateway.routes import profile_for
+from hermes.app.service.router import routed_profile
+from hermes.config.sections.messaging import ProfileRoute
 from hermes.session.keys import SessionSource
 
 HERE = SessionSource(
@@ -23,8 +23,8 @@ def route(profile: str, **fields: object) -> ProfileRoute:
 
 
 def test_without_a_fitting_route_there_is_no_profile() -> None:
-    assert profile_for(HERE, []) is None
-    assert profile_for(HERE, [route("a", platform="slack"), route("b", chat_id="x")]) is None
+    assert routed_profile(HERE, []) is None
+    assert routed_profile(HERE, [route("a", platform="slack"), route("b", chat_id="x")]) is None
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_without_a_fitting_route_there_is_no_profile() -> None:
 )
 def test_every_given_field_must_fit(other: dict[str, object]) -> None:
     full = {"platform": "discord", "guild_id": "g", "chat_id": "c", "thread_id": "t"}
-    assert profile_for(HERE, [route("a", **full)]) == "a"
-    assert profile_for(HERE, [route("a", **full | other)]) is None
+    assert routed_profile(HERE, [route("a", **full)]) == "a"
+    assert routed_profile(HERE, [route("a", **full | other)]) is None
 
 
 def test_thread_over_chat_over_guild_over_platform() -> None:
@@ -52,30 +52,31 @@ def test_thread_over_chat_over_guild_over_platform() -> None:
         route("thread", thread_id="t"),
     ]
     while routes:
-        assert profile_for(HERE, routes) == routes[-1].profile
+        assert routed_profile(HERE, routes) == routes[-1].profile
         routes.pop()
 
 
 def test_a_thread_counts_more_than_chat_and_guild_together() -> None:
     assert (
-        profile_for(HERE, [route("a", chat_id="c", guild_id="g"), route("b", thread_id="t")]) == "b"
+        routed_profile(HERE, [route("a", chat_id="c", guild_id="g"), route("b", thread_id="t")])
+        == "b"
     )
 
 
 def test_a_chat_is_found_through_the_one_it_lies_in_but_its_own_route_is_nearer() -> None:
     parent, own = route("parent", chat_id="p"), route("own", chat_id="c")
-    assert profile_for(HERE, [parent]) == "parent"
-    assert profile_for(HERE, [parent, own]) == profile_for(HERE, [own, parent]) == "own"
+    assert routed_profile(HERE, [parent]) == "parent"
+    assert routed_profile(HERE, [parent, own]) == routed_profile(HERE, [own, parent]) == "own"
 
 
 def test_of_equals_the_first_wins_and_one_without_a_profile_never() -> None:
-    assert profile_for(HERE, [route("", chat_id="c"), route("a"), route("b")]) == "a"
+    assert routed_profile(HERE, [route("", chat_id="c"), route("a"), route("b")]) == "a"
 
 
 def test_a_place_without_ids_fits_no_route_that_asks_for_them() -> None:
     bare = SessionSource(platform="discord")
     asks = ({"chat_id": "c"}, {"thread_id": "t"}, {"guild_id": "g"})
-    assert all(profile_for(bare, [route("a", **fields)]) is None for fields in asks)
+    assert all(routed_profile(bare, [route("a", **fields)]) is None for fields in asks)
 
 
 some = st.sampled_from(["", "", "1", "2"])
@@ -116,4 +117,4 @@ def test_as_a_plain_reading_of_the_rule_has_it(place: SessionSource, given_route
             score = 8 * bool(one.thread_id) + 4 * bool(one.chat_id) + 2 * bool(one.guild_id)
             if score > best:
                 best, found = score, one.profile
-    assert profile_for(place, given_routes) == found
+    assert routed_profile(place, given_routes) == found

@@ -3,7 +3,13 @@
 import pytest
 
 from hermes.config.variables import VARIABLES
-from hermes.gateway.settings import canonical_id, home_variables, is_yes, listed, variable
+from hermes.gateway.platform_settings import (
+    canonical_id,
+    home_variables,
+    is_true,
+    parse_list,
+    platform_variable,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,13 +23,13 @@ from hermes.gateway.settings import canonical_id, home_variables, is_yes, listed
     ],
 )
 def test_the_variables_are_those_that_the_program_knows(platform: str, name: str) -> None:
-    assert variable(platform, "ALLOWED_USERS") == name
+    assert platform_variable(platform, "ALLOWED_USERS") == name
     assert name in VARIABLES
     assert home_variables(platform)[-1] in VARIABLES
 
 
 def test_a_plugin_has_variables_too() -> None:
-    assert variable("my-chat", "ALLOWED_USERS") == "MY_CHAT_ALLOWED_USERS"
+    assert platform_variable("my-chat", "ALLOWED_USERS") == "MY_CHAT_ALLOWED_USERS"
 
 
 def test_some_platforms_have_another_word_for_home() -> None:
@@ -43,7 +49,7 @@ def test_some_platforms_have_another_word_for_home() -> None:
     ],
 )
 def test_a_list_is_a_list_however_it_is_written(value: object, entries: tuple[str, ...]) -> None:
-    assert listed(value) == entries
+    assert parse_list(value) == entries
 
 
 @pytest.mark.parametrize(
@@ -65,5 +71,5 @@ def test_a_person_has_one_form_on_a_platform(platform: str, user: str, form: str
 
 
 def test_yes_and_no() -> None:
-    assert all(map(is_yes, ["1", "true", "YES", " on "]))
-    assert not any(map(is_yes, ["", "0", "false", "no", "off", "maybe"]))
+    assert all(map(is_true, ["1", "true", "YES", " on "]))
+    assert not any(map(is_true, ["", "0", "false", "no", "off", "maybe"]))

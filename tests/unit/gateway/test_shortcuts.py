@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gateways import lobby
 from hermes.config.schema import Config
-from hermes.config.sections.work import QuickCommand
+from hermes.config.sections.execution import QuickCommand
+from hermes.gateway.command_runner import Shortcuts, shortcuts_from
 from hermes.gateway.intake import NO_SHELL
-from hermes.gateway.shortcuts import Shortcuts, shortcuts_from
+from support.gateway import gateway_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -39,8 +39,8 @@ def test_what_the_settings_come_to() -> None:
 
 
 async def test_in_a_chat(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
-        one.gateway.intake.understands(OURS)
+    async with gateway_harness(tmp_path) as one:
+        one.gateway.intake.set_shortcuts(OURS)
         await one.channel.say("hello")
         await one.sees("re: hello")
         await one.calm()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.silence import Silence, silence_of
+from hermes.gateway.replies import SilentReply, silent_reply_kind
 
 MARKERS = ["[SILENT]", "SILENT", "NO_REPLY", "NO REPLY", "[NO_REPLY]", "[NO REPLY]"]
 
@@ -17,30 +17,30 @@ MARKERS = ["[SILENT]", "SILENT", "NO_REPLY", "NO REPLY", "[NO_REPLY]", "[NO REPL
 def test_a_marker_alone_is_silence_whatever_stands_at_its_edges(
     marker: str, before: str, after: str
 ) -> None:
-    assert silence_of(before + marker + after) is Silence.MARKER
+    assert silent_reply_kind(before + marker + after) is SilentReply.MARKER
 
 
 @pytest.mark.parametrize("marker", MARKERS)
 @pytest.mark.parametrize("said", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
 def test_a_marker_among_other_words_is_delivered(marker: str, said: str) -> None:
-    assert silence_of(said.format(marker)) is None
+    assert silent_reply_kind(said.format(marker)) is None
 
 
 @pytest.mark.parametrize("reply", ["[silent]", "no_reply", "[No_Reply]", "`[Silent]`"])
 def test_what_no_language_writes_counts_in_any_case(reply: str) -> None:
-    assert silence_of(reply) is Silence.MARKER
+    assert silent_reply_kind(reply) is SilentReply.MARKER
 
 
 @pytest.mark.parametrize(
     "reply", ["Silent", "silent.", "No reply.", "Silence", "no response", "Quiet!"]
 )
 def test_an_ordinary_word_is_an_answer(reply: str) -> None:
-    assert silence_of(reply) is None
+    assert silent_reply_kind(reply) is None
 
 
 @pytest.mark.parametrize("reply", ["", " \n", "\u200b"])
 def test_an_empty_reply_is_not_taken_for_silence(reply: str) -> None:
-    assert silence_of(reply) is None
+    assert silent_reply_kind(reply) is None
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_an_empty_reply_is_not_taken_for_silence(reply: str) -> None:
     ],
 )
 def test_narrated_silence_is_kept_back_only_when_asked(reply: str) -> None:
-    assert silence_of(reply) is Silence.NARRATION
-    assert silence_of(reply, narration=False) is None
+    assert silent_reply_kind(reply) is SilentReply.NARRATION
+    assert silent_reply_kind(reply, narration=False) is None
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_narrated_silence_is_kept_back_only_when_asked(reply: str) -> None:
     ],
 )
 def test_other_short_replies_are_delivered(reply: str) -> None:
-    assert silence_of(reply) is None
+    assert silent_reply_kind(reply) is None
 
 
 @given(st.text(max_size=200))
 def test_a_reply_of_words_is_never_swallowed(text: str) -> None:
-    assert silence_of(f"{text} The backup has finished.") is None
+    assert silent_reply_kind(f"{text} The backup has finished.") is None

@@ -7,33 +7,33 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec import structs
 
-from gateways import RARELY, lobby
-from hermes.gateway.resets import ResetPolicy
-from hermes.gateway.stamps import Stamps, stamp_at
+from hermes.gateway.chat_sessions import ResetPolicy
+from hermes.gateway.intake import MessageTimestamps, format_timestamp
 from hermes.schema.messages import Media, Text, User
 from hermes.testing.clock import FakeClock
+from support.gateway import NO_POLLING, gateway_harness
 
 TOKYO = ZoneInfo("Asia/Tokyo")
 
 
 def test_a_stamp_says_day_hour_and_zone() -> None:
     moment = datetime(2026, 11, 16, 23, 9, tzinfo=UTC)
-    assert stamp_at(moment.astimezone(TOKYO)) == "[Tue 2026-11-17 08:09 JST]"
+    assert format_timestamp(moment.astimezone(TOKYO)) == "[Tue 2026-11-17 08:09 JST]"
 
 
 def test_a_picture_alone_is_stamped_too() -> None:
     clock = FakeClock()
     picture = Media("d", "image/png")
-    words, same = Stamps(clock, UTC)(User("u", (picture,))).parts
-    assert (words, same) == (Text(stamp_at(clock.now().astimezone(UTC))), picture)
+    words, same = MessageTimestamps(clock, UTC)(User("u", (picture,))).parts
+    assert (words, same) == (Text(format_timestamp(clock.now().astimezone(UTC))), picture)
 
 
 @pytest.mark.anyio
 async def test_messages_are_stamped_and_commands_are_not(tmp_path: Path) -> None:
     clock = FakeClock()
-    stamp = stamp_at(clock.now().astimezone(TOKYO))
-    rules = structs.replace(RARELY, stamps=True, resets=ResetPolicy(zone=TOKYO))
-    async with lobby(tmp_path, rules=rules, clock=clock) as one:
+    stamp = format_timestamp(clock.now().astimezone(TOKYO))
+    rules = structs.replace(NO_POLLING, stamps=True, resets=ResetPolicy(zone=TOKYO))
+    async with gateway_harness(tmp_path, rules=rules, clock=clock) as one:
         await one.channel.say("hello")
         await one.sees(f"re: {stamp} hello")
         await one.channel.say("/title Greetings")

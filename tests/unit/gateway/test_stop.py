@@ -6,21 +6,28 @@ from typing import Any
 import anyio
 import pytest
 
-from gateways import KEY, WAITS, gated, key_of, lobby, rules, until
-from hermes.gateway.actors import ActorLimits
-from hermes.gateway.desk import LINGERING
+from hermes.gateway.actor_pool import ActorLimits
+from hermes.gateway.command_runner import STOP_WAIT, Shortcuts
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.letters import Busy, Letter, Welcome
-from hermes.gateway.shortcuts import Shortcuts
+from hermes.gateway.messages import Admitted, BusyMode, InboxMessage
 from hermes.ports.channel import Inbound
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
+from hermes.testing.channel import FakeFaultyChannel, SendFault
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.settled import settled
-from hermes.testing.world import Fault, RoughChannel
-from talks import HANGS
-from workbench import FakeTool
+from hermes.testing.idle_loop import wait_until_idle
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT
+from support.gateway import (
+    GATED_SCRIPT,
+    SESSION_KEY,
+    gated_tool,
+    gateway_harness,
+    gateway_rules,
+    session_key_of,
+    wait_until,
+)
+from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 
@@ -29,50 +36,52 @@ STOPPING = "Stopping; something that was started takes a moment to end."
 
 @pytest.mark.parametrize("hang", ["model", "tool", "send"])
 async def test_stop_acts_at_once(tmp_path: Path, hang: str) -> None:
-    gates, tool = gated()
-    script = WAITS if hang == "tool" else HANGS
+    gates, tool = gated_tool()
+    script = GATED_SCRIPT if hang == "tool" else HANGING_SCRIPT
     clock = FakeClock()
-    channel = RoughChannel(*([Fault.HANGS] if hang == "send" else []))
-    async with lobby(tmp_path, script, tools=[tool], channel=channel, clock=clock) as one:
+    channel = FakeFaultyChannel(*([SendFault.HANGS] if hang == "send" else []))
+    async with gateway_harness(tmp_path, script, tools=[tool], channel=channel, clock=clock) as one:
         if hang == "send":
             await one.channel.say("/help")
-            await until(lambda: channel.calls == 1)
+            await wait_until(lambda: channel.calls == 1)
         await one.channel.say("work")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         if hang == "tool":
             await gates.reached("a")
         await one.channel.say("/stop")
-        await until(lambda: one.running() is None)
+        await wait_until(lambda: one.running() is None)
         await one.channel.say("next")
         if hang == "send":
-            await until(lambda: len(one.model.requests) == 2)
+            await wait_until(lambda: len(one.model.requests) == 2)
             await clock.advance(60)
-            await until(lambda: clock.sleepers > 0)
+            await wait_until(lambda: clock.sleepers > 0)
             await clock.advance(10)
-            await until(lambda: len(one.channel.seen_in("1")) == 3)
-            assert one.channel.seen_in("1")[0].startswith("(recovered) ")
+            await wait_until(lambda: len(one.channel.texts_in("1")) == 3)
+            assert one.channel.texts_in("1")[0].startswith("(recovered) ")
         else:
-            await until(lambda: len(one.channel.seen_in("1")) == 2)
-        assert one.channel.seen_in("1")[-2] == "Stopped."
-        assert one.channel.seen_in("1")[-1].endswith("next")
+            await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
+        assert one.channel.texts_in("1")[-2] == "Stopped."
+        assert one.channel.texts_in("1")[-1].endswith("next")
 
 
 async def test_stop_sets_aside_what_waits_and_says_so(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS, rules=rules(Busy.QUEUE)) as one:
+    async with gateway_harness(
+        tmp_path, HANGING_SCRIPT, rules=gateway_rules(BusyMode.QUEUE)
+    ) as one:
         await one.channel.say("first")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         await one.channel.say("second")
         await one.channel.say("third")
         await one.channel.say("/stop")
-        await until(lambda: len(one.channel.seen_in("1")) == 2)
-        assert sorted(one.channel.seen_in("1")) == [
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
+        assert sorted(one.channel.texts_in("1")) == [
             "Set aside 2 waiting messages, too.",
             "Stopped.",
         ]
         await one.calm()
         assert await one.open_rows() == []
         await one.channel.say("fourth")
-        await until(lambda: one.channel.seen_in("1")[-1] == "re: first\n\nfourth")
+        await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: first\n\nfourth")
 
 
 async def test_stop_says_so_when_the_end_takes_longer(tmp_path: Path) -> None:
@@ -88,21 +97,21 @@ async def test_stop_says_so_when_the_end_takes_longer(tmp_path: Path) -> None:
         return ""
 
     tool = FakeTool("wait", hard_to_end)
-    async with lobby(tmp_path, WAITS, tools=[tool], clock=clock) as one:
+    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], clock=clock) as one:
         await one.channel.say("work")
-        await until(lambda: tool.now == 1)
+        await wait_until(lambda: tool.now == 1)
         async with anyio.create_task_group() as group:
             group.start_soon(one.channel.say, "/stop")
             await dying.wait()
-            await until(lambda: LINGERING in clock.slept)
-            await clock.advance(LINGERING)
+            await wait_until(lambda: STOP_WAIT in clock.slept)
+            await clock.advance(STOP_WAIT)
         await one.sees(STOPPING)
         dead.set()
         await one.sees(STOPPING, "Stopped.")
 
 
 async def test_stop_without_a_run_changes_nothing(tmp_path: Path) -> None:
-    async with lobby(tmp_path) as one:
+    async with gateway_harness(tmp_path) as one:
         await one.channel.say("/stop")
         await one.sees("Nothing is running.")
         await one.channel.say("hello")
@@ -110,29 +119,29 @@ async def test_stop_without_a_run_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_signal_for_another_run_changes_nothing(tmp_path: Path) -> None:
-    async with lobby(tmp_path, says("one", id="a1"), HANGS) as one:
+    async with gateway_harness(tmp_path, answer_script("one", id="a1"), HANGING_SCRIPT) as one:
         await one.channel.say("first")
-        await until(lambda: one.running() is not None)
+        await wait_until(lambda: one.running() is not None)
         old = one.running()
         await one.sees("one")
         await one.calm()
         await one.channel.say("second")
-        await until(lambda: len(one.model.requests) == 2)
+        await wait_until(lambda: len(one.model.requests) == 2)
         await one.channel.say(f"/stop {old}")
         await one.sees("one", "Nothing is running.")
         assert one.running() not in (None, old)
-        stopped = await one.gateway.actors.stop(KEY, one.running())
+        stopped = await one.gateway.actors.stop(SESSION_KEY, one.running())
         assert stopped.run is not None
         await one.sees("one", "Nothing is running.", "Stopped.")
 
 
 async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
     limited = GatewayRules(limits=ActorLimits(turns=1), progress=False)
-    async with lobby(tmp_path, HANGS, rules=limited) as one:
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, rules=limited) as one:
         await one.channel.say("long", chat="2")
-        await until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(one.model.requests) == 1)
         await one.channel.say("waits")
-        await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
+        await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
         await one.channel.say("/stop")
         await one.sees("Stopped. Set aside 1 waiting message.")
         await one.channel.say("/stop", chat="2")
@@ -144,12 +153,12 @@ async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
 async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -> None:
     held, asked = anyio.Event(), anyio.Event()
 
-    async def slowly(letter: Letter) -> str:
+    async def slowly(letter: InboxMessage) -> str:
         asked.set()
         await held.wait()
         return ""
 
-    async with lobby(tmp_path, refusal=slowly) as one:
+    async with gateway_harness(tmp_path, refusal=slowly) as one:
         await one.channel.say("work")
         await asked.wait()
         await one.channel.say("/stop")
@@ -157,24 +166,26 @@ async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -
         held.set()
         await one.calm()
         assert one.model.requests == []
-        assert one.channel.seen_in("1") == ["Stopped. Set aside 1 waiting message."]
+        assert one.channel.texts_in("1") == ["Stopped. Set aside 1 waiting message."]
 
 
-async def gated_by_sender(inbound: Inbound) -> Welcome:
+async def gated_by_sender(inbound: Inbound) -> Admitted:
     """Everybody shares one session, and each may stop only what they have asked."""
     stop = frozenset({"stop"})
-    return Welcome(
-        key=key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
+    return Admitted(
+        key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
         stops_others=False,
     )  # fmt: skip
 
 
 async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> None:
-    async with lobby(tmp_path, HANGS, HANGS, door=gated_by_sender) as one:
+    async with gateway_harness(
+        tmp_path, HANGING_SCRIPT, HANGING_SCRIPT, door=gated_by_sender
+    ) as one:
         await one.channel.say("work", sender="ann")
-        await until(lambda: one.running() is not None)
+        await wait_until(lambda: one.running() is not None)
         await one.channel.say("me too", sender="bob")
-        await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
+        await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
         foreign = "Nothing that you have asked is going on here."
         await one.channel.say("/stop", sender="eve")
         await one.sees(foreign)
@@ -182,7 +193,7 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
         assert first is not None
         await one.channel.say("/stop", sender="ann")
         await one.sees(foreign, "Stopped.")
-        await until(lambda: one.running() not in {None, first})
+        await wait_until(lambda: one.running() not in {None, first})
         await one.channel.say("/stop", sender="ann")
         await one.sees(foreign, "Stopped.", foreign)
         await one.channel.say("/stop", sender="bob")
@@ -192,21 +203,23 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("word", ["/new", "/resume 1", "start over"])
 async def test_who_goes_elsewhere_is_told_what_is_set_aside(tmp_path: Path, word: str) -> None:
-    queue = rules(Busy.QUEUE)
-    async with lobby(tmp_path, says("an answer", id="a1"), HANGS, rules=queue) as one:
-        one.gateway.intake.understands(Shortcuts(anew=frozenset({"start over"})))
+    queue = gateway_rules(BusyMode.QUEUE)
+    async with gateway_harness(
+        tmp_path, answer_script("an answer", id="a1"), HANGING_SCRIPT, rules=queue
+    ) as one:
+        one.gateway.intake.set_shortcuts(Shortcuts(anew=frozenset({"start over"})))
         await one.channel.say("before")
         await one.sees("an answer")
         await one.channel.say("/new")
-        await until(lambda: len(one.channel.seen_in("1")) == 2)
+        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         await one.channel.say("work")
-        await until(lambda: len(one.model.requests) == 2)
+        await wait_until(lambda: len(one.model.requests) == 2)
         await one.channel.say("queued one")
         await one.channel.say("queued two")
         await one.channel.say(word)
-        await until(lambda: any("Set aside" in text for text in one.channel.seen_in("1")))
+        await wait_until(lambda: any("Set aside" in text for text in one.channel.texts_in("1")))
         await one.calm()
-        (told,) = [text for text in one.channel.seen_in("1") if "Set aside" in text]
+        (told,) = [text for text in one.channel.texts_in("1") if "Set aside" in text]
         assert "Set aside 2 waiting messages." in told
         assert told.startswith("Back in session" if "resume" in word else "New session")
         assert await one.open_rows() == []
@@ -238,20 +251,20 @@ async def test_stop_is_told_and_free_in_time(tmp_path: Path, hang: str) -> None:
         return ""
 
     tool = FakeTool("wait", is_hard_to_end if "stubborn" in hang else _obeys)
-    script = WAITS if "tool" in hang else HANGS
+    script = GATED_SCRIPT if "tool" in hang else HANGING_SCRIPT
     took: dict[str, float] = {}
     async with (
-        lobby(tmp_path, script, tools=[tool], clock=clock, urgent={"dig": _never}) as one,
+        gateway_harness(tmp_path, script, tools=[tool], clock=clock, urgent={"dig": _never}) as one,
         anyio.create_task_group() as group,
     ):
         group.start_soon(one.channel.say, "/dig" if hang == "command" else "work")
-        await until(lambda: one.gateway.intake.commands == 1 or len(one.model.requests) == 1)
-        await until(lambda: tool.now == 1 or "tool" not in hang)
+        await wait_until(lambda: one.gateway.intake.commands == 1 or len(one.model.requests) == 1)
+        await wait_until(lambda: tool.now == 1 or "tool" not in hang)
         began = clock.monotonic()
         group.start_soon(one.channel.say, "/stop")
         while len(took) < 2 and clock.monotonic() - began < 10:
-            await settled()
-            if any("top" in text for text in one.channel.seen_in("1")):
+            await wait_until_idle()
+            if any("top" in text for text in one.channel.texts_in("1")):
                 took.setdefault("told", clock.monotonic() - began)
             if one.running() is None and not one.gateway.intake.commands:
                 took.setdefault("free", clock.monotonic() - began)

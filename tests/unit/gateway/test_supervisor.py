@@ -7,13 +7,12 @@ from datetime import datetime, timedelta
 import anyio
 import pytest
 
-from gateways import until
-from hermes.gateway.supervisor import Condition, Supervisor, SupervisorRules
+from hermes.gateway.supervisor import ChannelCondition, Supervisor, SupervisorRules
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound
-from hermes.testing.channel import FakeChannel
+from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.world import RoughChannel
+from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +59,11 @@ async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
     channel = Unsteady(ConnectionError("gone"), None, ConnectionError("gone"))
     async with supervised(channel, clock) as (supervisor, heard):
         state = supervisor.snapshot()["fake"]
-        assert (state.condition, state.reason, state.failures) == (Condition.FAILED, "gone", 1)
+        assert (state.condition, state.reason, state.failures) == (
+            ChannelCondition.FAILED,
+            "gone",
+            1,
+        )
         assert not supervisor.online("fake")
         await clock.advance(1)
         assert supervisor.snapshot()["fake"].reason == "It stopped listening by itself."
@@ -71,7 +74,7 @@ async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
         assert heard == ["fake:1"]
         assert supervisor.snapshot()["fake"].heard_at == clock.now()
     assert channel.starts == 4
-    assert supervisor.snapshot()["fake"].condition is Condition.CLOSED
+    assert supervisor.snapshot()["fake"].condition is ChannelCondition.CLOSED
 
 
 async def test_it_never_gives_up() -> None:
@@ -103,14 +106,14 @@ async def test_a_good_while_forgives_earlier_failures() -> None:
 
 async def test_a_deaf_channel_is_noticed_and_restarted() -> None:
     clock = FakeClock()
-    channel = RoughChannel()
+    channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, heard):
         for _ in range(3):
             channel.heard = clock.now()
             await clock.advance(30)
         assert supervisor.online("fake")
         await clock.advance(45)
-        assert supervisor.snapshot()["fake"].condition is Condition.DEAF
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.DEAF
         await clock.advance(1)
         assert supervisor.online("fake")
         await channel.say("back")
@@ -122,7 +125,7 @@ async def test_a_step_of_the_clock_neither_deafens_a_channel_nor_hides_that_it_i
     step: float,
 ) -> None:
     clock = FakeClock()
-    channel = RoughChannel()
+    channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, _):
         channel.heard = clock.now()
         await clock.advance(15)
@@ -133,12 +136,12 @@ async def test_a_step_of_the_clock_neither_deafens_a_channel_nor_hides_that_it_i
         await clock.advance(60)
         assert supervisor.snapshot()["fake"].failures == 0
         await clock.advance(15)
-        assert supervisor.snapshot()["fake"].condition is Condition.DEAF
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.DEAF
 
 
 async def test_one_channels_trouble_is_not_the_others() -> None:
     clock = FakeClock()
-    bad, good = Unsteady(*[OSError("no")] * 50), RoughChannel(name="good")
+    bad, good = Unsteady(*[OSError("no")] * 50), FakeFaultyChannel(name="good")
     supervisor = Supervisor({"bad": bad, "good": good}, clock, RULES)
     heard: list[str] = []
 
@@ -161,13 +164,13 @@ async def test_a_paused_channel_is_not_heard_until_it_goes_on() -> None:
     async with supervised(channel, clock) as (supervisor, heard):
         supervisor.pause("fake")
         supervisor.pause("fake")
-        await until(lambda: not supervisor.online("fake"))
+        await wait_until(lambda: not supervisor.online("fake"))
         assert supervisor.is_paused("fake")
-        assert supervisor.snapshot()["fake"].condition is Condition.PAUSED
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.PAUSED
         await clock.advance(600)
         assert channel.starts == 1
         supervisor.resume("fake")
-        await until(lambda: supervisor.online("fake"))
+        await wait_until(lambda: supervisor.online("fake"))
         await channel.say("hello")
         assert heard == ["fake:1"]
         supervisor.resume("fake")
@@ -179,12 +182,12 @@ async def test_a_failing_channel_can_be_paused_while_it_waits() -> None:
     clock = FakeClock()
     channel = Unsteady(OSError("no net"))
     async with supervised(channel, clock) as (supervisor, _):
-        assert supervisor.snapshot()["fake"].condition is Condition.FAILED
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.FAILED
         supervisor.pause("fake")
         await clock.advance(600)
         assert channel.starts == 1
         supervisor.resume("fake")
-        await until(lambda: channel.starts == 2)
+        await wait_until(lambda: channel.starts == 2)
         assert supervisor.online("fake")
 
 
@@ -197,12 +200,12 @@ class Ticking(FakeClock):
 
 
 async def test_a_channel_that_gave_no_sign_yet_is_still_connecting() -> None:
-    clock, channel = Ticking(), RoughChannel()
+    clock, channel = Ticking(), FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, _):
         await clock.advance(5)
         state = supervisor.snapshot()["fake"]
-        assert (state.condition, state.heard_at) == (Condition.WAITING, None)
+        assert (state.condition, state.heard_at) == (ChannelCondition.WAITING, None)
         # Sending may work all the same.
         assert supervisor.online("fake")
         channel.heard = clock.now()
-        assert supervisor.snapshot()["fake"].condition is Condition.LISTENING
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.LISTENING

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.sections.chats import HomeChannel, Platform
+from hermes.config.sections.messaging import HomeChannel, Platform
 from hermes.gateway.targets import (
-    Destinations,
-    Everywhere,
-    HomeOf,
-    Local,
-    Missing,
-    Origin,
-    Place,
+    AllHomesTarget,
+    ChatTarget,
+    HomeTarget,
+    LocalTarget,
+    OriginTarget,
+    ResolvedTargets,
     Target,
-    Unreached,
-    homes_from,
+    UnresolvedReason,
+    UnresolvedTarget,
+    home_channels,
     parse_targets,
-    resolve,
+    resolve_targets,
 )
 from hermes.kit.errors import UsageError
 from hermes.schema.scope import Address
@@ -29,24 +29,24 @@ HERE = Address("discord", "5", "6")
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("origin", Origin()),
-        (" Local ", Local()),
-        ("ALL", Everywhere()),
-        ("Telegram", HomeOf("telegram")),
-        ("whatsapp_cloud", HomeOf("whatsapp_cloud")),
-        ("telegram:-100123", Place("telegram", "-100123")),
-        ("telegram:-100123:17", Place("telegram", "-100123", "17")),
-        ("telegram:-100123:", Place("telegram", "-100123")),
-        ("slack:C1:1700000000.1", Place("slack", "C1", "1700000000.1")),
-        ("discord:#general", Place("discord", "#general")),
-        ("discord:#general:123", Place("discord", "#general", "123")),
-        ("email:ann@example.org", Place("email", "ann@example.org")),
-        ("signal:+15551234567", Place("signal", "+15551234567")),
-        ("matrix:!room:example.org", Place("matrix", "!room:example.org")),
-        ("matrix:!room:localhost:8448", Place("matrix", "!room:localhost:8448")),
-        ("matrix:!room:example.org:$event", Place("matrix", "!room:example.org", "$event")),
-        ("matrix:#lobby:example.org", Place("matrix", "#lobby:example.org")),
-        ("matrix:@ann:example.org", Place("matrix", "@ann:example.org")),
+        ("origin", OriginTarget()),
+        (" Local ", LocalTarget()),
+        ("ALL", AllHomesTarget()),
+        ("Telegram", HomeTarget("telegram")),
+        ("whatsapp_cloud", HomeTarget("whatsapp_cloud")),
+        ("telegram:-100123", ChatTarget("telegram", "-100123")),
+        ("telegram:-100123:17", ChatTarget("telegram", "-100123", "17")),
+        ("telegram:-100123:", ChatTarget("telegram", "-100123")),
+        ("slack:C1:1700000000.1", ChatTarget("slack", "C1", "1700000000.1")),
+        ("discord:#general", ChatTarget("discord", "#general")),
+        ("discord:#general:123", ChatTarget("discord", "#general", "123")),
+        ("email:ann@example.org", ChatTarget("email", "ann@example.org")),
+        ("signal:+15551234567", ChatTarget("signal", "+15551234567")),
+        ("matrix:!room:example.org", ChatTarget("matrix", "!room:example.org")),
+        ("matrix:!room:localhost:8448", ChatTarget("matrix", "!room:localhost:8448")),
+        ("matrix:!room:example.org:$event", ChatTarget("matrix", "!room:example.org", "$event")),
+        ("matrix:#lobby:example.org", ChatTarget("matrix", "#lobby:example.org")),
+        ("matrix:@ann:example.org", ChatTarget("matrix", "@ann:example.org")),
     ],
 )
 def test_a_target_is_read(text: str, target: Target) -> None:
@@ -64,20 +64,20 @@ def test_what_is_no_target_is_told(text: str) -> None:
 
 def test_lists_are_read_in_order_and_each_target_once() -> None:
     assert parse_targets("telegram, origin,,telegram:5,TELEGRAM,origin") == (
-        *(HomeOf("telegram"), Origin(), Place("telegram", "5")),
+        *(HomeTarget("telegram"), OriginTarget(), ChatTarget("telegram", "5")),
     )
 
 
-def reached(text: str, **given: object) -> Destinations:
-    return resolve(parse_targets(text), HOMES, **{"origin": HERE, **given})
+def reached(text: str, **given: object) -> ResolvedTargets:
+    return resolve_targets(parse_targets(text), HOMES, **{"origin": HERE, **given})
 
 
 def test_targets_become_addresses() -> None:
-    assert reached("origin,telegram,slack:C1") == Destinations(
+    assert reached("origin,telegram,slack:C1") == ResolvedTargets(
         (HERE, Address("telegram", "1"), Address("slack", "C1"))
     )
     assert reached("all").addresses == tuple(HOMES.values())
-    assert reached("local") == Destinations(local=True)
+    assert reached("local") == ResolvedTargets(local=True)
 
 
 def test_an_address_named_in_several_ways_is_there_once() -> None:
@@ -85,23 +85,23 @@ def test_an_address_named_in_several_ways_is_there_once() -> None:
 
 
 def test_without_an_origin_the_first_home_is_meant() -> None:
-    assert reached("origin", origin=None) == Destinations((Address("telegram", "1"),))
+    assert reached("origin", origin=None) == ResolvedTargets((Address("telegram", "1"),))
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("origin", Missing.NO_ORIGIN),
-        ("all", Missing.NO_HOME_ANYWHERE),
-        ("discord", Missing.NO_HOME),
-        ("pigeon", Missing.UNKNOWN_PLATFORM),
-        ("pigeon:5", Missing.UNKNOWN_PLATFORM),
+        ("origin", UnresolvedReason.NO_ORIGIN),
+        ("all", UnresolvedReason.NO_HOME_ANYWHERE),
+        ("discord", UnresolvedReason.NO_HOME),
+        ("pigeon", UnresolvedReason.UNKNOWN_PLATFORM),
+        ("pigeon:5", UnresolvedReason.UNKNOWN_PLATFORM),
     ],
 )
-def test_what_leads_nowhere_is_told_and_goes_into_a_file(text: str, why: Missing) -> None:
+def test_what_leads_nowhere_is_told_and_goes_into_a_file(text: str, why: UnresolvedReason) -> None:
     (target,) = parse_targets(text)
-    found = resolve([target], {}, platforms=["discord"])
-    assert found == Destinations(local=True, unreached=(Unreached(target, why),))
+    found = resolve_targets([target], {}, platforms=["discord"])
+    assert found == ResolvedTargets(local=True, unreached=(UnresolvedTarget(target, why),))
 
 
 def test_one_missing_target_does_not_stop_the_others() -> None:
@@ -127,7 +127,7 @@ def test_homes_come_from_variables_and_settings() -> None:
         "irc": Platform(home_channel=HomeChannel(name="nowhere")),
         "sms": Platform(home_channel=" "),
     }
-    assert homes_from(env, platforms) == {
+    assert home_channels(env, platforms) == {
         "slack": Address("slack", "C1", "5"),
         "telegram": Address("telegram", "-1001", "7"),
         "email": Address("email", "me@example.org"),
@@ -139,23 +139,23 @@ def test_homes_come_from_variables_and_settings() -> None:
 names = st.sampled_from(["telegram", "slack", "matrix"])
 chats = st.from_regex(r"[A-Za-z0-9.+_/-]{1,12}", fullmatch=True)
 targets = st.one_of(
-    st.sampled_from([Origin(), Local(), Everywhere()]),
-    st.builds(HomeOf, names),
-    st.builds(Place, names, chats, st.one_of(st.none(), chats)),
+    st.sampled_from([OriginTarget(), LocalTarget(), AllHomesTarget()]),
+    st.builds(HomeTarget, names),
+    st.builds(ChatTarget, names, chats, st.one_of(st.none(), chats)),
 )
 
 
 def written(target: Target) -> str:
     match target:
-        case Origin():
+        case OriginTarget():
             return "origin"
-        case Local():
+        case LocalTarget():
             return "local"
-        case Everywhere():
+        case AllHomesTarget():
             return "all"
-        case HomeOf(platform):
+        case HomeTarget(platform):
             return platform
-        case Place(platform, chat, thread):
+        case ChatTarget(platform, chat, thread):
             return ":".join(part for part in (platform, chat, thread) if part)
 
 
@@ -167,13 +167,15 @@ def test_what_is_written_is_read_back(given_targets: list[Target]) -> None:
 
 @given(st.lists(targets), st.booleans())
 def test_no_target_is_silently_dropped(given_targets: list[Target], has_origin: bool) -> None:
-    found = resolve(given_targets, HOMES, origin=HERE if has_origin else None)
+    found = resolve_targets(given_targets, HOMES, origin=HERE if has_origin else None)
     assert len(set(found.addresses)) == len(found.addresses)
     nowhere = {one.target for one in found.unreached}
     assert nowhere == {
-        t for t in given_targets if isinstance(t, HomeOf | Place) and t.platform == "matrix"
+        t
+        for t in given_targets
+        if isinstance(t, HomeTarget | ChatTarget) and t.platform == "matrix"
     }
-    assert found.local == (Local() in given_targets or bool(nowhere))
+    assert found.local == (LocalTarget() in given_targets or bool(nowhere))
 
 
 @given(st.text(max_size=30))

@@ -1,16 +1,16 @@
-from hermes.kit.failpoints import passing, watching
+from hermes.kit.failpoints import failpoint, watch_failpoints
 from hermes.testing.failpoints import failpoints
 
 
 def test_nothing_happens_unless_somebody_watches():
     passed: list[str] = []
-    passing("one")
-    with watching(passed.append):
-        passing("two")
-        with watching(lambda name: passed.append(name.upper())):
-            passing("three")
-        passing("four")
-    passing("five")
+    failpoint("one")
+    with watch_failpoints(passed.append):
+        failpoint("two")
+        with watch_failpoints(lambda name: passed.append(name.upper())):
+            failpoint("three")
+        failpoint("four")
+    failpoint("five")
     assert passed == ["two", "THREE", "four"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.kit.files import advice, read_ordinary, write_atomic
+from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
 
 
 def mode(path: Path) -> int:
@@ -91,9 +91,9 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_an_ordinary_file_is_read_whole(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"12345")
-    assert read_ordinary(tmp_path / "file", limit=5) == b"12345"
+    assert read_regular_file(tmp_path / "file", limit=5) == b"12345"
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    assert read_ordinary(tmp_path / "link") == b"12345"
+    assert read_regular_file(tmp_path / "link") == b"12345"
 
 
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path):
@@ -101,25 +101,27 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path):
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "large").write_bytes(b"123456")
     with pytest.raises(OSError, match="a pipe or a device"):
-        read_ordinary(tmp_path / "pipe")
+        read_regular_file(tmp_path / "pipe")
     with pytest.raises(OSError, match="a pipe or a device"):
-        read_ordinary(tmp_path / "device")
+        read_regular_file(tmp_path / "device")
     with pytest.raises(OSError, match="larger than 5 bytes"):
-        read_ordinary(tmp_path / "large", limit=5)
+        read_regular_file(tmp_path / "large", limit=5)
     with pytest.raises(IsADirectoryError):
-        read_ordinary(tmp_path)
+        read_regular_file(tmp_path)
     with pytest.raises(FileNotFoundError):
-        read_ordinary(tmp_path / "nothing")
+        read_regular_file(tmp_path / "nothing")
 
 
 def test_a_refused_file_leaves_no_handle_open(tmp_path: Path):
     before = names(Path("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(IsADirectoryError):
-            read_ordinary(tmp_path)
+            read_regular_file(tmp_path)
     assert names(Path("/proc/self/fd")) == before
 
 
 def test_a_full_disk_has_advice_of_its_own():
-    assert "Free some space" in advice(OSError(errno.ENOSPC, "No space left on device"), "Check")
-    assert advice(OSError(errno.EACCES, "Permission denied"), "Check") == "Check"
+    assert "Free some space" in write_error_hint(
+        OSError(errno.ENOSPC, "No space left on device"), "Check"
+    )
+    assert write_error_hint(OSError(errno.EACCES, "Permission denied"), "Check") == "Check"

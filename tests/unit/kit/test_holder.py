@@ -6,20 +6,22 @@ import sys
 
 import pytest
 
-from hermes.kit.holder import is_surely_dead, this_process
+from hermes.kit.process_identity import is_surely_dead, process_id
 
-_CHILD = "from hermes.kit.holder import this_process; print(this_process(), flush=True); input()"
+_CHILD = (
+    "from hermes.kit.process_identity import process_id\nprint(process_id(), flush=True)\ninput()"
+)
 
 
 def parts() -> tuple[str, str, str, str]:
-    host, place, pid, start = this_process().split("/")
+    host, place, pid, start = process_id().split("/")
     return host, place, pid, start
 
 
 def test_this_process_lives() -> None:
     assert parts()[2] == str(os.getpid())
-    assert this_process() == this_process()
-    assert not is_surely_dead(this_process())
+    assert process_id() == process_id()
+    assert not is_surely_dead(process_id())
 
 
 def test_a_child_is_alive_then_dead_also_before_anybody_has_waited_for_it() -> None:
@@ -30,7 +32,7 @@ def test_a_child_is_alive_then_dead_also_before_anybody_has_waited_for_it() -> N
     assert child.stdout is not None
     with child:
         name = child.stdout.readline().strip()
-        assert name != this_process()
+        assert name != process_id()
         assert not is_surely_dead(name)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.kit.page_text import page_text
+from hermes.kit.html_text import html_text
 
 ORDINARY = "<p>The ferry <a href='/x'>leaves</a> at noon.</p>\n"
 SIZE = 160_000
@@ -39,21 +39,21 @@ HOSTILE = (
     ],
 )
 def test_what_is_seen(html: str, text: str) -> None:
-    assert page_text(html) == text
+    assert html_text(html) == text
 
 
 @given(st.text(alphabet="<>/!-?='\" &#;asvgpre\n", max_size=200))
 def test_any_text_is_some_page(html: str) -> None:
-    assert page_text(html) == page_text(html).strip()
+    assert html_text(html) == html_text(html).strip()
 
 
 def test_a_number_too_long_for_the_machine_is_a_mark() -> None:
-    assert page_text("&#" + "9" * 10_000 + ";") == "�"
+    assert html_text("&#" + "9" * 10_000 + ";") == "�"
 
 
 def effort(html: str) -> float:
     began = time.thread_time()
-    page_text(html)
+    html_text(html)
     return time.thread_time() - began
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.kit.pictures import picture_kind
+from hermes.kit.file_types import image_type
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from hermes.kit.pictures import picture_kind
     ],
 )
 def test_a_picture_is_known_by_how_it_begins(data: bytes, kind: str | None):
-    assert picture_kind(data) == kind
+    assert image_type(data) == kind

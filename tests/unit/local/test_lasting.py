@@ -6,30 +6,45 @@ from contextlib import ExitStack
 
 import pytest
 
-from hermes.local.lasting import ALONE, CUT, Lasting, Met, Patience, Wait
-from hermes.local.partner import (
+from hermes.ipc.client import (
+    AgentClient,
+    CommandReply,
+    ConversationOptions,
+    ConversationState,
     GatewayGone,
     Greeting,
-    Partner,
-    Past,
-    Question,
-    Reply,
-    Show,
-    Start,
-    State,
-    Told,
-    Unheard,
+    RecentHistory,
+    RequestNotReceived,
+    ShowEvent,
+    TextReply,
     UsageReport,
+    UserInput,
+)
+from hermes.ipc.reconnect import (
+    GATEWAY_GONE,
+    TURN_CUT_OFF,
+    BusyRetry,
+    OpenClient,
+    ReconnectingClient,
+    Wait,
 )
 from hermes.schema.errors import ConfigError, HermesError, SessionBusy
-from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted, Said, TextDelta
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Notice,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    TextDelta,
+)
 from hermes.schema.messages import Text, Trust, User
 
 PATIENCE = 60.0
-START = Start(cwd="/work", person=True, model="mock", latest=True)
+START = ConversationOptions(cwd="/work", person=True, model="mock", latest=True)
 DONE = RunEnded("r1", Outcome.DONE)
-HELLO = Question((Text("hello"),))
-NOTHING = Question(())
+HELLO = UserInput((Text("hello"),))
+NOTHING = UserInput(())
 Step = Event | Exception
 
 
@@ -38,12 +53,12 @@ class Played:
 
     def __init__(self, *steps: Step, fails: Exception | None = None, started: bool = True) -> None:
         self.greeting = Greeting(model="mock", folder="/work")
-        self.state = State("s1", started)
+        self.state = ConversationState("s1", started)
         self.steps: Sequence[Step] = steps or (DONE,)
         self.fails = fails
         self.done: list[str] = []
 
-    def say(self, question: Question, show: Show) -> Outcome:
+    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
         self.done.append("say")
         for step in self.steps:
             if isinstance(step, Exception):
@@ -55,17 +70,17 @@ class Played:
         self._do("news")
         return False
 
-    def command(self, line: str) -> Reply:
+    def command(self, line: str) -> CommandReply:
         self._do(line)
-        return Told("done")
+        return TextReply("done")
 
     def report(self, ended: RunEnded | None) -> UsageReport:
         self._do("report")
         return UsageReport(session_id="s1", model="mock", provider="openai")
 
-    def past(self) -> Past:
+    def past(self) -> RecentHistory:
         self._do("past")
-        return Past()
+        return RecentHistory()
 
     def answer(self, question: str, words: str) -> None:
         self._do("answer")
@@ -85,7 +100,7 @@ class Played:
 class Held(Played):
     """Its session is somebody else's for two tries."""
 
-    def say(self, question: Question, show: Show) -> Outcome:
+    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
         self.steps = (DONE,) if len(self.done) > 1 else (SessionBusy("busy"),)
         return super().say(question, show)
 
@@ -93,14 +108,14 @@ class Held(Played):
 class Finding:
     """Finds these, one after the other; one that is an error is raised."""
 
-    def __init__(self, *found: "Partner | Exception") -> None:
+    def __init__(self, *found: "AgentClient | Exception") -> None:
         self._found = list(found)
-        self.starts: list[Start] = []
+        self.starts: list[ConversationOptions] = []
         self.alone: list[bool] = []
         self.meanwhile: Callable[[Wait], object] = lambda wait: None
         self.closed = 0
 
-    def __call__(self, start: Start, wait: Wait, *, alone: bool) -> Met:
+    def __call__(self, start: ConversationOptions, wait: Wait, *, alone: bool) -> OpenClient:
         self.starts.append(start)
         self.alone.append(alone)
         self.meanwhile(wait)
@@ -109,28 +124,28 @@ class Finding:
             raise found
         opened = ExitStack()
         opened.callback(self._count)
-        return Met(opened, found, (ALONE,))
+        return OpenClient(opened, found, (GATEWAY_GONE,))
 
     def _count(self) -> None:
         self.closed += 1
 
 
-def lasting(first: Played, search: Finding, **patience: float) -> Lasting:
-    return Lasting(Met(ExitStack(), first), START, search, Patience(**patience))
+def lasting(first: Played, search: Finding, **patience: float) -> ReconnectingClient:
+    return ReconnectingClient(OpenClient(ExitStack(), first), START, search, BusyRetry(**patience))
 
 
-def said(partner: Lasting, question: Question = HELLO) -> tuple[Outcome, list[Event]]:
+def said(partner: ReconnectingClient, question: UserInput = HELLO) -> tuple[Outcome, list[Event]]:
     events: list[Event] = []
     return partner.say(question, events.append), events
 
 
-@pytest.mark.parametrize("gone", [Unheard("gone"), GatewayGone("gone")])
+@pytest.mark.parametrize("gone", [RequestNotReceived("gone"), GatewayGone("gone")])
 def test_what_was_not_begun_is_said_to_another(gone: GatewayGone) -> None:
     search = Finding(Played(RunStarted("r1", "s1"), DONE))
     outcome, events = said(lasting(Played(gone), search))
     assert (outcome, events) == (
         Outcome.DONE,
-        [Notice(ALONE), RunStarted("r1", "s1"), DONE],
+        [Notice(GATEWAY_GONE), RunStarted("r1", "s1"), DONE],
     )
     (start,) = search.starts
     assert (start.resume, start.latest, start.model, start.cwd) == ("s1", False, "", "/work")
@@ -138,7 +153,7 @@ def test_what_was_not_begun_is_said_to_another(gone: GatewayGone) -> None:
 
 def test_a_session_without_a_word_in_it_is_begun_anew_as_it_was_asked_for() -> None:
     search = Finding(Played())
-    said(lasting(Played(Unheard("gone"), started=False), search))
+    said(lasting(Played(RequestNotReceived("gone"), started=False), search))
     (start,) = search.starts
     assert (start.resume, start.latest, start.model) == ("", False, "mock")
 
@@ -149,7 +164,10 @@ def test_a_turn_that_was_cut_off_is_not_said_again() -> None:
     partner = lasting(broken, Finding(other))
     outcome, events = said(partner)
     assert outcome is Outcome.CANCELLED
-    assert events[2:] == [Notice(ALONE), RunEnded("", Outcome.CANCELLED, CUT, "cancelled")]
+    assert events[2:] == [
+        Notice(GATEWAY_GONE),
+        RunEnded("", Outcome.CANCELLED, TURN_CUT_OFF, "cancelled"),
+    ]
     assert other.done == []
     assert said(partner) == (Outcome.DONE, [DONE])
 
@@ -158,7 +176,7 @@ def test_a_turn_that_had_ended_has_ended() -> None:
     partner = lasting(Played(RunStarted("r1", "s1"), DONE, GatewayGone("gone")), Finding(Played()))
     assert said(partner) == (Outcome.DONE, [RunStarted("r1", "s1"), DONE])
     assert partner.news()
-    assert said(partner, NOTHING)[1] == [Notice(ALONE), RunEnded("", Outcome.DONE)]
+    assert said(partner, NOTHING)[1] == [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)]
 
 
 def test_between_two_turns_it_is_news_and_told_in_one_sentence() -> None:
@@ -167,7 +185,7 @@ def test_between_two_turns_it_is_news_and_told_in_one_sentence() -> None:
     assert partner.news()
     assert said(partner, NOTHING) == (
         Outcome.DONE,
-        [Notice(ALONE), RunEnded("", Outcome.DONE)],
+        [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)],
     )
     assert not partner.news()
     assert "say" not in other.done
@@ -180,14 +198,16 @@ def test_other_news_is_asked_about_as_ever() -> None:
 
 
 def test_a_gateway_that_always_ends_is_tried_twice_and_then_left_alone() -> None:
-    search = Finding(Played(Unheard("gone")), Played())
-    outcome, _ = said(lasting(Played(Unheard("gone")), search))
+    search = Finding(Played(RequestNotReceived("gone")), Played())
+    outcome, _ = said(lasting(Played(RequestNotReceived("gone")), search))
     assert (outcome, search.alone, search.closed) == (Outcome.DONE, [False, True], 1)
 
 
 def test_a_command_is_run_again_only_when_nobody_heard_it() -> None:
     other = Played()
-    assert lasting(Played(fails=Unheard("gone")), Finding(other)).command("/undo") == Told("done")
+    assert lasting(Played(fails=RequestNotReceived("gone")), Finding(other)).command(
+        "/undo"
+    ) == TextReply("done")
     assert other.done == ["/undo"]
     other = Played()
     partner = lasting(Played(fails=GatewayGone("gone")), Finding(other))
@@ -195,7 +215,7 @@ def test_a_command_is_run_again_only_when_nobody_heard_it() -> None:
         partner.command("/undo")
     assert caught.value.code != GatewayGone.code
     assert other.done == []
-    assert partner.command("/status") == Told("done")
+    assert partner.command("/status") == TextReply("done")
     assert partner.news(), "who goes on is still to be told"
 
 
@@ -205,13 +225,13 @@ def test_questions_about_the_session_are_asked_again() -> None:
 
 
 def test_words_to_a_turn_that_is_over_are_no_error() -> None:
-    partner = lasting(Played(fails=Unheard("gone")), Finding())
+    partner = lasting(Played(fails=RequestNotReceived("gone")), Finding())
     partner.answer("q1", "once")
     partner.steer("m1", "faster")
 
 
 def test_what_a_turn_that_was_cut_off_did_not_hear_is_not_left_to_the_next() -> None:
-    heard = Said(User("m1", (Text("faster"),), Trust.OWNER))
+    heard = MessageAdded(User("m1", (Text("faster"),), Trust.OWNER))
     search = Finding(Played())
     broken = Played(RunStarted("r1", "s1"), heard, GatewayGone("gone"))
     partner = lasting(broken, search)
@@ -231,13 +251,13 @@ def test_where_nobody_is_found_it_is_told_once_and_tried_again_with_the_next_wor
     with pytest.raises(ConfigError):
         said(partner, NOTHING)
     assert not partner.news()
-    assert said(partner) == (Outcome.DONE, [Notice(ALONE), DONE])
+    assert said(partner) == (Outcome.DONE, [Notice(GATEWAY_GONE), DONE])
 
 
 def test_whoever_does_not_want_to_wait_ends_the_search_and_the_turn() -> None:
     other = Played()
     search = Finding(other)
-    partner = lasting(Played(Unheard("gone")), search)
+    partner = lasting(Played(RequestNotReceived("gone")), search)
     waits: list[bool] = []
 
     def meanwhile(wait: Wait) -> None:
@@ -248,14 +268,14 @@ def test_whoever_does_not_want_to_wait_ends_the_search_and_the_turn() -> None:
     outcome, events = said(partner)
     assert (waits, outcome, "say" in other.done) == ([False], Outcome.CANCELLED, False)
     assert events == [
-        Notice(ALONE),
+        Notice(GATEWAY_GONE),
         RunEnded("", Outcome.CANCELLED, "Interrupted.", "cancelled"),
     ]
 
 
 def test_leaving_ends_a_search_and_closes_whom_it_found() -> None:
     search = Finding(Played())
-    partner = lasting(Played(Unheard("gone")), search)
+    partner = lasting(Played(RequestNotReceived("gone")), search)
     leaving: list[threading.Thread] = []
 
     def meanwhile(wait: Wait) -> None:
@@ -271,9 +291,9 @@ def test_leaving_ends_a_search_and_closes_whom_it_found() -> None:
 
 def test_a_session_that_the_gateway_still_holds_is_waited_for() -> None:
     held = Held()
-    partner = lasting(Played(Unheard("gone")), Finding(held), look=0.001, busy=PATIENCE)
+    partner = lasting(Played(RequestNotReceived("gone")), Finding(held), look=0.001, busy=PATIENCE)
     assert said(partner)[0] is Outcome.DONE
     assert held.done == ["say"] * 3
     other = Played(SessionBusy("busy"))
     with pytest.raises(SessionBusy):
-        said(lasting(Played(Unheard("gone")), Finding(other), look=1.0, busy=0.0))
+        said(lasting(Played(RequestNotReceived("gone")), Finding(other), look=1.0, busy=0.0))

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from hermes import __version__
-from hermes.app.build import App, Choices, open_app
+from hermes.app.build import App, AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.local.likeness import Likeness
-from hermes.local.marks import marks_of
-from hermes.local.partner import Start
-from hermes.local.wire import Hello
+from hermes.ipc.client import ConversationOptions
+from hermes.ipc.compatibility import Compatibility
+from hermes.ipc.protocol import Hello, env_fingerprint
 
 pytestmark = pytest.mark.anyio
 
@@ -39,12 +38,14 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 async def app(env: dict[str, str]) -> AsyncIterator[App]:
-    async with open_app(resolve_home(env), Env(env), Choices(workspace="/")) as opened:
+    async with open_app(resolve_home(env), Env(env), AppOptions(workspace="/")) as opened:
         yield opened
 
 
 def hello(env: dict[str, str]) -> Hello:
-    return Hello(version=__version__, marks=marks_of(env), start=Start(cwd="/"))
+    return Hello(
+        version=__version__, marks=env_fingerprint(env), start=ConversationOptions(cwd="/")
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,10 +57,10 @@ def hello(env: dict[str, str]) -> Hello:
     ],
 )  # fmt: skip
 async def test_what_matters(app: App, env: dict[str, str], name: str) -> None:
-    likeness = Likeness(app, marks_of(env))
+    likeness = Compatibility(app, env_fingerprint(env))
     assert likeness.difference(hello(env)) == ""
     assert name in likeness.difference(hello(env | {name: "another"}))
-    without = Likeness(app, marks_of(env | {name: "here only"}))
+    without = Compatibility(app, env_fingerprint(env | {name: "here only"}))
     assert name in without.difference(hello({one: env[one] for one in env if one != name}))
 
 
@@ -71,11 +72,11 @@ async def test_what_matters(app: App, env: dict[str, str], name: str) -> None:
     ],
 )  # fmt: skip
 async def test_what_does_not(app: App, env: dict[str, str], name: str) -> None:
-    assert Likeness(app, marks_of(env)).difference(hello(env | {name: "another"})) == ""
+    assert Compatibility(app, env_fingerprint(env)).difference(hello(env | {name: "another"})) == ""
 
 
 async def test_another_program_is_another(app: App, env: dict[str, str]) -> None:
-    likeness = Likeness(app, marks_of(env))
+    likeness = Compatibility(app, env_fingerprint(env))
     assert __version__ in likeness.difference(structs.replace(hello(env), version="9.9"))
     assert likeness.difference(structs.replace(hello(env), protocol=99))
 
@@ -84,7 +85,7 @@ async def test_another_program_is_another(app: App, env: dict[str, str]) -> None
 async def test_settings_that_changed_meanwhile_count(
     app: App, env: dict[str, str], name: str
 ) -> None:
-    likeness = Likeness(app, marks_of(env))
+    likeness = Compatibility(app, env_fingerprint(env))
     file = app.home.path / name
     file.write_text("# changed\n")
     assert "settings have changed" in likeness.difference(hello(env))
@@ -95,11 +96,11 @@ def test_marks_show_no_values(value: str, other: str) -> None:
     value, other = (
         one.encode("utf-8", "replace").decode("utf-8", "replace") for one in (value, other)
     )
-    mark = marks_of({"NAME": value})["NAME"]
-    assert (mark == marks_of({"NAME": other})["NAME"]) == (value == other)
+    mark = env_fingerprint({"NAME": value})["NAME"]
+    assert (mark == env_fingerprint({"NAME": other})["NAME"]) == (value == other)
     assert len(mark) == 24
 
 
 def test_names_and_values_that_are_no_text_have_marks() -> None:
-    marks = marks_of({"N\udcff": "v\udcfe"})
+    marks = env_fingerprint({"N\udcff": "v\udcfe"})
     assert list(marks) == ["N\\udcff"]

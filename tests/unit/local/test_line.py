@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from hermes.local.line import Line, connected
-from hermes.local.partner import GatewayGone, Question
-from hermes.local.wire import LIMIT, Frames, Interrupt, Say, request_reader
+from hermes.ipc.client import GatewayGone, UserInput
+from hermes.ipc.protocol import MAX_FRAME, FrameBuffer, Interrupt, StartTurn, client_frame_decoder
+from hermes.ipc.socket_client import SocketConnection, open_socket
 from hermes.schema.messages import Text
 
 
 def test_an_interrupt_waits_for_the_frame_before_it() -> None:
     ours, theirs = socket.socketpair()
-    line = Line(ours)
-    question = Say(Question((Text("x" * 3_000_000),)))
+    line = SocketConnection(ours)
+    question = StartTurn(UserInput((Text("x" * 3_000_000),)))
     sender = threading.Thread(target=line.send, args=(question,))
     sender.start()
-    frames, reader = Frames(LIMIT), request_reader()
+    frames, reader = FrameBuffer(MAX_FRAME), client_frame_decoder()
     frames.feed(theirs.recv(1000))
     for _ in range(5):
         line.interrupt()
@@ -35,7 +35,7 @@ def test_an_interrupt_waits_for_the_frame_before_it() -> None:
 
 def test_a_lost_connection_is_told_of() -> None:
     ours, theirs = socket.socketpair()
-    line = Line(ours)
+    line = SocketConnection(ours)
     theirs.close()
     with pytest.raises(GatewayGone) as caught:
         line.receive()
@@ -47,8 +47,8 @@ def test_a_lost_connection_is_told_of() -> None:
 
 
 def test_where_nobody_listens_there_is_no_line(tmp_path: Path) -> None:
-    with connected(tmp_path) as line:
+    with open_socket(tmp_path) as line:
         assert line is None
     (tmp_path / "gateway.sock").write_text("no socket")
-    with connected(tmp_path) as line:
+    with open_socket(tmp_path) as line:
         assert line is None

@@ -6,23 +6,30 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from hermes.local.outlet import ROOM, Outlet
-from hermes.local.partner import State
-from hermes.local.wire import LIMIT, Answer, Ended, Frames, Happened, answer_reader
+from hermes.ipc.client import ConversationState
+from hermes.ipc.protocol import (
+    MAX_FRAME,
+    EventFrame,
+    FrameBuffer,
+    ServerFrame,
+    TurnEnded,
+    server_frame_decoder,
+)
+from hermes.ipc.send_queue import MAX_QUEUED_BYTES, SendQueue
 from hermes.schema.events import (
+    MessageAdded,
     Notice,
     Outcome,
     ReasoningDelta,
     RunEnded,
     RunStarted,
-    Said,
     TextDelta,
 )
 from hermes.schema.messages import Assistant, Stop, Text
 
 pytestmark = pytest.mark.anyio
 
-LAST = Ended(Outcome.DONE, State("s"))
+LAST = TurnEnded(Outcome.DONE, ConversationState("s"))
 
 
 class Pair:
@@ -30,11 +37,11 @@ class Pair:
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
         self.theirs.setblocking(False)
-        self.outlet = Outlet(self.ours)
-        self._frames = Frames(LIMIT)
-        self._reader = answer_reader()
+        self.outlet = SendQueue(self.ours)
+        self._frames = FrameBuffer(MAX_FRAME)
+        self._reader = server_frame_decoder()
 
-    async def next(self) -> Answer:
+    async def next(self) -> ServerFrame:
         while (frame := self._frames.take()) is None:
             await anyio.wait_readable(self.theirs)
             self._frames.feed(self.theirs.recv(65536))
@@ -49,8 +56,8 @@ def pair() -> Iterator[Pair]:
     pair.theirs.close()
 
 
-def said(text: str) -> Said:
-    return Said(Assistant("m", (Text(text),), Stop.END))
+def said(text: str) -> MessageAdded:
+    return MessageAdded(Assistant("m", (Text(text),), Stop.END))
 
 
 async def test_everything_comes_in_order(pair: Pair) -> None:
@@ -68,7 +75,7 @@ async def test_everything_comes_in_order(pair: Pair) -> None:
         for event in events:
             await pair.outlet.tell(event)
         await pair.outlet.put(LAST)
-        assert [await pair.next() for _ in events] == [Happened(event) for event in events]
+        assert [await pair.next() for _ in events] == [EventFrame(event) for event in events]
         assert await pair.next() == LAST
         group.cancel_scope.cancel()
 
@@ -78,12 +85,12 @@ async def test_words_that_wait_become_one_piece(pair: Pair) -> None:
         await pair.outlet.tell(TextDelta(text))
     await pair.outlet.tell(ReasoningDelta("x"))
     await pair.outlet.part()
-    assert await pair.next() == Happened(TextDelta("one two three"))
-    assert await pair.next() == Happened(ReasoningDelta("x"))
+    assert await pair.next() == EventFrame(TextDelta("one two three"))
+    assert await pair.next() == EventFrame(ReasoningDelta("x"))
 
 
 async def test_a_slow_reader_makes_facts_wait_and_misses_only_deltas(pair: Pair) -> None:
-    big = said("x" * (ROOM // 4))
+    big = said("x" * (MAX_QUEUED_BYTES // 4))
     told = 0
 
     async def tell() -> None:
@@ -101,25 +108,25 @@ async def test_a_slow_reader_makes_facts_wait_and_misses_only_deltas(pair: Pair)
         assert told < 8
         facts = 0
         while (answer := await pair.next()) != LAST:
-            facts += answer == Happened(big)
+            facts += answer == EventFrame(big)
         assert facts == 20
         group.cancel_scope.cancel()
 
 
 async def test_words_without_end_are_bounded(pair: Pair) -> None:
     for _ in range(40):
-        await pair.outlet.tell(TextDelta("x" * (ROOM // 10)))
+        await pair.outlet.tell(TextDelta("x" * (MAX_QUEUED_BYTES // 10)))
     async with anyio.create_task_group() as group:
         group.start_soon(pair.outlet.send)
         answer = await pair.next()
         group.cancel_scope.cancel()
-    assert isinstance(answer, Happened)
+    assert isinstance(answer, EventFrame)
     assert isinstance(answer.event, TextDelta)
-    assert ROOM <= len(answer.event.text) <= 2 * ROOM
+    assert MAX_QUEUED_BYTES <= len(answer.event.text) <= 2 * MAX_QUEUED_BYTES
 
 
 async def test_when_the_reader_has_gone_nobody_waits(pair: Pair) -> None:
-    big = said("x" * ROOM)
+    big = said("x" * MAX_QUEUED_BYTES)
     async with anyio.create_task_group() as group:
         group.start_soon(pair.outlet.send)
         pair.theirs.close()
@@ -135,12 +142,12 @@ async def test_when_nobody_sends_nobody_waits(pair: Pair) -> None:
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     for _ in range(5):
-        await pair.outlet.put(Happened(said("x" * ROOM)))
+        await pair.outlet.put(EventFrame(said("x" * MAX_QUEUED_BYTES)))
 
 
 @pytest.mark.slow
 async def test_parting_does_not_wait_for_ever(pair: Pair) -> None:
-    await pair.outlet.put(Happened(said("x" * ROOM)))
+    await pair.outlet.put(EventFrame(said("x" * MAX_QUEUED_BYTES)))
     await pair.outlet.part()
     await pair.outlet.put(LAST)
     await pair.outlet.part()

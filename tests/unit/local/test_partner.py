@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.local.partner import Audience, Start
+from hermes.ipc.client import ConversationOptions, EventDisplay
 from hermes.schema.events import Event, TextDelta
 
 
@@ -14,7 +14,7 @@ def test_what_cannot_be_shown_ends_the_turn_once_and_is_raised_at_the_end() -> N
         shown.append(event)
         raise BrokenPipeError
 
-    audience = Audience(show, lambda: interrupted.append("yes"))
+    audience = EventDisplay(show, lambda: interrupted.append("yes"))
     audience.check()
     for _ in range(3):
         audience.hear(TextDelta("x"))
@@ -24,7 +24,7 @@ def test_what_cannot_be_shown_ends_the_turn_once_and_is_raised_at_the_end() -> N
 
 
 def test_what_only_an_agent_of_ones_own_can_do() -> None:
-    assert Start(cwd="/", resume="x", model="m", provider="p", person=True).anywhere
-    assert not Start(cwd="/", toolsets=()).anywhere
-    assert not Start(cwd="/", max_steps=3).anywhere
-    assert not Start(cwd="/", source="script").anywhere
+    assert ConversationOptions(cwd="/", resume="x", model="m", provider="p", person=True).anywhere
+    assert not ConversationOptions(cwd="/", toolsets=()).anywhere
+    assert not ConversationOptions(cwd="/", max_steps=3).anywhere
+    assert not ConversationOptions(cwd="/", source="script").anywhere

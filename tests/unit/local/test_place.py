@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.local.partner import SOCKET
-from hermes.local.place import listen, peer_of, reach, somebody_listens
+from hermes.ipc.client import SOCKET
+from hermes.ipc.unix_socket import connect_socket, is_listening, listen, peer_uid
 from hermes.schema.errors import ConfigError
 
 
@@ -21,31 +21,31 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_whoever_listens_is_reached_and_known(folder: Path) -> None:
     place = listen(folder)
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
-    with reach(folder, 1.0) as connection:
+    with connect_socket(folder, 1.0) as connection:
         answering, _ = place.listener.accept()
-        assert peer_of(connection) == peer_of(answering) == os.getuid()
+        assert peer_uid(connection) == peer_uid(answering) == os.getuid()
         answering.close()
     place.close()
     assert list(folder.iterdir()) == []
     with pytest.raises(FileNotFoundError):
-        reach(folder, 1.0)
+        connect_socket(folder, 1.0)
 
 
 def test_a_living_one_is_not_replaced(folder: Path) -> None:
     place = listen(folder)
     with pytest.raises(ConfigError, match="Another gateway listens"):
         listen(folder)
-    assert somebody_listens(folder)
+    assert is_listening(folder)
     place.close()
 
 
 def test_what_a_dead_one_left_is_replaced(folder: Path) -> None:
     dead = listen(folder)
     dead.listener.close()
-    assert not somebody_listens(folder)
+    assert not is_listening(folder)
     living = listen(folder)
     dead.close()
-    assert somebody_listens(folder)
+    assert is_listening(folder)
     living.close()
     assert not (folder / SOCKET).exists()
 
@@ -53,7 +53,7 @@ def test_what_a_dead_one_left_is_replaced(folder: Path) -> None:
 def test_a_file_of_another_kind_gives_way(folder: Path) -> None:
     (folder / SOCKET).write_text("not a socket")
     place = listen(folder)
-    assert somebody_listens(folder)
+    assert is_listening(folder)
     place.close()
 
 
@@ -66,5 +66,5 @@ def test_a_full_backlog_counts_as_somebody(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / SOCKET))
         listener.listen(0)
-        with reach(tmp_path, 0.0):
-            assert somebody_listens(tmp_path)
+        with connect_socket(tmp_path, 0.0):
+            assert is_listening(tmp_path)

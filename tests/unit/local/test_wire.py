@@ -7,36 +7,36 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.local.partner import Question, Start, State, Trouble
-from hermes.local.wire import (
-    LIMIT,
+from hermes.ipc.client import ConversationOptions, ConversationState, ErrorInfo, UserInput
+from hermes.ipc.protocol import (
+    MAX_FRAME,
     BadFrame,
-    Command,
-    Ended,
-    Failed,
-    Frames,
-    Happened,
+    ClientFrame,
+    EventFrame,
+    FrameBuffer,
     Hello,
     Interrupt,
-    Request,
-    Say,
-    answer_reader,
-    first_reader,
-    pack,
-    request_reader,
+    RequestFailed,
+    RunCommand,
+    StartTurn,
+    TurnEnded,
+    client_frame_decoder,
+    encode_frame,
+    first_frame_decoder,
+    server_frame_decoder,
 )
 from hermes.schema.events import Outcome, ToolStarted
 from hermes.schema.messages import Text, ToolCall
 from hermes.schema.tools import Effect
 
-REQUESTS: list[Request] = [
-    Say(Question((Text("a\nb"),), (b"/p\xff",))),
-    Command("/new"),
+REQUESTS: list[ClientFrame] = [
+    StartTurn(UserInput((Text("a\nb"),), (b"/p\xff",))),
+    RunCommand("/new"),
     Interrupt(),
 ]
 
 
-def cut(frames: Frames) -> list[bytes]:
+def cut(frames: FrameBuffer) -> list[bytes]:
     found: list[bytes] = []
     while (frame := frames.take()) is not None:
         found.append(frame)
@@ -44,27 +44,27 @@ def cut(frames: Frames) -> list[bytes]:
 
 
 @given(st.lists(st.sampled_from(REQUESTS), max_size=5), st.lists(st.integers(1, 40)))
-def test_frames_come_out_as_they_went_in(requests: list[Request], sizes: list[int]) -> None:
-    data = b"".join(map(pack, requests))
-    frames, found = Frames(LIMIT), list[bytes]()
+def test_frames_come_out_as_they_went_in(requests: list[ClientFrame], sizes: list[int]) -> None:
+    data = b"".join(map(encode_frame, requests))
+    frames, found = FrameBuffer(MAX_FRAME), list[bytes]()
     while data:
         size = sizes.pop() if sizes else len(data)
         frames.feed(data[:size])
         data = data[size:]
         found += cut(frames)
-    reader = request_reader()
+    reader = client_frame_decoder()
     assert [reader.read(one) for one in found] == requests
 
 
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_a_frame_or_refused(data: bytes) -> None:
-    for reader in (first_reader(), request_reader(), answer_reader()):
+    for reader in (first_frame_decoder(), client_frame_decoder(), server_frame_decoder()):
         with pytest.raises(BadFrame):
             reader.read(b"\x00" + data)
 
 
 def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
-    frames = Frames(10)
+    frames = FrameBuffer(10)
     frames.feed(b"\0\0\0\x0a" + b"x" * 10)
     assert frames.take() == b"x" * 10
     frames.feed(b"\0\0\0\x0b")
@@ -73,17 +73,17 @@ def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
 
 
 def test_the_arguments_of_a_call_keep_their_bytes() -> None:
-    event = Happened(ToolStarted(ToolCall("c", "t", Raw(b'{\n "a" : 1}')), Effect.READ))
-    frame = pack(event)[4:]
-    read = answer_reader().read(frame)
-    assert isinstance(read, Happened)
+    event = EventFrame(ToolStarted(ToolCall("c", "t", Raw(b'{\n "a" : 1}')), Effect.READ))
+    frame = encode_frame(event)[4:]
+    read = server_frame_decoder().read(frame)
+    assert isinstance(read, EventFrame)
     assert isinstance(read.event, ToolStarted)
     assert bytes(read.event.call.args) == b'{\n "a" : 1}'
 
 
 def test_what_it_looks_like() -> None:
-    hello = Hello(version="1", marks={"PATH": "ab"}, start=Start(cwd="/w"))
-    assert msgspec.json.decode(pack(hello)[4:]) == snapshot(
+    hello = Hello(version="1", marks={"PATH": "ab"}, start=ConversationOptions(cwd="/w"))
+    assert msgspec.json.decode(encode_frame(hello)[4:]) == snapshot(
         {
             "type": "hello",
             "protocol": 4,
@@ -106,12 +106,12 @@ def test_what_it_looks_like() -> None:
             },
         }
     )
-    assert pack(Ended(Outcome.DONE, State("s", True)))[4:] == snapshot(
+    assert encode_frame(TurnEnded(Outcome.DONE, ConversationState("s", True)))[4:] == snapshot(
         b'{"type":"ended","outcome":"done","state":{"session":"s","started":true}}'
     )
-    assert pack(Failed(Trouble("usage", "No.", "Yes.")))[4:] == snapshot(
+    assert encode_frame(RequestFailed(ErrorInfo("usage", "No.", "Yes.")))[4:] == snapshot(
         b'{"type":"failed","trouble":{"code":"usage","message":"No.","hint":"Yes."},"state":null}'
     )
-    assert pack(REQUESTS[0]) == snapshot(
+    assert encode_frame(REQUESTS[0]) == snapshot(
         b'\x00\x00\x00U{"type":"say","question":{"parts":[{"type":"text","text":"a\\nb"}],"images":["L3D/"]}}'
     )

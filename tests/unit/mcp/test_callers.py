@@ -5,24 +5,24 @@ import math
 import anyio
 import pytest
 
-from hermes.mcp.callers import HANGS, Caller, Callers
+from hermes.mcp.pending_calls import MAX_UNANSWERED, PendingCall, PendingCalls
 
 pytestmark = pytest.mark.anyio
 
 
 def test_only_silences_in_a_row_count() -> None:
-    callers = Callers()
+    callers = PendingCalls()
     for _ in range(2):
-        assert not any(callers.count(answered=False) for _ in range(HANGS - 1))
+        assert not any(callers.count(answered=False) for _ in range(MAX_UNANSWERED - 1))
         assert not callers.count(answered=True)
-    assert not any(callers.count(answered=False) for _ in range(HANGS - 1))
+    assert not any(callers.count(answered=False) for _ in range(MAX_UNANSWERED - 1))
     assert callers.count(answered=False)
     # Then it is another one, which has all its chances.
     assert not callers.count(answered=False)
 
 
 async def test_the_seconds_of_a_person_do_not_count() -> None:
-    caller = Caller[str](None)
+    caller = PendingCall[str](None)
     async with anyio.create_task_group() as group:
         group.start_soon(caller.answered, 1000.0)
         await anyio.wait_all_tasks_blocked()
@@ -36,7 +36,7 @@ async def test_the_seconds_of_a_person_do_not_count() -> None:
 
 
 async def test_who_gets_no_answer_in_time_is_told_so() -> None:
-    caller = Caller[str](None)
+    caller = PendingCall[str](None)
     assert not await caller.answered(0.01)
     caller.done.set()
     assert await caller.answered(0.01)

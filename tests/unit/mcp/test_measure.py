@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
-from hermes.mcp.complaints import Complaints
-from hermes.mcp.measure import (
-    MOST_ENTRIES,
-    MOST_UNASKED,
-    MOST_UNASKED_BYTES,
-    MOST_VALUES,
-    SPAN,
-    UNASKED,
-    TooMuch,
-    Unasked,
-    Weight,
-    spared,
+from hermes.mcp.limits import (
+    MAX_ENTRIES,
+    MAX_UNSOLICITED,
+    MAX_UNSOLICITED_BYTES,
+    MAX_VALUES,
+    TOO_MUCH_UNSOLICITED,
+    WINDOW_SECONDS,
+    LimitExceeded,
+    MessageSize,
+    UnsolicitedLimit,
+    without_costly_parts,
 )
-from hermes.mcp.ways import Counted, Incoming, sieved
+from hermes.mcp.stderr import StderrLog
+from hermes.mcp.transports import Incoming, LimitedStream, filtered_streams
 
 pytestmark = pytest.mark.anyio
 values = st.recursive(
@@ -48,7 +48,7 @@ def signs(value: object) -> int:
 
 @given(values, st.lists(st.integers(1, 9), min_size=1), st.booleans())
 def test_what_stands_in_texts_does_not_count(value: object, steps: list[int], plain: bool) -> None:
-    data, weight, at = json.dumps(value, ensure_ascii=plain).encode(), Weight(), 0
+    data, weight, at = json.dumps(value, ensure_ascii=plain).encode(), MessageSize(), 0
     size = len(data)
     for turn in range(size):
         step = steps[turn % len(steps)]
@@ -58,14 +58,14 @@ def test_what_stands_in_texts_does_not_count(value: object, steps: list[int], pl
 
 
 def test_so_much_that_nobody_asked_for_and_no_more() -> None:
-    talk = Unasked()
-    for _ in range(MOST_UNASKED):
-        talk.hear(1, SPAN * 2)
-    with pytest.raises(TooMuch):
-        talk.hear(1, SPAN * 3)
-    talk.hear(MOST_UNASKED_BYTES, SPAN * 4)
-    with pytest.raises(TooMuch):
-        talk.hear(1, SPAN * 4)
+    talk = UnsolicitedLimit()
+    for _ in range(MAX_UNSOLICITED):
+        talk.hear(1, WINDOW_SECONDS * 2)
+    with pytest.raises(LimitExceeded):
+        talk.hear(1, WINDOW_SECONDS * 3)
+    talk.hear(MAX_UNSOLICITED_BYTES, WINDOW_SECONDS * 4)
+    with pytest.raises(LimitExceeded):
+        talk.hear(1, WINDOW_SECONDS * 4)
 
 
 def answer(**result: object) -> types.JSONRPCResponse:
@@ -74,40 +74,42 @@ def answer(**result: object) -> types.JSONRPCResponse:
 
 def test_patterns_for_answers_are_left_out() -> None:
     tools = [{"name": "a", "outputSchema": {}}, 3]
-    assert spared(answer(tools=tools)) == answer(tools=[{"name": "a"}, 3])
+    assert without_costly_parts(answer(tools=tools)) == answer(tools=[{"name": "a"}, 3])
 
 
 @pytest.mark.parametrize(
     "long",
     [
-        {"content": [{}] * MOST_ENTRIES},
-        {"content": [{"annotations": {"audience": [1] * (MOST_ENTRIES + 1)}}]},
-        {"inputRequests": {str(n): {} for n in range(MOST_ENTRIES + 1)}},
+        {"content": [{}] * MAX_ENTRIES},
+        {"content": [{"annotations": {"audience": [1] * (MAX_ENTRIES + 1)}}]},
+        {"inputRequests": {str(n): {} for n in range(MAX_ENTRIES + 1)}},
     ],
 )
 def test_what_has_too_many_parts_is_not_looked_at(long: dict[str, object]) -> None:
-    refused = spared(answer(**long))
+    refused = without_costly_parts(answer(**long))
     assert isinstance(refused, types.JSONRPCError)
     assert refused.id == 7
     error = types.ErrorData(code=1, message="No.", data=long)
-    assert spared(types.JSONRPCError(jsonrpc="2.0", id=7, error=error)) == types.JSONRPCError(
+    assert without_costly_parts(
+        types.JSONRPCError(jsonrpc="2.0", id=7, error=error)
+    ) == types.JSONRPCError(
         jsonrpc="2.0", id=7, error=types.ErrorData(code=1, message="No.", data=None)
     )
-    with pytest.raises(TooMuch):
-        spared(types.JSONRPCRequest(jsonrpc="2.0", id=7, method="m", params=long))
-    with pytest.raises(TooMuch):
-        spared(types.JSONRPCNotification(jsonrpc="2.0", method="m", params=long))
+    with pytest.raises(LimitExceeded):
+        without_costly_parts(types.JSONRPCRequest(jsonrpc="2.0", id=7, method="m", params=long))
+    with pytest.raises(LimitExceeded):
+        without_costly_parts(types.JSONRPCNotification(jsonrpc="2.0", method="m", params=long))
     free = answer(structuredContent=long, content=[{}])
-    assert spared(free) is free
+    assert without_costly_parts(free) is free
 
 
 async def keep(text: str) -> None:
     raise NotImplementedError
 
 
-async def counted(most: int, *chunks: bytes, complaints: Complaints | None = None) -> list[bytes]:
-    complaints = complaints or Complaints(str, keep)
-    return [one async for one in Counted(Body(*chunks), complaints, Unasked(most))]
+async def counted(most: int, *chunks: bytes, complaints: StderrLog | None = None) -> list[bytes]:
+    complaints = complaints or StderrLog(str, keep)
+    return [one async for one in LimitedStream(Body(*chunks), complaints, UnsolicitedLimit(most))]
 
 
 class Body(httpx2.AsyncByteStream):
@@ -121,25 +123,25 @@ class Body(httpx2.AsyncByteStream):
 
 @pytest.mark.parametrize("before", [b"", b': "\n', b': "\r', b"data: \\\n"])
 async def test_over_http_no_quote_hides_what_follows(before: bytes) -> None:
-    half = b"data: [" + b"{}," * (MOST_VALUES // 4)
+    half = b"data: [" + b"{}," * (MAX_VALUES // 4)
     events = [before + half + b"\n\n", before + half, b"{}]\n\n"]
     assert await counted(10**9, *events) == events
-    complaints = Complaints(str, keep)
-    with pytest.raises(TooMuch, match="values"):
+    complaints = StderrLog(str, keep)
+    with pytest.raises(LimitExceeded, match="values"):
         await counted(10**9, before + half, half, half, complaints=complaints)
     assert "values" in complaints.fault
 
 
 async def test_over_http_no_stream_goes_on_without_end() -> None:
-    with pytest.raises(TooMuch, match="nobody had asked for"):
+    with pytest.raises(LimitExceeded, match="nobody had asked for"):
         await counted(50, *[b"data: 1\n\n"] * 9)
 
 
 async def test_over_http_who_talks_without_end_is_let_go() -> None:
-    complaints = Complaints(str, keep)
+    complaints = StderrLog(str, keep)
     news = SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/message"))
-    inward, source = anyio.create_memory_object_stream[Incoming](MOST_UNASKED + 1)
-    for _ in range(MOST_UNASKED + 1):
+    inward, source = anyio.create_memory_object_stream[Incoming](MAX_UNSOLICITED + 1)
+    for _ in range(MAX_UNSOLICITED + 1):
         inward.send_nowait(news)
 
     @asynccontextmanager
@@ -148,7 +150,7 @@ async def test_over_http_who_talks_without_end_is_let_go() -> None:
             yield source, None
 
     with anyio.fail_after(60):
-        async with sieved(way(), complaints) as (heard, _):
+        async with filtered_streams(way(), complaints) as (heard, _):
             count = len([one async for one in heard])
-    assert complaints.fault == UNASKED
-    assert count == MOST_UNASKED
+    assert complaints.fault == TOO_MUCH_UNSOLICITED
+    assert count == MAX_UNSOLICITED

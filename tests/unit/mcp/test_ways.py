@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 import httpx2
 import pytest
 
-from hermes.mcp.complaints import Complaints
-from hermes.mcp.measure import LARGEST, Unasked
-from hermes.mcp.ways import Counted
+from hermes.mcp.limits import MAX_MESSAGE_BYTES, UnsolicitedLimit
+from hermes.mcp.stderr import StderrLog
+from hermes.mcp.transports import LimitedStream
 from hermes.schema.errors import ToolError
 
 pytestmark = pytest.mark.anyio
-HALF = b"x" * (LARGEST // 2)
+HALF = b"x" * (MAX_MESSAGE_BYTES // 2)
 
 
 class Chunks(httpx2.AsyncByteStream):
@@ -28,8 +28,10 @@ async def keep(text: str) -> None:
 
 
 async def counted(*chunks: bytes, events: bool) -> int:
-    flow = Unasked(4 * LARGEST) if events else None
-    return sum([len(one) async for one in Counted(Chunks(chunks), Complaints(str, keep), flow)])
+    flow = UnsolicitedLimit(4 * MAX_MESSAGE_BYTES) if events else None
+    return sum(
+        [len(one) async for one in LimitedStream(Chunks(chunks), StderrLog(str, keep), flow)]
+    )
 
 
 @pytest.mark.parametrize("blank", [b"\n\n", b"\r\r", b"\r\n\r\n"])

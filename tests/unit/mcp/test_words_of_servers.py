@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.mcp.elicitation import filled
-from hermes.mcp.listing import LARGEST, MOST_WORDS
-from hermes.mcp.results import MOST_TEXT, NOTHING, Reading
-from hermes.mcp.server import LONGEST, Server, Site
+from hermes.mcp.elicitation import fill_form
+from hermes.mcp.results import MAX_TEXT, NO_TEXT, ResultReader
+from hermes.mcp.server_config import MAX_TOOL_NAME, HttpEndpoint, ServerConfig
+from hermes.mcp.tool_list import MAX_DESCRIPTION, MAX_PARAMETERS
 from hermes.schema.messages import Media, Text
 from hermes.schema.tools import Effect
-from mcp_lists import specs_of
-from mcp_server import PICTURE
+from support.mcp_listing import listed_specs
+from support.mcp_server import PICTURE
 
 pytestmark = pytest.mark.anyio
-SERVER = Server(name="git.hub", way=Site(url="http://127.0.0.1:1/mcp", headers={}))
+SERVER = ServerConfig(name="git.hub", way=HttpEndpoint(url="http://127.0.0.1:1/mcp", headers={}))
 
 
 def tool(name: str, told: str = "", schema: dict[str, object] | None = None) -> types.Tool:
@@ -33,13 +33,13 @@ class Shelf:
         raise NotImplementedError
 
 
-reading = Reading(Shelf(), lambda text: text.replace("s3cret", "[redacted]"))
+reading = ResultReader(Shelf(), lambda text: text.replace("s3cret", "[redacted]"))
 
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True, max_size=8))
 def test_names_are_such_as_every_provider_takes(names: list[str]) -> None:
     made = [SERVER.named(name) for name in names]
-    assert all(one.isascii() and len(one) <= LONGEST for one in made)
+    assert all(one.isascii() and len(one) <= MAX_TOOL_NAME for one in made)
     assert all(one.startswith("mcp__git_hub__") for one in made)
     assert len({*made}) == len(names)
 
@@ -49,9 +49,9 @@ def test_an_ordinary_name_stays() -> None:
 
 
 def test_only_what_is_wanted_is_taken() -> None:
-    some = Server(name="s", way=SERVER.way, include=("get_*", "put"), exclude=("get_secret",))
+    some = ServerConfig(name="s", way=SERVER.way, include=("get_*", "put"), exclude=("get_secret",))
     tools = [tool(name) for name in ("get_a", "put", "drop", "get_secret")]
-    assert [*specs_of(some, tools)] == ["get_a", "put"]
+    assert [*listed_specs(some, tools)] == ["get_a", "put"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_only_what_is_wanted_is_taken() -> None:
 )
 def test_words_to_the_model_are_left_out_wherever_they_stand(words: str) -> None:
     hidden = {"type": "object", "properties": {"a": {"type": "string", "description": words}}}
-    found = specs_of(SERVER, [tool("add", words), tool("sub", "Subtracts.", hidden)])
+    found = listed_specs(SERVER, [tool("add", words), tool("sub", "Subtracts.", hidden)])
     told = found["add"][1].description
     assert words not in told
     assert told.startswith("add (what the server says of it is left out")
@@ -72,23 +72,23 @@ def test_words_to_the_model_are_left_out_wherever_they_stand(words: str) -> None
 
 
 def test_descriptions_and_parameters_are_bounded() -> None:
-    long = {"type": "object", "properties": {"description": {"description": "x" * LARGEST}}}
+    long = {"type": "object", "properties": {"description": {"description": "x" * MAX_PARAMETERS}}}
     huge = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
-    found = specs_of(SERVER, [tool("long", "y" * 9000, long), tool("huge", "", huge)])
-    assert len(found["long"][1].description) < MOST_WORDS + 50
+    found = listed_specs(SERVER, [tool("long", "y" * 9000, long), tool("huge", "", huge)])
+    assert len(found["long"][1].description) < MAX_DESCRIPTION + 50
     [told] = found["long"][1].schema["properties"]["description"].values()
-    assert len(told) < MOST_WORDS
+    assert len(told) < MAX_DESCRIPTION
     assert "huge" not in found
 
 
 def test_one_that_cannot_be_read_costs_no_other() -> None:
     broken = types.Tool.model_construct(name="broken", description="\ud800", input_schema={})
-    assert [*specs_of(SERVER, [tool("first"), broken, tool("last")])] == ["first", "last"]
+    assert [*listed_specs(SERVER, [tool("first"), broken, tool("last")])] == ["first", "last"]
 
 
 def test_a_tool_that_changes_has_another_seal() -> None:
     def seal(one: types.Tool) -> str:
-        return specs_of(SERVER, [one])["t"][0]
+        return listed_specs(SERVER, [one])["t"][0]
 
     same = seal(tool("t", "Reads."))
     other = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -100,7 +100,7 @@ def test_a_tool_that_changes_has_another_seal() -> None:
     assert (
         len({same, seal(tool("t", "Sends.")), seal(tool("t", "Reads.", other)), seal(reads)}) == 4
     )
-    assert specs_of(SERVER, [reads])["t"][1].effect is Effect.READ
+    assert listed_specs(SERVER, [reads])["t"][1].effect is Effect.READ
 
 
 def text(words: str) -> types.TextContent:
@@ -121,7 +121,7 @@ async def answered(*content: types.ContentBlock, structured: object = None, fail
         ('{"a": 1}', {"a": 1}, '{"a": 1}'),
         ("Found one.", {"a": 1}, 'Found one.\n{"a":1}'),
         ("", {"a": 1}, '{"a":1}'),
-        ("", None, NOTHING),
+        ("", None, NO_TEXT),
     ],
 )
 async def test_what_is_said_twice_is_told_once(said: str, structured: object, told: str) -> None:
@@ -158,9 +158,9 @@ async def test_everything_has_its_form() -> None:
 
 
 async def test_no_answer_fills_the_window() -> None:
-    [part] = (await answered(*[text("x" * MOST_TEXT)] * 5)).parts
+    [part] = (await answered(*[text("x" * MAX_TEXT)] * 5)).parts
     assert isinstance(part, Text)
-    assert len(part.text) < MOST_TEXT + 100
+    assert len(part.text) < MAX_TEXT + 100
 
 
 async def test_what_is_said_moves_nothing_wherever_it_stands() -> None:
@@ -192,7 +192,7 @@ async def test_a_form_is_asked_field_by_field() -> None:
         sure={"type": "boolean"},
         colour={"type": "string", "enum": ["red", "blue"]},
     )
-    answer = await filled(person, "play", asked)
+    answer = await fill_form(person, "play", asked)
     assert answer.action == "accept"
     assert answer.content == {"name": "Ann", "age": 3, "sure": True, "colour": "red"}
     assert "\x1b" not in person.asked[0][0]
@@ -218,7 +218,7 @@ async def test_a_form_is_asked_field_by_field() -> None:
     ],
 )
 async def test_what_cannot_be_filled_is_not(field: dict[str, object], said: str, action: str):
-    assert (await filled(Person(said), "play", form(one=field))).action == action
+    assert (await fill_form(Person(said), "play", form(one=field))).action == action
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,6 @@ async def test_what_cannot_be_filled_is_not(field: dict[str, object], said: str,
 async def test_an_address_is_shown_before_it_is_opened(said: str | None, action: str) -> None:
     asked = types.ElicitRequestURLParams(message="Sign in", url="https://a.example/x")
     person = Person(said)
-    assert (await filled(person, "play", asked)).action == action
+    assert (await fill_form(person, "play", asked)).action == action
     assert "https://a.example/x" in person.asked[0][0]
-    assert (await filled(Person(said), "play", form())).action == action
+    assert (await fill_form(Person(said), "play", form())).action == action

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.ledger import Ledger
-from hermes.memory.entries import Limits
-from hermes.memory.notebook import Notebook
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.memory.entries import MemoryLimits
+from hermes.learning.memory.memory_store import MemoryStore
 from hermes.testing.clock import FakeClock
 
 
 @pytest.fixture
-def notebook(home: Path, ledger: Ledger, clock: FakeClock) -> Notebook:
-    return Notebook(home, ledger, Limits(), clock)
+def notebook(home: Path, ledger: Ledger, clock: FakeClock) -> MemoryStore:
+    return MemoryStore(home, ledger, MemoryLimits(), clock)

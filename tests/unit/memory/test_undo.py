@@ -8,17 +8,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.changes.change import Author, Change, State
-from hermes.changes.ledger import Ledger
-from hermes.memory.entries import Limits, Target
-from hermes.memory.notebook import Full, Notebook, Request
-from hermes.memory.operations import Action, Operation, Unfit
-from hermes.skills.document import BadSkill
-from hermes.skills.editing import By, Editor
-from hermes.skills.requests import Action as SkillAction
-from hermes.skills.requests import SkillRequest, perform
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.ledger.change import Author, Change, ChangeState
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.memory.entries import (
+    InvalidOperation,
+    MemoryAction,
+    MemoryLimits,
+    MemoryOperation,
+    MemoryTarget,
+)
+from hermes.learning.memory.memory_store import MemoryFull, MemoryRequest, MemoryStore
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.editor import (
+    Authorship,
+    SkillAction,
+    SkillEditor,
+    SkillRequest,
+    perform_request,
+)
+from hermes.learning.skills.usage import SkillUsageLog
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 
@@ -29,14 +38,16 @@ HEAD = "---\nname: {}\ndescription: Of {}.\n---\n\n"
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> Request:
-    def operation() -> Operation:
-        action: Action = draw(ACTIONS)
-        return Operation(action=action, content=draw(WORDS), old_text=draw(WORDS))
+def changes(draw: st.DrawFn) -> MemoryRequest:
+    def operation() -> MemoryOperation:
+        action: MemoryAction = draw(ACTIONS)
+        return MemoryOperation(action=action, content=draw(WORDS), old_text=draw(WORDS))
 
     steps = tuple(operation() for _ in range(draw(st.integers(1, 3))))
-    return Request(
-        target=draw(st.sampled_from(Target)), operations=steps, by=draw(st.sampled_from(Author))
+    return MemoryRequest(
+        target=draw(st.sampled_from(MemoryTarget)),
+        operations=steps,
+        by=draw(st.sampled_from(Author)),
     )
 
 
@@ -75,7 +86,7 @@ async def taken_back(
     undo: Callable[[str], Awaitable[Change]],
 ) -> None:
     """Every change, the last one first: each time the files are as they were before it."""
-    entries = [one for one in await ledger.log(limit=1000) if one.state is State.APPLIED]
+    entries = [one for one in await ledger.log(limit=1000) if one.state is ChangeState.APPLIED]
     assert len(entries) == len(seen)
     for entry, before in zip(reversed(entries), reversed(seen), strict=True):
         await undo(entry.change.id)
@@ -86,7 +97,7 @@ async def taken_back(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(start=STARTS, wanted=st.lists(changes(), max_size=8))
 def test_memory(
-    tmp_path_factory: pytest.TempPathFactory, start: bytes | None, wanted: list[Request]
+    tmp_path_factory: pytest.TempPathFactory, start: bytes | None, wanted: list[MemoryRequest]
 ) -> None:
     folder = tmp_path_factory.mktemp("memory")
 
@@ -94,16 +105,16 @@ def test_memory(
         clock, home = FakeClock(), folder / "home"
         if start is not None:
             (home / "memories").mkdir(parents=True)
-            (home / Target.MEMORY.file).write_bytes(start)
+            (home / MemoryTarget.MEMORY.file).write_bytes(start)
         async with open_store(folder / "state.db", clock) as store:
             ledger = Ledger(store, home, clock)
-            notebook = Notebook(home, ledger, Limits(120, 80), clock)
+            notebook = MemoryStore(home, ledger, MemoryLimits(120, 80), clock)
             seen: list[dict[str, bytes]] = []
             for request in wanted:
                 before = files(home)
                 try:
                     await notebook.change(request)
-                except (Unfit, Full):
+                except (InvalidOperation, MemoryFull):
                     assert files(home) == before
                 if files(home) != before:
                     seen.append(before)
@@ -122,15 +133,15 @@ def test_skills(tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequ
         clock, home = FakeClock(), folder / "home"
         async with open_store(folder / "state.db", clock) as store:
             ledger = Ledger(store, home, clock)
-            shelf, usage = Shelf(home / "skills"), Usage(home / "skills", clock)
-            editor = Editor(home, shelf, usage, ledger, clock)
+            shelf, usage = SkillCatalog(home / "skills"), SkillUsageLog(home / "skills", clock)
+            editor = SkillEditor(home, shelf, usage, ledger, clock)
             seen: list[dict[str, bytes]] = []
             for request in wanted:
                 await clock.advance(1)
                 before = files(home)
                 try:
-                    await perform(editor, request, By(author=Author.AGENT))
-                except BadSkill:
+                    await perform_request(editor, request, Authorship(author=Author.AGENT))
+                except InvalidSkill:
                     assert files(home) == before
                 if files(home) != before:
                     seen.append(before)

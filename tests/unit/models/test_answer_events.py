@@ -12,14 +12,14 @@ from aiohttp import ClientPayloadError, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 
 from hermes.models.answer_events import AnswerEvents
-from hermes.models.endpoint import Crowd, Place
+from hermes.models.endpoint import EndpointSettings, StreamCoalescer
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60.0
 
 
-class Crowded(Crowd):
+class Crowded(StreamCoalescer):
     """Many at once, whose pauses are over when the test says so."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Crowded(Crowd):
 class Answer:
     """An answer of which the test decides what has come."""
 
-    def __init__(self, crowd: Crowd, idle: float = PATIENCE) -> None:
+    def __init__(self, crowd: StreamCoalescer, idle: float = PATIENCE) -> None:
         loop = asyncio.get_running_loop()
         protocol = BaseProtocol(loop)
         protocol.transport = asyncio.Transport()
@@ -49,7 +49,7 @@ class Answer:
         response: Any = SimpleNamespace(
             content=self.content, content_type="text/event-stream", connection=None
         )
-        place = Place(base_url="http://127.0.0.1", idle=idle)
+        place = EndpointSettings(base_url="http://127.0.0.1", idle=idle)
         self.events = AnswerEvents(response, place, crowd)
 
     def comes(self, *words: str) -> None:
@@ -81,14 +81,14 @@ async def gathered(answer: Answer, crowd: Crowded, meanwhile: Callable[[], objec
 
 
 async def test_a_few_answers_wait_for_nothing_and_many_not_for_long() -> None:
-    crowd = Crowd()
+    crowd = StreamCoalescer()
     crowd.answers = 10
     assert crowd.pause == 0.0
     assert 0.0 < Crowded().pause <= 0.05
 
 
 async def test_pauses_that_end_about_then_end_together_and_not_before_their_time() -> None:
-    crowd, loop = Crowd(), asyncio.get_running_loop()
+    crowd, loop = StreamCoalescer(), asyncio.get_running_loop()
     crowd.answers = 1000
     begun = loop.time()
     left, *stayed = [crowd.rest() for _ in range(100)]
@@ -121,7 +121,7 @@ async def test_who_has_all_in_a_pause_waits_no_longer() -> None:
         assert crowd.rests[0].done()
 
     assert await gathered(answer, crowd, ends) == [b"two"]
-    assert answer.events.said_done
+    assert answer.events.received_done
 
 
 async def test_what_came_before_a_broken_line_is_told() -> None:
@@ -177,7 +177,7 @@ async def test_what_follows_a_whole_answer_is_read_at_once() -> None:
     answer.comes("[DONE]")
     with anyio.fail_after(PATIENCE):
         assert await answer.events.next(hurry=True) == []
-    assert answer.events.said_done
+    assert answer.events.received_done
     assert crowd.rests == []
 
 
@@ -189,12 +189,12 @@ async def test_the_end_is_not_waited_for() -> None:
     answer.comes("two", "[DONE]")
     answer.content.feed_eof()
     assert await answer.next() == [b"two"]
-    assert answer.events.said_done
+    assert answer.events.received_done
     assert crowd.rests == []
 
 
 async def test_who_leaves_makes_the_crowd_smaller_once() -> None:
-    crowd = Crowd()
+    crowd = StreamCoalescer()
     first, second = Answer(crowd), Answer(crowd)
     assert crowd.answers == 2
     first.events.close()

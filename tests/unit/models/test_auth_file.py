@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes.models.auth_file import AuthFile, Credential, Rest, fingerprint, moment
-from hermes.models.held_keys import held_keys, next_of
-from hermes.models.key_memory import AuthMemory
-from hermes.models.keys import KeyRing, Strategy
-from hermes.models.pool import KeyPool
+from hermes.models.auth_file import AuthFile, Cooldown, Credential, fingerprint, parse_timestamp
+from hermes.models.key_pool import AuthFileCooldowns, KeyPool
+from hermes.models.key_ring import KeyRing, KeyStrategy
+from hermes.models.key_status import key_statuses, next_key
 from hermes.models.settings import ModelSettings
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.testing.clock import FakeClock
@@ -74,7 +73,7 @@ def test_fields_of_others_stay(file: AuthFile):
     }
     file.path.write_text(json.dumps(strange))
     file.add("openai", key("sk-2"), NOW)
-    file.rest("openai", "sk-1", Rest(5.0, "auth"), NOW)
+    file.rest("openai", "sk-1", Cooldown(5.0, "auth"), NOW)
     now = json.loads(file.path.read_text())
     assert now["providers"] == strange["providers"]
     assert now["credential_pool"]["odd"] == "not a list"
@@ -105,15 +104,15 @@ def test_many_at_once_lose_nothing(file: AuthFile):
 def test_rests_of_keys_from_here_and_elsewhere(file: AuthFile):
     file.add("openai", key("sk-1"), NOW)
     until = NOW.timestamp() + 60
-    file.rest("openai", "sk-1", Rest(until, "rate_limit"), NOW)
-    file.rest("openai", "sk-env", Rest(until, "auth"), NOW)
+    file.rest("openai", "sk-1", Cooldown(until, "rate_limit"), NOW)
+    file.rest("openai", "sk-env", Cooldown(until, "auth"), NOW)
     assert file.rests("openai") == {
-        fingerprint("sk-1"): Rest(until, "rate_limit"),
-        fingerprint("sk-env"): Rest(until, "auth"),
+        fingerprint("sk-1"): Cooldown(until, "rate_limit"),
+        fingerprint("sk-env"): Cooldown(until, "auth"),
     }
     assert "sk-env" not in file.path.read_text()
     later = NOW + timedelta(hours=1)
-    file.rest("openai", "sk-other", Rest(later.timestamp() + 9, "auth"), later)
+    file.rest("openai", "sk-other", Cooldown(later.timestamp() + 9, "auth"), later)
     assert fingerprint("sk-env") not in file.rests("openai")
     assert file.wake("openai", NOW) == 2
     assert file.rests("openai") == {}
@@ -131,35 +130,37 @@ def test_a_rest_without_an_end_ends(file: AuthFile):
     [(None, None), (5, 5.0), ("7.5", 7.5), (NOW.isoformat(), NOW.timestamp()), ("soon", None)],
 )
 def test_moments(told: float | str | None, wanted: float | None):
-    assert moment(told) == wanted
+    assert parse_timestamp(told) == wanted
 
 
 async def test_a_ring_remembers_over_processes(file: AuthFile):
     clock = FakeClock()
-    memory = AuthMemory(file, "openai", clock)
+    memory = AuthFileCooldowns(file, "openai", clock)
     ring = KeyRing(("a", "b"), memory=memory, now=clock.monotonic())
     assert ring.take(clock.monotonic()) == "a"
-    ring.rest_for("a", clock.monotonic(), 60.0, "rate_limit")
+    ring.start_cooldown("a", clock.monotonic(), 60.0, "rate_limit")
     await ring.remember()
-    other = KeyRing(("a", "b"), memory=AuthMemory(file, "openai", clock), now=clock.monotonic())
+    other = KeyRing(
+        ("a", "b"), memory=AuthFileCooldowns(file, "openai", clock), now=clock.monotonic()
+    )
     assert other.take(clock.monotonic()) == "b"
     assert other.take(clock.monotonic() + 61) == "a"
     await clock.advance(61)
-    assert AuthMemory(file, "openai", clock).resting(("a", "b")) == {}
+    assert AuthFileCooldowns(file, "openai", clock).resting(("a", "b")) == {}
 
 
 async def test_a_single_key_leaves_no_trace(file: AuthFile):
-    ring = KeyRing(("a",), memory=AuthMemory(file, "openai", FakeClock()))
-    ring.rest_for("a", 0.0, 60.0, "auth")
+    ring = KeyRing(("a",), memory=AuthFileCooldowns(file, "openai", FakeClock()))
+    ring.start_cooldown("a", 0.0, 60.0, "auth")
     await ring.remember()
     assert not file.path.exists()
 
 
 async def test_what_cannot_be_written_stops_nobody(tmp_path: Path):
     (tmp_path / "auth.json").write_text("{")
-    memory = AuthMemory(AuthFile(tmp_path / "auth.json"), "openai", FakeClock())
+    memory = AuthFileCooldowns(AuthFile(tmp_path / "auth.json"), "openai", FakeClock())
     ring = KeyRing(("a", "b"), memory=memory)
-    ring.rest_for("a", 0.0, 60.0, "auth")
+    ring.start_cooldown("a", 0.0, 60.0, "auth")
     await ring.remember()
     assert ring.take(0.0) == "b"
 
@@ -174,28 +175,28 @@ def test_the_pool_lies_under_the_settings(file: AuthFile):
 @pytest.mark.parametrize(
     ("rests", "strategy", "place", "why"),
     [
-        ((0, 0), Strategy.FILL_FIRST, 0, "first that does not rest"),
-        ((9, 0), Strategy.FILL_FIRST, 1, "all others rest"),
-        ((9, 5), Strategy.FILL_FIRST, 1, "ready soonest"),
-        ((0,), Strategy.FILL_FIRST, 0, "only one"),
-        ((0, 0), Strategy.ROUND_ROBIN, 0, "round_robin"),
+        ((0, 0), KeyStrategy.FILL_FIRST, 0, "first that does not rest"),
+        ((9, 0), KeyStrategy.FILL_FIRST, 1, "all others rest"),
+        ((9, 5), KeyStrategy.FILL_FIRST, 1, "ready soonest"),
+        ((0,), KeyStrategy.FILL_FIRST, 0, "only one"),
+        ((0, 0), KeyStrategy.ROUND_ROBIN, 0, "round_robin"),
     ],
 )
-def test_the_next_key(rests: tuple[float, ...], strategy: Strategy, place: int, why: str):
+def test_the_next_key(rests: tuple[float, ...], strategy: KeyStrategy, place: int, why: str):
     told = [(f"k{number}", "VAR") for number in range(len(rests))]
-    resting = {fingerprint(f"k{n}"): Rest(100.0 + left, "auth") for n, left in enumerate(rests)}
-    verdict = next_of(held_keys(told, [], resting, 100.0), strategy)
+    resting = {fingerprint(f"k{n}"): Cooldown(100.0 + left, "auth") for n, left in enumerate(rests)}
+    verdict = next_key(key_statuses(told, [], resting, 100.0), strategy)
     assert verdict is not None
     assert verdict.place == place
     assert why in verdict.why
 
 
 def test_a_key_told_twice_counts_where_it_was_told_first():
-    held = held_keys([("k", "VAR")], [key("k"), key("l")], {}, 0.0)
+    held = key_statuses([("k", "VAR")], [key("k"), key("l")], {}, 0.0)
     assert [(one.key, one.source) for one in held] == [("k", "VAR"), ("l", "auth.json")]
 
 
 def test_no_key_no_verdict():
-    assert next_of([], Strategy.RANDOM) is None
+    assert next_key([], KeyStrategy.RANDOM) is None
     chance: Callable[[], float] = lambda: 0.0  # noqa: E731
     assert KeyRing((), chance=chance).take(0.0) == ""

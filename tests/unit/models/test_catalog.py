@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from hermes.models.catalog import DEFAULT_WINDOW, LOCAL_WINDOW, known, price, window_of
-from hermes.models.profile import EFFORTS, EffortForm
-from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, profile_for, provider_named
+from hermes.models.catalog import DEFAULT_WINDOW, LOCAL_WINDOW, catalog_entry, context_window, price
+from hermes.models.model_profile import EFFORTS, EffortFormat
+from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, find_provider, model_profile_for
 from hermes.schema.messages import Usage
 
 MILLION = Usage(input=1_000_000, output=1_000_000)
@@ -49,13 +49,13 @@ def test_prices(model: str, provider: str, usage: Usage, cost: float | None):
     ],
 )
 def test_windows(model: str, window: int):
-    assert window_of(model) == window
-    assert window_of(model, local=True) == LOCAL_WINDOW
+    assert context_window(model) == window
+    assert context_window(model, local=True) == LOCAL_WINDOW
 
 
 def test_every_default_model_is_known():
     for provider in PROVIDERS:
-        assert provider.local or known(provider.default_model), provider.name
+        assert provider.local or catalog_entry(provider.default_model), provider.name
 
 
 def test_the_table_of_providers_is_sound():
@@ -72,26 +72,26 @@ def test_the_table_of_providers_is_sound():
 
 def test_names_and_aliases():
     for name in ("zai", "GLM", "z.ai", " Zhipu "):
-        provider = provider_named(name)
+        provider = find_provider(name)
         assert provider is not None
         assert provider.name == "zai"
-    assert provider_named("lm_studio") is provider_named("lmstudio")
-    assert provider_named("nobody") is None
+    assert find_provider("lm_studio") is find_provider("lmstudio")
+    assert find_provider("nobody") is None
 
 
 @pytest.mark.parametrize(
     ("provider", "model", "form"),
     [
-        ("openai", "gpt-5-mini", EffortForm.FIELD),
-        ("openai", "gpt-4o", EffortForm.NOWHERE),
-        ("openrouter", "any/thing", EffortForm.OBJECT),
-        ("xai", "grok-4", EffortForm.NOWHERE),
-        ("deepseek", "deepseek-chat", EffortForm.SWITCH),
-        ("vllm", "Qwen/Qwen3-8B", EffortForm.TEMPLATE),
-        ("lmstudio", "anything", EffortForm.NOWHERE),
+        ("openai", "gpt-5-mini", EffortFormat.FIELD),
+        ("openai", "gpt-4o", EffortFormat.NOWHERE),
+        ("openrouter", "any/thing", EffortFormat.OBJECT),
+        ("xai", "grok-4", EffortFormat.NOWHERE),
+        ("deepseek", "deepseek-chat", EffortFormat.SWITCH),
+        ("vllm", "Qwen/Qwen3-8B", EffortFormat.TEMPLATE),
+        ("lmstudio", "anything", EffortFormat.NOWHERE),
     ],
 )
-def test_only_thinkers_are_asked_to_think(provider: str, model: str, form: EffortForm):
-    found = provider_named(provider)
+def test_only_thinkers_are_asked_to_think(provider: str, model: str, form: EffortFormat):
+    found = find_provider(provider)
     assert found is not None
-    assert profile_for(found, model).effort is form
+    assert model_profile_for(found, model).effort is form

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from hermes.models.wire.chat_calls import (
-    MOST_ARGUMENTS,
-    MOST_CALLS,
+from hermes.models.wire.call_builder import (
+    MAX_ARGUMENTS,
+    MAX_CALLS,
+    CallBuilder,
     CallDelta,
-    Calls,
     FunctionDelta,
 )
 from hermes.models.wire.chat_stream import (
-    LONGEST,
+    MAX_ANSWER,
     ChatStream,
-    ErrorInStream,
-    NotAChunk,
+    InvalidChunk,
     StreamChunk,
     StreamDelta,
+    StreamError,
 )
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, Usage
@@ -313,31 +313,31 @@ def test_an_answer_that_was_not_streamed():
     "data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"choices": 5}', b"nonsense"]
 )
 def test_what_is_no_chunk_is_said_to_be_none(data: bytes):
-    with pytest.raises(NotAChunk):
+    with pytest.raises(InvalidChunk):
         ChatStream(DECODER).feed([data])
 
 
 @pytest.mark.parametrize("error", [{"message": "boom", "code": 502}, "boom"])
 def test_an_error_in_the_stream(error: object):
-    with pytest.raises(ErrorInStream) as caught:
+    with pytest.raises(StreamError) as caught:
         ChatStream(DECODER).feed([json.dumps({"error": error, "choices": []}).encode()])
     assert b"boom" in caught.value.body
 
 
 def test_an_answer_has_only_so_many_calls():
-    many = [chunk({"tool_calls": [piece(n, f"c{n}", "look", "{}")]}) for n in range(MOST_CALLS + 9)]
+    many = [chunk({"tool_calls": [piece(n, f"c{n}", "look", "{}")]}) for n in range(MAX_CALLS + 9)]
     stream = ChatStream(DECODER)
-    stream.feed(many[:MOST_CALLS])
+    stream.feed(many[:MAX_CALLS])
     assert stream.runaway == ""
-    stream.feed(many[MOST_CALLS:])
+    stream.feed(many[MAX_CALLS:])
     assert stream.runaway == "more than 128 calls"
     answer = stream.answer("m", "p")
-    assert [call.id for call in answer.calls] == [f"c{n}" for n in range(MOST_CALLS)]
+    assert [call.id for call in answer.calls] == [f"c{n}" for n in range(MAX_CALLS)]
     assert answer.stop is Stop.LENGTH
 
 
 def test_arguments_grow_only_so_large_in_all_calls_together():
-    half = '{"text": "' + "x" * (MOST_ARGUMENTS // 2 + 1)
+    half = '{"text": "' + "x" * (MAX_ARGUMENTS // 2 + 1)
     answer, _ = play(
         chunk({"tool_calls": [piece(0, "a", "write", half), piece(1, "b", "write", half)]}),
         chunk({"tool_calls": [piece(1, None, None, '"}')]}, "tool_calls"),
@@ -387,7 +387,7 @@ def test_only_a_part_of_the_answer_makes_it_grow(delta: dict[str, Any], grows: b
 
 def test_a_runaway_is_cut_off():
     stream = ChatStream(DECODER)
-    stream.feed([chunk({"content": "x" * (LONGEST + 1)})])
+    stream.feed([chunk({"content": "x" * (MAX_ANSWER + 1)})])
     assert stream.runaway
     assert stream.answer("m", "p").stop is Stop.LENGTH
 
@@ -402,7 +402,7 @@ def test_deltas_add_up_to_the_answer(text: str, data: st.DataObject):
 
 def test_a_name_with_every_piece_of_arguments_takes_no_time():
     """Each piece looks as if a whole call were there, which asks for another look at all of it."""
-    calls = Calls()
+    calls = CallBuilder()
     calls.add(CallDelta(index=0, function=FunctionDelta("t", '{"a": "')))
     for _ in range(100_000):
         calls.add(CallDelta(index=0, function=FunctionDelta("t", "}" * 30)))
@@ -430,4 +430,4 @@ def test_of_one_endless_event_no_more_is_read_than_an_answer_may_have():
     stream.feed([chunk({"content": endless})])
     assert stream.runaway
     stream.close()
-    assert len(stream.answer("m", "p").text) == LONGEST + 1
+    assert len(stream.answer("m", "p").text) == MAX_ANSWER + 1

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from hermes.models.endpoint import Endpoint, Place, TooLarge, beginning_of, whole_of
-from hermes.models.errors import Origin
+from hermes.models.endpoint import BodyTooLarge, Endpoint, EndpointSettings, read_all, read_up_to
+from hermes.models.provider_errors import RequestOrigin
 from hermes.schema.errors import Unreachable
 
 pytestmark = pytest.mark.anyio
@@ -33,34 +33,34 @@ class Pieces:
 
 async def test_a_body_in_many_pieces_is_read_whole():
     pieces = [b'{"error": "', b"x" * 70_000, b'", "code": ', b"1}"]
-    assert await whole_of(Pieces(*pieces), 80_000) == b"".join(pieces)
-    assert await beginning_of(Pieces(*pieces), 80_000, 60) == b"".join(pieces)
+    assert await read_all(Pieces(*pieces), 80_000) == b"".join(pieces)
+    assert await read_up_to(Pieces(*pieces), 80_000, 60) == b"".join(pieces)
 
 
 async def test_a_body_may_be_exactly_as_large_as_its_limit():
-    assert await whole_of(Pieces(b"ab", b"cd"), 4) == b"abcd"
-    with pytest.raises(TooLarge, match="more than 3 bytes"):
-        await whole_of(Pieces(b"ab", b"cd"), 3)
+    assert await read_all(Pieces(b"ab", b"cd"), 4) == b"abcd"
+    with pytest.raises(BodyTooLarge, match="more than 3 bytes"):
+        await read_all(Pieces(b"ab", b"cd"), 3)
 
 
 async def test_reading_stops_at_the_limit():
     source = Pieces(b"ab", b"cd", b"ef", b"gh")
-    assert await beginning_of(source, 3, 60) == b"abc"
+    assert await read_up_to(source, 3, 60) == b"abc"
     assert source.left == [b"ef", b"gh"]
 
 
 @pytest.mark.parametrize("end", [TimeoutError(), ConnectionResetError()])
 async def test_of_a_body_that_breaks_off_the_beginning_counts(end: Exception):
-    assert await beginning_of(Pieces(b"ab", end=end), 100, 60) == b"ab"
+    assert await read_up_to(Pieces(b"ab", end=end), 100, 60) == b"ab"
 
 
 async def test_of_a_body_that_hangs_the_beginning_counts():
-    assert await beginning_of(Pieces(b"ab", hangs=True), 100, 0.01) == b"ab"
+    assert await read_up_to(Pieces(b"ab", hangs=True), 100, 0.01) == b"ab"
 
 
 def test_signs_of_life_prolong_the_wait_but_not_for_ever():
-    assert Place(base_url="", idle=10.0).longest_pause == 50.0
-    assert Place(base_url="", idle=10.0, patience=20.0).longest_pause == 20.0
+    assert EndpointSettings(base_url="", idle=10.0).longest_pause == 50.0
+    assert EndpointSettings(base_url="", idle=10.0, patience=20.0).longest_pause == 20.0
 
 
 class Dying:
@@ -84,7 +84,7 @@ async def dying(answers: int) -> AsyncGenerator[tuple[Dying, Endpoint]]:
     one = Dying(answers)
     async with await asyncio.start_server(one.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        endpoint = Endpoint(Place(base_url=f"http://127.0.0.1:{port}"))
+        endpoint = Endpoint(EndpointSettings(base_url=f"http://127.0.0.1:{port}"))
         try:
             with anyio.fail_after(60):
                 yield one, endpoint
@@ -93,7 +93,7 @@ async def dying(answers: int) -> AsyncGenerator[tuple[Dying, Endpoint]]:
 
 
 async def ask(endpoint: Endpoint) -> None:
-    origin = Origin(provider="custom", model="m", base_url=endpoint.place.base_url)
+    origin = RequestOrigin(provider="custom", model="m", base_url=endpoint.place.base_url)
     response = await endpoint.post("/chat", [b"{}"], {}, origin)
     await response.read()
     endpoint.let_go(response)

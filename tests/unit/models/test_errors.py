@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from hermes.models.error_body import read_body, shown, span
-from hermes.models.errors import Origin, classify
+from hermes.models.error_body import parse_duration, read_error_body, redacted_message
+from hermes.models.provider_errors import RequestOrigin, classify_error
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -25,7 +25,7 @@ from hermes.schema.errors import (
 )
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-ACME = Origin(
+ACME = RequestOrigin(
     provider="acme",
     model="m-1",
     base_url="https://api.acme.test/v1",
@@ -72,7 +72,7 @@ BY_NAME = {refusal.name: refusal for refusal in REFUSALS}
 
 def refused(status: int | None, body: object, headers: dict[str, str] | None = None) -> ModelError:
     raw = body if isinstance(body, str) else json.dumps(body)
-    return classify(status, raw.encode(), headers or {}, ACME, NOW)
+    return classify_error(status, raw.encode(), headers or {}, ACME, NOW)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
@@ -160,13 +160,13 @@ def test_hints_say_what_to_do(row: str, part: str):
 
 def test_a_key_of_an_own_address_is_given_anew_by_setup():
     own = msgspec.structs.replace(ACME, key_env="")
-    hint = classify(401, json.dumps(openai("No.", "x")).encode(), {}, own, NOW).hint
+    hint = classify_error(401, json.dumps(openai("No.", "x")).encode(), {}, own, NOW).hint
     assert hint == "Give the right key: hermes setup; or correct its api_key: hermes config edit"
 
 
 @given(st.integers(400, 599) | st.none(), st.binary(max_size=200))
 def test_anything_becomes_some_error(status: int | None, body: bytes):
-    assert isinstance(classify(status, body, {}, ACME, NOW), ModelError)
+    assert isinstance(classify_error(status, body, {}, ACME, NOW), ModelError)
 
 
 JSON = st.recursive(
@@ -195,11 +195,11 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_becomes_some_error(body: object):
-    assert isinstance(classify(400, json.dumps(body).encode(), {}, ACME, NOW), ModelError)
+    assert isinstance(classify_error(400, json.dumps(body).encode(), {}, ACME, NOW), ModelError)
 
 
 def test_a_deeply_nested_body_is_no_trap():
-    assert read_body(b'{"error":' * 50_000).codes == frozenset()
+    assert read_error_body(b'{"error":' * 50_000).codes == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -207,17 +207,17 @@ def test_a_deeply_nested_body_is_no_trap():
     [("6m0s", 360.0), ("1h2m3s", 3723.0), ("12", 12.0), ("20 ms", 0.02), ("x", None), ("", None)],
 )
 def test_spans(text: str, seconds: float | None):
-    assert span(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 def test_short_secrets_do_not_eat_the_message():
-    assert shown("an apple", ("a",)) == "an apple"
+    assert redacted_message("an apple", ("a",)) == "an apple"
 
 
 @pytest.mark.parametrize("body", [b"<" * 262_144, b"<title>" * 37_000, b"<!" * 100_000])
 def test_of_a_hostile_page_only_the_beginning_is_looked_at(body: bytes):
     """Patterns over all of it would take minutes."""
-    assert len(read_body(body).message) <= 16_000
+    assert len(read_error_body(body).message) <= 16_000
 
 
 def test_a_key_in_an_address_is_not_shown():
@@ -233,7 +233,7 @@ def test_a_wait_that_no_clock_can_count_is_none(value: str):
         assert refused(429, openai("slow", "x"), {**gone, name: value}).wait is None
     assert refused(429, openai(f"try again in {'9' * 400} hours", "x")).wait is None
     assert refused(429, f'{{"error": {{"retry_after": {"9" * 400}}}}}').wait is None
-    assert span(value) is None
+    assert parse_duration(value) is None
 
 
 def test_a_date_beyond_the_calendar_is_no_wait():

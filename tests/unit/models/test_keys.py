@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.models.keys import KeyRing, Strategy
+from hermes.models.key_ring import KeyRing, KeyStrategy
 
 
 def taken(ring: KeyRing, count: int, now: float = 0.0) -> str:
@@ -12,18 +12,18 @@ def taken(ring: KeyRing, count: int, now: float = 0.0) -> str:
 @pytest.mark.parametrize(
     ("strategy", "order"),
     [
-        (Strategy.FILL_FIRST, "aaaaaa"),
-        (Strategy.ROUND_ROBIN, "abcabc"),
-        (Strategy.LEAST_USED, "abcabc"),
-        (Strategy.RANDOM, "bbbbbb"),
+        (KeyStrategy.FILL_FIRST, "aaaaaa"),
+        (KeyStrategy.ROUND_ROBIN, "abcabc"),
+        (KeyStrategy.LEAST_USED, "abcabc"),
+        (KeyStrategy.RANDOM, "bbbbbb"),
     ],
 )
-def test_strategies(strategy: Strategy, order: str):
+def test_strategies(strategy: KeyStrategy, order: str):
     assert taken(KeyRing("abc", strategy, chance=lambda: 0.5), 6) == order
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_a_resting_key_is_left_alone_until_it_is_ready(strategy: Strategy):
+@pytest.mark.parametrize("strategy", list(KeyStrategy))
+def test_a_resting_key_is_left_alone_until_it_is_ready(strategy: KeyStrategy):
     ring = KeyRing("abc", strategy)
     ring.rest("a", until=10.0)
     assert "a" not in taken(ring, 12, now=9.9)
@@ -49,7 +49,7 @@ def test_a_rest_is_never_shortened():
 
 
 def test_least_used_evens_out_after_a_rest():
-    ring = KeyRing("ab", Strategy.LEAST_USED)
+    ring = KeyRing("ab", KeyStrategy.LEAST_USED)
     ring.rest("a", 10.0)
     assert taken(ring, 4, now=0.0) == "bbbb"
     assert taken(ring, 5, now=10.0) == "aaaaa"
@@ -66,10 +66,10 @@ def test_the_same_key_twice_is_one():
 
 
 @given(
-    st.sampled_from(list(Strategy)),
+    st.sampled_from(list(KeyStrategy)),
     st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 100)), max_size=20),
 )
-def test_a_ready_key_is_always_preferred(strategy: Strategy, rests: list[tuple[str, float]]):
+def test_a_ready_key_is_always_preferred(strategy: KeyStrategy, rests: list[tuple[str, float]]):
     ring = KeyRing("abcd", strategy)
     until = dict.fromkeys("abcd", 0.0)
     for key, end in rests:

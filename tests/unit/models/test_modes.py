@@ -2,19 +2,19 @@
 
 import pytest
 
-from hermes.models.modes import ANTHROPIC, CHAT, GEMINI, RESPONSES
-from hermes.models.profile import EffortForm
-from hermes.models.profiles import able
-from hermes.models.providers import PROVIDERS, profile_for, provider_named
-from hermes.models.resolve import Target, resolve
-from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
-from hermes.models.told_keys import told_keys
+from hermes.models.api_modes import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from hermes.models.key_sources import configured_keys
+from hermes.models.model_features import with_model_features
+from hermes.models.model_profile import EffortFormat
+from hermes.models.providers import PROVIDERS, find_provider, model_profile_for
+from hermes.models.resolver import ModelTarget, resolve_models
+from hermes.models.settings import CustomProvider, FallbackModel, ModelOverrides, ModelSettings
 
 KEYS = {f"{name}_API_KEY": "k" for name in ("OPENAI", "ANTHROPIC", "GEMINI", "XAI", "GROQ")}
 
 
-def target(settings: ModelSettings, env: dict[str, str] | None = None, **flags: str) -> Target:
-    return resolve(settings, (KEYS | (env or {})).get, Flags(**flags)).primary
+def target(settings: ModelSettings, env: dict[str, str] | None = None, **flags: str) -> ModelTarget:
+    return resolve_models(settings, (KEYS | (env or {})).get, ModelOverrides(**flags)).primary
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def test_a_setting_is_for_its_own_provider():
         provider="openai",
         api_mode=CHAT,
         fallback_providers=(
-            Fallback(provider="anthropic"),
-            Fallback(provider="gemini", api_mode=CHAT),
+            FallbackModel(provider="anthropic"),
+            FallbackModel(provider="gemini", api_mode=CHAT),
         ),
     )
-    resolved = resolve(settings, KEYS.get)
+    resolved = resolve_models(settings, KEYS.get)
     modes = [one.api_mode for one in (resolved.primary, *resolved.fallbacks)]
     assert modes == [CHAT, ANTHROPIC, CHAT]
     assert target(settings, provider="anthropic").api_mode == ANTHROPIC
@@ -75,39 +75,39 @@ def test_custom_providers(url: str, told: str, mode: str, base: str):
 @pytest.mark.parametrize(
     ("mode", "model", "effort"),
     [
-        (ANTHROPIC, "claude-opus-4-5-20251101", EffortForm.BUDGET),
-        (ANTHROPIC, "claude-sonnet-4-20250514", EffortForm.BUDGET),
-        (ANTHROPIC, "claude-opus-4-7", EffortForm.ADAPTIVE),
-        (ANTHROPIC, "claude-haiku-5-5", EffortForm.ADAPTIVE),
-        (ANTHROPIC, "anthropic/claude-mythos-preview", EffortForm.ADAPTIVE),
-        (ANTHROPIC, "claude-3-opus", EffortForm.NOWHERE),
-        (GEMINI, "gemini-3.1-pro", EffortForm.LEVEL),
-        (GEMINI, "gemini-2.0-flash", EffortForm.NOWHERE),
-        (RESPONSES, "gpt-5-chat-latest", EffortForm.NOWHERE),
-        (RESPONSES, "o4-mini", EffortForm.OBJECT),
-        (RESPONSES, "grok-4", EffortForm.NOWHERE),
+        (ANTHROPIC, "claude-opus-4-5-20251101", EffortFormat.BUDGET),
+        (ANTHROPIC, "claude-sonnet-4-20250514", EffortFormat.BUDGET),
+        (ANTHROPIC, "claude-opus-4-7", EffortFormat.ADAPTIVE),
+        (ANTHROPIC, "claude-haiku-5-5", EffortFormat.ADAPTIVE),
+        (ANTHROPIC, "anthropic/claude-mythos-preview", EffortFormat.ADAPTIVE),
+        (ANTHROPIC, "claude-3-opus", EffortFormat.NOWHERE),
+        (GEMINI, "gemini-3.1-pro", EffortFormat.LEVEL),
+        (GEMINI, "gemini-2.0-flash", EffortFormat.NOWHERE),
+        (RESPONSES, "gpt-5-chat-latest", EffortFormat.NOWHERE),
+        (RESPONSES, "o4-mini", EffortFormat.OBJECT),
+        (RESPONSES, "grok-4", EffortFormat.NOWHERE),
     ],
 )
-def test_what_models_can_do(mode: str, model: str, effort: EffortForm):
-    openai = provider_named("openai")
+def test_what_models_can_do(mode: str, model: str, effort: EffortFormat):
+    openai = find_provider("openai")
     assert openai is not None
-    assert able(profile_for(openai, model), mode, model).effort is effort
+    assert with_model_features(model_profile_for(openai, model), mode, model).effort is effort
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda one: one.name)
 def test_chat_profiles_stay_as_they_are(provider):
-    profile = profile_for(provider, provider.default_model)
-    assert able(profile, CHAT, provider.default_model) == profile
+    profile = model_profile_for(provider, provider.default_model)
+    assert with_model_features(profile, CHAT, provider.default_model) == profile
 
 
 def test_where_keys_were_told():
     env = {"ANTHROPIC_API_KEY": "a, b", "ANTHROPIC_API_KEY_2": "c", "ANTHROPIC_TOKEN": "d"}
-    assert told_keys(ModelSettings(), env.get, "anthropic") == [
+    assert configured_keys(ModelSettings(), env.get, "anthropic") == [
         ("a", "ANTHROPIC_API_KEY"),
         ("b", "ANTHROPIC_API_KEY"),
         ("c", "ANTHROPIC_API_KEY_2"),
     ]
     custom = CustomProvider(name="mine", base_url="http://x/v1", key_env="MINE")
     settings = ModelSettings(custom_providers=(custom,), provider="openai", api_key="k")
-    assert told_keys(settings, {"MINE": "m"}.get, "mine") == [("m", "MINE")]
-    assert told_keys(settings, {}.get, "openai") == [("k", "config.yaml")]
+    assert configured_keys(settings, {"MINE": "m"}.get, "mine") == [("m", "MINE")]
+    assert configured_keys(settings, {}.get, "openai") == [("k", "config.yaml")]

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.kit.retry import Backoff
-from hermes.models.keys import KeyRing
-from hermes.models.resilient import Policy, Resilient, Route
-from hermes.ports.model import Request
+from hermes.models.key_ring import KeyRing
+from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolicy
+from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -24,32 +24,32 @@ from hermes.schema.errors import (
 from hermes.schema.events import Notice, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, Trust, User
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.model import Heard, listen
-from hermes.testing.scripted import Pause, ScriptedModel, Step, says
-from workbench import SCOPE, FakeTool, answer, call, run_script
+from hermes.testing.contracts.model import StreamRecord, read_stream
+from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep, answer_script
+from support.turns import SCOPE, FakeTool, assistant_message, run_scripted_turn, tool_call
 
 pytestmark = pytest.mark.anyio
-OK = says("fine")
+OK = answer_script("fine")
 
 
-def asked(run: str = "r1", *after: Message) -> Request:
-    return Request("", [User("u", (Text("hi"),)), *after], run=run)
+def asked(run: str = "r1", *after: Message) -> ModelRequest:
+    return ModelRequest("", [User("u", (Text("hi"),)), *after], run=run)
 
 
-def fail(error: type[ModelError], wait: float | None = None, hint: str = "") -> list[Step]:
+def fail(error: type[ModelError], wait: float | None = None, hint: str = "") -> list[ScriptStep]:
     return [error("as told", wait=wait, hint=hint)]
 
 
-def model(name: str, *scripts: Sequence[Step]) -> ScriptedModel:
+def model(name: str, *scripts: Sequence[ScriptStep]) -> ScriptedModel:
     return ScriptedModel(*scripts, name=name, provider=f"{name}-co")
 
 
-def chain(clock: FakeClock, *models: ScriptedModel, **policy: float) -> Resilient:
-    limits = Policy(backoff=Backoff(jitter=0.0), **policy)  # type: ignore[arg-type]
-    return Resilient([Route(one) for one in models], clock, limits)
+def chain(clock: FakeClock, *models: ScriptedModel, **policy: float) -> ResilientModel:
+    limits = RetryPolicy(backoff=Backoff(jitter=0.0), **policy)  # type: ignore[arg-type]
+    return ResilientModel([KeyedModel(one) for one in models], clock, limits)
 
 
-def notices(heard: Heard) -> list[str]:
+def notices(heard: StreamRecord) -> list[str]:
     return [chunk.text for chunk in heard.chunks if isinstance(chunk, Notice)]
 
 
@@ -57,13 +57,13 @@ class Keyed:
     """A provider where every key has a script of its own."""
 
     def __init__(
-        self, clock: FakeClock, *models: ScriptedModel, **scripts: Sequence[Sequence[Step]]
+        self, clock: FakeClock, *models: ScriptedModel, **scripts: Sequence[Sequence[ScriptStep]]
     ) -> None:
         self.by_key = {key: model("keyed", *script) for key, script in scripts.items()}
         first = next(iter(self.by_key.values()))
         ring = KeyRing(tuple(scripts))
-        routes = [Route(first, ring, self.by_key.__getitem__), *map(Route, models)]
-        self.model = Resilient(routes, clock, Policy(backoff=Backoff(jitter=0.0)))
+        routes = [KeyedModel(first, ring, self.by_key.__getitem__), *map(KeyedModel, models)]
+        self.model = ResilientModel(routes, clock, RetryPolicy(backoff=Backoff(jitter=0.0)))
 
     def asked(self) -> dict[str, int]:
         return {key: len(one.requests) for key, one in self.by_key.items()}
@@ -71,7 +71,7 @@ class Keyed:
 
 async def test_a_good_answer_passes_through_untouched():
     clock, one = FakeClock(auto=True), model("one", OK)
-    heard = await listen(chain(clock, one), asked())
+    heard = await read_stream(chain(clock, one), asked())
     assert heard.chunks == OK
     assert clock.slept == []
 
@@ -79,7 +79,7 @@ async def test_a_good_answer_passes_through_untouched():
 @pytest.mark.parametrize("error", [RateLimited, Overloaded, Unreachable])
 async def test_what_may_pass_is_tried_again_with_growing_waits(error: type[ModelError]):
     clock, one = FakeClock(auto=True), model("one", fail(error), fail(error), OK)
-    heard = await listen(chain(clock, one), asked())
+    heard = await read_stream(chain(clock, one), asked())
     assert heard.text == "fine"
     assert clock.slept == [2.0, 4.0]
     assert [text.partition(", ")[2] for text in notices(heard)] == [
@@ -90,7 +90,7 @@ async def test_what_may_pass_is_tried_again_with_growing_waits(error: type[Model
 
 async def test_the_provider_says_how_long():
     clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=17.5), OK)
-    heard = await listen(chain(clock, one), asked())
+    heard = await read_stream(chain(clock, one), asked())
     assert clock.slept == [17.5]
     assert notices(heard) == ["one-co: rate limited, trying again in 18 s (2 of 3)"]
 
@@ -98,7 +98,7 @@ async def test_the_provider_says_how_long():
 async def test_nobody_waits_for_an_hour():
     clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=3600.0), OK)
     with pytest.raises(RateLimited, match="as told") as caught:
-        await listen(chain(clock, one), asked())
+        await read_stream(chain(clock, one), asked())
     assert clock.slept == []
     assert "60 minutes" in caught.value.hint
 
@@ -106,16 +106,16 @@ async def test_nobody_waits_for_an_hour():
 async def test_the_last_error_says_how_much_was_tried_and_what_to_do():
     clock, one = FakeClock(auto=True), model("one", *[fail(Overloaded)] * 3)
     with pytest.raises(Overloaded) as caught:
-        await listen(chain(clock, one), asked())
+        await read_stream(chain(clock, one), asked())
     assert str(caught.value) == "as told (gave up after 3 attempts)"
     assert "hermes model" in caught.value.hint
     assert len(one.requests) == 3
 
 
 async def test_deltas_of_a_broken_answer_are_taken_back():
-    broken: list[Step] = [TextDelta("half"), Unreachable("gone")]
+    broken: list[ScriptStep] = [TextDelta("half"), Unreachable("gone")]
     clock, one = FakeClock(auto=True), model("one", broken, fail(Overloaded), OK)
-    heard = await listen(chain(clock, one), asked())
+    heard = await read_stream(chain(clock, one), asked())
     assert [type(chunk) for chunk in heard.chunks] == [
         TextDelta,
         StreamReset,
@@ -132,7 +132,7 @@ async def test_what_would_fail_anywhere_fails_at_once(error: type[ModelError]):
     clock = FakeClock(auto=True)
     one, two = model("one", fail(error, hint="do this")), model("two", OK)
     with pytest.raises(error) as caught:
-        await listen(chain(clock, one, two), asked())
+        await read_stream(chain(clock, one, two), asked())
     assert (str(caught.value), caught.value.hint) == ("as told", "do this")
     assert two.requests == []
 
@@ -141,7 +141,7 @@ async def test_what_would_fail_anywhere_fails_at_once(error: type[ModelError]):
 async def test_what_waiting_does_not_mend_goes_straight_to_the_fallback(error: type[ModelError]):
     clock = FakeClock(auto=True)
     one, two = model("one", fail(error)), model("two", OK)
-    heard = await listen(chain(clock, one, two), asked())
+    heard = await read_stream(chain(clock, one, two), asked())
     assert heard.text == "fine"
     assert clock.slept == []
     assert len(notices(heard)) == 1
@@ -151,7 +151,7 @@ async def test_what_waiting_does_not_mend_goes_straight_to_the_fallback(error: t
 async def test_a_lone_refusal_is_told_as_it_is():
     clock, one = FakeClock(auto=True), model("one", fail(Unauthorized, hint="set the key"))
     with pytest.raises(Unauthorized) as caught:
-        await listen(chain(clock, one), asked())
+        await read_stream(chain(clock, one), asked())
     assert (str(caught.value), caught.value.hint) == ("as told", "set the key")
 
 
@@ -160,7 +160,7 @@ async def test_the_chain_is_walked_in_order_and_named_at_its_end():
     models = [model(name, *[fail(Overloaded)] * 3) for name in ("one", "two")]
     three = model("three", fail(Unauthorized))
     with pytest.raises(Unauthorized) as caught:
-        await listen(chain(clock, *models, three), asked())
+        await read_stream(chain(clock, *models, three), asked())
     assert "7 attempts with one at one-co, two at two-co, three at three-co" in str(caught.value)
 
 
@@ -168,7 +168,7 @@ async def test_attempts_are_bounded_over_the_whole_chain():
     clock = FakeClock(auto=True)
     models = [model(f"m{n}", *[fail(Overloaded)] * 3) for n in range(9)]
     with pytest.raises(Overloaded, match="8 attempts"):
-        await listen(chain(clock, *models), asked())
+        await read_stream(chain(clock, *models), asked())
     assert sum(len(one.requests) for one in models) == 8
 
 
@@ -176,19 +176,21 @@ async def test_a_run_stays_with_the_model_that_answered_it():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK, OK, OK)
     resilient = chain(clock, one, two)
-    await listen(resilient, asked("u1"))
+    await read_stream(resilient, asked("u1"))
     await clock.sleep(3600)
     call, result = Assistant("a", (), Stop.TOOLS), Result("r", "c", (Text("x"),))
     steered = User("n", (Text("rather so"),), Trust.OWNER)
-    await listen(resilient, asked("u1", call, result))
-    await listen(resilient, asked("u1", call, result, steered))
+    await read_stream(resilient, asked("u1", call, result))
+    await read_stream(resilient, asked("u1", call, result, steered))
     assert (len(one.requests), len(two.requests)) == (1, 3)
-    await listen(resilient, asked("u2"))
+    await read_stream(resilient, asked("u2"))
     assert (len(one.requests), len(two.requests)) == (2, 3)
 
 
 async def test_every_request_of_a_turn_names_its_run():
-    asking, _ = await run_script([answer(call("look"))], OK, tools=[FakeTool("look")])
+    asking, _ = await run_scripted_turn(
+        [assistant_message(tool_call("look"))], OK, tools=[FakeTool("look")]
+    )
     assert [request.run for request in asking.requests] == [SCOPE.run, SCOPE.run]
 
 
@@ -196,9 +198,9 @@ async def test_requests_of_no_run_have_nothing_in_common():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK)
     resilient = chain(clock, one, two)
-    await listen(resilient, asked(""))
+    await read_stream(resilient, asked(""))
     await clock.sleep(3600)
-    await listen(resilient, asked(""))
+    await read_stream(resilient, asked(""))
     assert (len(one.requests), len(two.requests)) == (2, 1)
 
 
@@ -206,12 +208,12 @@ async def test_the_first_model_returns_only_after_its_cool_down():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK)
     resilient = chain(clock, one, two)
-    await listen(resilient, asked("u1"))
+    await read_stream(resilient, asked("u1"))
     await clock.sleep(59)
-    await listen(resilient, asked("u2"))
+    await read_stream(resilient, asked("u2"))
     assert len(one.requests) == 1
     await clock.sleep(2)
-    await listen(resilient, asked("u3"))
+    await read_stream(resilient, asked("u3"))
     assert len(one.requests) == 2
 
 
@@ -219,8 +221,8 @@ async def test_a_cooling_model_is_still_the_last_resort():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, fail(ModelNotFound))
     resilient = chain(clock, one, two)
-    await listen(resilient, asked("u1"))
-    assert (await listen(resilient, asked("u2"))).text == "fine"
+    await read_stream(resilient, asked("u1"))
+    assert (await read_stream(resilient, asked("u2"))).text == "fine"
     assert len(one.requests) == 2
 
 
@@ -228,7 +230,7 @@ async def test_a_cooling_model_is_still_the_last_resort():
 async def test_another_key_is_tried_without_waiting(error: type[ModelError]):
     clock = FakeClock(auto=True)
     keyed = Keyed(clock, a=[fail(error)], b=[OK])
-    heard = await listen(keyed.model, asked())
+    heard = await read_stream(keyed.model, asked())
     assert heard.text == "fine"
     assert clock.slept == []
     assert notices(heard)[0].endswith("trying another key")
@@ -237,12 +239,12 @@ async def test_another_key_is_tried_without_waiting(error: type[ModelError]):
 async def test_a_refused_key_rests_and_then_is_given_another_chance():
     clock = FakeClock(auto=True)
     keyed = Keyed(clock, a=[fail(Unauthorized), OK], b=[OK, OK])
-    await listen(keyed.model, asked("u1"))
+    await read_stream(keyed.model, asked("u1"))
     await clock.sleep(3000)
-    await listen(keyed.model, asked("u2"))
+    await read_stream(keyed.model, asked("u2"))
     assert keyed.asked() == {"a": 1, "b": 2}
     await clock.sleep(1000)
-    await listen(keyed.model, asked("u3"))
+    await read_stream(keyed.model, asked("u3"))
     assert keyed.asked() == {"a": 2, "b": 2}
 
 
@@ -250,7 +252,7 @@ async def test_when_every_key_is_limited_it_waits_and_then_falls_back():
     clock = FakeClock(auto=True)
     two = model("two", OK)
     keyed = Keyed(clock, two, a=[fail(RateLimited)] * 3, b=[fail(RateLimited)] * 3)
-    heard = await listen(keyed.model, asked())
+    heard = await read_stream(keyed.model, asked())
     assert heard.text == "fine"
     assert len(two.requests) == 1
     assert clock.slept == [2.0, 4.0]
@@ -261,17 +263,17 @@ async def test_a_fallbacks_error_marks_no_key_of_the_first():
     two = model("two", fail(Unauthorized))
     keyed = Keyed(clock, two, a=[fail(ModelNotFound), OK])
     with pytest.raises(Unauthorized):
-        await listen(keyed.model, asked("u1"))
+        await read_stream(keyed.model, asked("u1"))
     await clock.sleep(61)
-    assert (await listen(keyed.model, asked("u2"))).text == "fine"
+    assert (await read_stream(keyed.model, asked("u2"))).text == "fine"
 
 
 async def test_waits_can_be_cancelled():
     clock, one = FakeClock(), model("one", fail(Overloaded), OK)
     resilient = chain(clock, one)
-    heard = Heard()
+    heard = StreamRecord()
     async with anyio.create_task_group() as group:
-        group.start_soon(listen, resilient, asked(), heard)
+        group.start_soon(read_stream, resilient, asked(), heard)
         await clock.advance(1.9)
         assert clock.sleepers == 1
         group.cancel_scope.cancel()
@@ -281,9 +283,9 @@ async def test_waits_can_be_cancelled():
 
 async def test_the_wait_is_as_long_as_it_says():
     clock, one = FakeClock(), model("one", fail(Overloaded), OK)
-    heard = Heard()
+    heard = StreamRecord()
     async with anyio.create_task_group() as group:
-        group.start_soon(listen, chain(clock, one), asked(), heard)
+        group.start_soon(read_stream, chain(clock, one), asked(), heard)
         await clock.advance(1.9)
         assert len(one.requests) == 1
         await clock.advance(0.1)
@@ -295,24 +297,24 @@ async def test_leaving_early_leaves_the_model_too():
     async with chain(FakeClock(), one).stream(asked()) as chunks:
         async for _ in chunks:
             break
-    assert one.left_early == 1
+    assert one.abandoned_streams == 1
 
 
 async def test_a_stream_that_just_ends_is_a_broken_one():
     clock = FakeClock(auto=True)
     one = model("one", [TextDelta("a")], OK)
-    heard = await listen(chain(clock, one), asked())
+    heard = await read_stream(chain(clock, one), asked())
     assert heard.text == "fine"
 
 
 async def test_requests_keep_their_distance():
     clock, one = FakeClock(auto=True), model("one", OK, OK, OK)
-    resilient = Resilient([Route(one, gap=5.0)], clock)
+    resilient = ResilientModel([KeyedModel(one, gap=5.0)], clock)
     for turn in ("u1", "u2"):
-        await listen(resilient, asked(turn))
+        await read_stream(resilient, asked(turn))
     assert clock.slept == [5.0]
     await clock.sleep(60)
-    await listen(resilient, asked("u3"))
+    await read_stream(resilient, asked("u3"))
     assert clock.slept == [5.0, 60]
 
 
@@ -323,12 +325,12 @@ async def test_its_name_is_that_of_the_first_model_and_it_closes_what_it_owns():
         closed.append("yes")
 
     one, two = model("one"), model("two")
-    resilient = Resilient([Route(one), Route(two)], FakeClock(), closing=close)
+    resilient = ResilientModel([KeyedModel(one), KeyedModel(two)], FakeClock(), closing=close)
     assert (resilient.name, resilient.provider, resilient.window) == ("one", "one-co", 200_000)
     await resilient.aclose()
     assert closed == ["yes"]
     with pytest.raises(ValueError, match="at least one"):
-        Resilient([], FakeClock())
+        ResilientModel([], FakeClock())
 
 
 ERRORS = st.sampled_from(
@@ -348,12 +350,12 @@ STORM = st.lists(st.tuples(ERRORS, st.booleans(), st.none() | st.floats(0, 200))
 
 def weather(
     storm: list[tuple[type[ModelError] | None, bool, float | None]],
-) -> Callable[[], list[Step]]:
+) -> Callable[[], list[ScriptStep]]:
     left = iter(storm)
 
-    def step() -> list[Step]:
+    def step() -> list[ScriptStep]:
         error, speaks, wait = next(left, (None, False, None))
-        said: list[Step] = [TextDelta("half")] if speaks else []
+        said: list[ScriptStep] = [TextDelta("half")] if speaks else []
         return [*said, error("storm", wait=wait)] if error else OK
 
     return step
@@ -365,12 +367,12 @@ def test_in_any_storm_it_ends_within_its_bounds(storm, models: int, keys: int):
     """One answer or one error, never more than so many attempts, and deltas that add up."""
     clock, step = FakeClock(auto=True), weather(storm)
     players = [ScriptedModel(*[lambda _: step()] * 50, name=f"m{n}") for n in range(models)]
-    routes = [Route(one, KeyRing([f"k{n}" for n in range(keys)])) for one in players]
-    heard = Heard()
+    routes = [KeyedModel(one, KeyRing([f"k{n}" for n in range(keys)])) for one in players]
+    heard = StreamRecord()
 
     async def run() -> None:
         try:
-            await listen(Resilient(routes, clock), asked(), heard)
+            await read_stream(ResilientModel(routes, clock), asked(), heard)
         except ModelError as error:
             assert error.code  # noqa: PT017
             assert not any(isinstance(chunk, Assistant) for chunk in heard.chunks)
@@ -378,8 +380,8 @@ def test_in_any_storm_it_ends_within_its_bounds(storm, models: int, keys: int):
             assert heard.text == heard.answer.text == "fine"
 
     anyio.run(run)
-    assert sum(len(one.requests) for one in players) <= Policy().attempts
-    assert all(wait <= Policy().longest_wait for wait in clock.slept)
+    assert sum(len(one.requests) for one in players) <= RetryPolicy().attempts
+    assert all(wait <= RetryPolicy().longest_wait for wait in clock.slept)
 
 
 async def test_one_that_was_replaced_is_closed_whenever_nothing_comes_from_it():
@@ -389,14 +391,14 @@ async def test_one_that_was_replaced_is_closed_whenever_nothing_comes_from_it():
         nonlocal closed
         closed += 1
 
-    one = model("a", says("one"), says("two"), says("three"))
-    chain = Resilient([Route(one)], FakeClock(), closing=close)
-    await listen(chain)
+    one = model("a", answer_script("one"), answer_script("two"), answer_script("three"))
+    chain = ResilientModel([KeyedModel(one)], FakeClock(), closing=close)
+    await read_stream(chain)
     assert closed == 0
     async with chain.stream(asked()) as chunks:
         await chain.replaced()
         assert [chunk async for chunk in chunks]
         assert closed == 0
     assert closed == 1
-    await listen(chain)
+    await read_stream(chain)
     assert closed == 2

@@ -3,23 +3,23 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec import structs
 
-from hermes.models.address import is_local, tidy_url
-from hermes.models.discover import resolve_live
-from hermes.models.keys import Strategy
-from hermes.models.resolve import (
-    ModelUnnamed,
-    NothingConfigured,
-    Resolved,
-    Target,
-    resolve,
+from hermes.models.discovery import resolve_with_discovery
+from hermes.models.key_ring import KeyStrategy
+from hermes.models.resolver import (
+    ModelTarget,
+    NoModelChosen,
+    NoProviderConfigured,
+    ResolvedModels,
+    resolve_models,
 )
 from hermes.models.settings import (
     CustomProvider,
-    Fallback,
-    Flags,
+    FallbackModel,
     LocalServer,
+    ModelOverrides,
     ModelSettings,
 )
+from hermes.models.urls import is_local, normalize_url
 from hermes.schema.errors import ConfigError
 
 OLLAMA = LocalServer(
@@ -42,13 +42,15 @@ BOX = CustomProvider(
 def chosen(
     settings: ModelSettings | None = None,
     env: Mapping[str, str] | None = None,
-    flags: Flags | None = None,
+    flags: ModelOverrides | None = None,
     found: Sequence[LocalServer] = (),
-) -> Target:
-    return resolve(settings or ModelSettings(), (env or {}).get, flags or Flags(), found).primary
+) -> ModelTarget:
+    return resolve_models(
+        settings or ModelSettings(), (env or {}).get, flags or ModelOverrides(), found
+    ).primary
 
 
-def where(target: Target) -> tuple[str, str]:
+def where(target: ModelTarget) -> tuple[str, str]:
     return target.provider, target.model
 
 
@@ -118,11 +120,11 @@ BOTH = {**ROUTER, "OPENAI_API_KEY": "oa-key"}
     ],
 )
 def test_who_is_asked(settings, env, flags, expected: tuple[str, str]):
-    assert where(chosen(ModelSettings(**settings), env, Flags(**flags))) == expected
+    assert where(chosen(ModelSettings(**settings), env, ModelOverrides(**flags))) == expected
 
 
 def test_nothing_at_all_says_what_to_do():
-    with pytest.raises(NothingConfigured) as caught:
+    with pytest.raises(NoProviderConfigured) as caught:
         chosen()
     assert "hermes setup" in caught.value.hint
     assert "hermes setup" in caught.value.hint
@@ -160,7 +162,9 @@ def test_addresses():
     target = chosen(ModelSettings(default="m", base_url="https://openrouter.ai/api/v1"), BOTH)
     assert (*where(target), target.keys) == ("openrouter", "m", ("or-key",))
     target = chosen(
-        ModelSettings(provider="openai"), BOTH, Flags(base_url="http://x.test/v1", model="m")
+        ModelSettings(provider="openai"),
+        BOTH,
+        ModelOverrides(base_url="http://x.test/v1", model="m"),
     )
     assert (*where(target), target.base_url) == ("custom", "m", "http://x.test/v1")
 
@@ -170,7 +174,7 @@ def test_a_key_given_goes_before_the_environment():
     assert chosen(
         ModelSettings(provider="openai", api_key="mine"),
         BOTH,
-        Flags(provider="openai", api_key="now"),
+        ModelOverrides(provider="openai", api_key="now"),
     ).keys == ("now",)
 
 
@@ -179,11 +183,11 @@ def test_many_keys():
     settings = ModelSettings(
         provider="openai",
         pools={"openai": ("d",)},
-        strategies={"openai": Strategy.ROUND_ROBIN},
+        strategies={"openai": KeyStrategy.ROUND_ROBIN},
     )
     target = chosen(settings, env)
     assert target.keys == ("a", "b", "c", "d")
-    assert target.strategy is Strategy.ROUND_ROBIN
+    assert target.strategy is KeyStrategy.ROUND_ROBIN
     assert target.key_env == "OPENAI_API_KEY"
 
 
@@ -199,7 +203,9 @@ def test_many_keys():
 )
 def test_a_custom_provider_by_any_of_its_names(settings, flags):
     target = chosen(
-        ModelSettings(custom_providers=(BOX,), **settings), {"BOX_KEY": "k"}, Flags(**flags)
+        ModelSettings(custom_providers=(BOX,), **settings),
+        {"BOX_KEY": "k"},
+        ModelOverrides(**flags),
     )
     assert where(target) == ("box", "big")
     assert target.base_url == "http://10.0.0.5:9000/v1"
@@ -228,7 +234,10 @@ def test_a_proxy_is_for_the_outside_only():
     settings = ModelSettings(proxy="http://proxy.test:3128")
     assert chosen(settings, ROUTER).proxy == "http://proxy.test:3128"
     assert (
-        chosen(settings, {"OPENAI_BASE_URL": "http://localhost:1/v1"}, Flags(model="m")).proxy == ""
+        chosen(
+            settings, {"OPENAI_BASE_URL": "http://localhost:1/v1"}, ModelOverrides(model="m")
+        ).proxy
+        == ""
     )
 
 
@@ -242,13 +251,13 @@ def test_fallbacks():
         provider="openai",
         custom_providers=(BOX,),
         fallback_providers=(
-            Fallback(provider="openrouter", model="x/y"),
-            Fallback(provider="box", model="small"),
-            Fallback(base_url="http://other.test/v1", model="m", api_key="o"),
+            FallbackModel(provider="openrouter", model="x/y"),
+            FallbackModel(provider="box", model="small"),
+            FallbackModel(base_url="http://other.test/v1", model="m", api_key="o"),
         ),
         tries=5,
     )
-    resolved = resolve(settings, BOTH.get)
+    resolved = resolve_models(settings, BOTH.get)
     assert [where(one) for one in resolved.fallbacks] == [
         ("openrouter", "x/y"),
         ("box", "small"),
@@ -275,18 +284,18 @@ def test_a_named_model_is_never_silently_another():
 
 @pytest.mark.anyio
 class TestLive:
-    async def live(self, settings: ModelSettings, env: Mapping[str, str], **seen) -> Resolved:
+    async def live(self, settings: ModelSettings, env: Mapping[str, str], **seen) -> ResolvedModels:
         self.asked: list[str] = []
 
         async def look() -> Sequence[LocalServer]:
             self.asked.append("look")
             return seen.get("found", ())
 
-        async def ask(target: Target) -> Mapping[str, int | None]:
+        async def ask(target: ModelTarget) -> Mapping[str, int | None]:
             self.asked.append(target.base_url)
             return seen.get("models", {})
 
-        return await resolve_live(settings, env.get, Flags(), look, ask)
+        return await resolve_with_discovery(settings, env.get, ModelOverrides(), look, ask)
 
     async def test_nobody_is_asked_when_all_is_said(self):
         resolved = await self.live(ModelSettings(), ROUTER)
@@ -296,7 +305,7 @@ class TestLive:
     async def test_it_looks_for_a_server_when_nothing_is_said(self):
         resolved = await self.live(ModelSettings(), {}, found=[OLLAMA])
         assert where(resolved.primary) == ("ollama", "qwen3:8b")
-        with pytest.raises(NothingConfigured):
+        with pytest.raises(NoProviderConfigured):
             await self.live(ModelSettings(), {})
 
     async def test_it_asks_for_models_when_none_is_named(self):
@@ -305,7 +314,7 @@ class TestLive:
         assert where(resolved.primary) == ("llamacpp", "qwen")
         assert resolved.primary.window == 12_345
         assert self.asked == ["http://127.0.0.1:8080/v1"]
-        with pytest.raises(ModelUnnamed, match="no model is chosen for llamacpp"):
+        with pytest.raises(NoModelChosen, match="no model is chosen for llamacpp"):
             await self.live(settings, {})
 
 
@@ -321,7 +330,7 @@ class TestLive:
     ],
 )
 def test_tidy_addresses(url: str, tidy: str):
-    assert tidy_url(url) == tidy
+    assert normalize_url(url) == tidy
 
 
 @pytest.mark.parametrize(
@@ -366,15 +375,15 @@ OPENAI_KEY = {"OPENAI_API_KEY": "oa-key"}
 )
 def test_the_key_for_openai_goes_nowhere_else(settings, env, flags, keys):
     model = ModelSettings(default="m", **settings)
-    target = chosen(model, {**OPENAI_KEY, **env}, Flags(**flags))
+    target = chosen(model, {**OPENAI_KEY, **env}, ModelOverrides(**flags))
     assert target.keys == keys
 
 
 def test_a_fallback_gets_the_key_it_names_and_no_other():
-    named = Fallback(base_url="http://a.test/v1", model="m", key_env="OPENAI_API_KEY")
-    unnamed = Fallback(base_url="http://b.test/v1", model="m")
+    named = FallbackModel(base_url="http://a.test/v1", model="m", key_env="OPENAI_API_KEY")
+    unnamed = FallbackModel(base_url="http://b.test/v1", model="m")
     settings = ModelSettings(default="m", fallback_providers=(named, unnamed))
-    found = resolve(settings, {**BOTH}.get).fallbacks
+    found = resolve_models(settings, {**BOTH}.get).fallbacks
     assert [target.keys for target in found] == [("oa-key",), ()]
 
 
@@ -402,21 +411,21 @@ AT_PROXY = ModelSettings(provider="z.ai", base_url="http://proxy.test/v1", api_k
 
 @pytest.mark.parametrize("provider", ["zai", "GLM", "z.ai"])
 def test_every_name_of_the_configured_provider_means_its_address_and_key(provider: str):
-    target = chosen(AT_PROXY, {"GLM_API_KEY": "own"}, Flags(provider=provider, model="m"))
+    target = chosen(AT_PROXY, {"GLM_API_KEY": "own"}, ModelOverrides(provider=provider, model="m"))
     assert (target.base_url, target.keys) == ("http://proxy.test/v1", ("p",))
 
 
 def test_an_address_without_a_name_goes_before_the_provider_of_the_environment():
     env = {"HERMES_INFERENCE_PROVIDER": "deepseek", "DEEPSEEK_API_KEY": "ds"}
     by_settings = chosen(ModelSettings(base_url="http://a.test/v1", default="m"), env)
-    by_flag = chosen(None, env, Flags(base_url="http://a.test/v1", model="m"))
+    by_flag = chosen(None, env, ModelOverrides(base_url="http://a.test/v1", model="m"))
     for target in (by_settings, by_flag):
         assert (target.provider, target.keys) == ("custom", ())
 
 
 def test_a_key_of_its_own_does_not_go_to_the_address_of_the_settings():
     env = {"GLM_BASE_URL": "http://own.test/v1", "GLM_API_KEY": "own"}
-    target = chosen(AT_PROXY, env, Flags(provider="z.ai", api_key="mine"))
+    target = chosen(AT_PROXY, env, ModelOverrides(provider="z.ai", api_key="mine"))
     assert (target.base_url, target.keys) == ("http://own.test/v1", ("mine",))
 
 
@@ -433,24 +442,24 @@ def test_pooled_keys_do_not_go_where_another_key_was_set():
 @pytest.mark.parametrize(
     ("settings", "flags"),
     [
-        (ModelSettings(default="m", api_key="whose"), Flags()),
-        (ModelSettings(default="anthropic/m", api_key="whose"), Flags(model="deepseek/m")),
-        (ModelSettings(provider="openai"), Flags(model="m", api_key="whose")),
+        (ModelSettings(default="m", api_key="whose"), ModelOverrides()),
+        (ModelSettings(default="anthropic/m", api_key="whose"), ModelOverrides(model="deepseek/m")),
+        (ModelSettings(provider="openai"), ModelOverrides(model="m", api_key="whose")),
         (
             ModelSettings(
-                provider="openai", fallback_providers=(Fallback(model="m", api_key="whose"),)
+                provider="openai", fallback_providers=(FallbackModel(model="m", api_key="whose"),)
             ),
-            Flags(),
+            ModelOverrides(),
         ),
         (
             ModelSettings(
-                provider="openai", fallback_providers=(Fallback(model="m", key_env="BOX_KEY"),)
+                provider="openai", fallback_providers=(FallbackModel(model="m", key_env="BOX_KEY"),)
             ),
-            Flags(),
+            ModelOverrides(),
         ),
     ],
 )
-def test_a_key_of_nobody_is_sent_to_nobody(settings: ModelSettings, flags: Flags):
+def test_a_key_of_nobody_is_sent_to_nobody(settings: ModelSettings, flags: ModelOverrides):
     env = {**BOTH, "ANTHROPIC_API_KEY": "a", "DEEPSEEK_API_KEY": "d", "BOX_KEY": "b"}
     with pytest.raises(ConfigError) as caught:
         chosen(settings, env, flags)

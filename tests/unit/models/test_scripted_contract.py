@@ -3,38 +3,38 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hermes.models.resilient import Policy, Resilient, Route
-from hermes.ports.model import Model, Request
+from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolicy
+from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import ModelError, Unreachable
 from hermes.schema.messages import Text, User
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import (
     ModelContract,
-    Played,
-    answer_of,
-    listen,
-    pieces_of,
+    ScriptedAnswer,
+    read_stream,
+    scripted_deltas,
+    scripted_message,
 )
-from hermes.testing.scripted import Pause, ScriptedModel, Step, says
+from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep, answer_script
 
 
-def script(played: Played) -> list[Step]:
+def script(played: ScriptedAnswer) -> list[ScriptStep]:
     if played.error:
         return [played.error("as scripted")]
-    deltas = list(pieces_of(played))
+    deltas = list(scripted_deltas(played))
     if played.breaks:
         return [*deltas, Unreachable("as scripted")]
-    return [*deltas, Pause.FOREVER if played.hangs else answer_of(played)]
+    return [*deltas, Pause.FOREVER if played.hangs else scripted_message(played)]
 
 
 class ScriptedRig:
     @asynccontextmanager
-    async def playing(self, *answers: Played) -> AsyncIterator[Model]:
+    async def playing(self, *answers: ScriptedAnswer) -> AsyncIterator[Model]:
         self.model = ScriptedModel(*map(script, answers))
         yield self.model
 
-    async def saw_us_leave(self) -> bool:
-        return self.model.left_early == 1
+    async def saw_disconnect(self) -> bool:
+        return self.model.abandoned_streams == 1
 
 
 class TestScriptedModel(ModelContract):
@@ -47,9 +47,9 @@ class ResilientRig(ScriptedRig):
     """A chain of one that tries once must be as good as the one."""
 
     @asynccontextmanager
-    async def playing(self, *answers: Played) -> AsyncIterator[Model]:
+    async def playing(self, *answers: ScriptedAnswer) -> AsyncIterator[Model]:
         async with super().playing(*answers):
-            yield Resilient([Route(self.model)], FakeClock(), Policy(tries=1))
+            yield ResilientModel([KeyedModel(self.model)], FakeClock(), RetryPolicy(tries=1))
 
 
 class TestResilientModel(ModelContract):
@@ -60,9 +60,11 @@ class TestResilientModel(ModelContract):
 
 @pytest.mark.anyio
 async def test_it_remembers_requests_and_complains_when_its_scripts_run_out():
-    model = ScriptedModel(lambda request: says(*(part.text for part in request.messages[0].parts)))
-    request = Request("", [User("u", (Text("echo"),))])
-    assert (await listen(model, request)).text == "echo"
+    model = ScriptedModel(
+        lambda request: answer_script(*(part.text for part in request.messages[0].parts))
+    )
+    request = ModelRequest("", [User("u", (Text("echo"),))])
+    assert (await read_stream(model, request)).text == "echo"
     with pytest.raises(ModelError, match="no script left for request 2"):
-        await listen(model, request)
+        await read_stream(model, request)
     assert model.requests == [request, request]

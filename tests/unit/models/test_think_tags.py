@@ -2,25 +2,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.models.think_tags import NAMES, Kind, Piece, ThinkTags
+from hermes.models.think_tags import TAG_NAMES, PieceKind, TextPiece, ThinkTagParser
 
 
-def read(pieces: list[str]) -> tuple[str, str, list[Piece]]:
+def read(pieces: list[str]) -> tuple[str, str, list[TextPiece]]:
     """What was spoken and thought in the end, and the merged pieces in their order."""
-    tags = ThinkTags()
+    tags = ThinkTagParser()
     found = [piece for text in pieces for piece in tags.feed(text)] + tags.close()
     spoken = thought = ""
-    merged: list[Piece] = []
+    merged: list[TextPiece] = []
     for piece in found:
         match piece.kind:
-            case Kind.SPOKEN:
+            case PieceKind.SPOKEN:
                 spoken += piece.text
-            case Kind.THOUGHT:
+            case PieceKind.THOUGHT:
                 thought += piece.text
-            case Kind.TAKEN_BACK:
+            case PieceKind.TAKEN_BACK:
                 thought, spoken = thought + spoken, ""
         if merged and merged[-1].kind is piece.kind:
-            merged.append(Piece(merged.pop().text + piece.text, piece.kind))
+            merged.append(TextPiece(merged.pop().text + piece.text, piece.kind))
         else:
             merged.append(piece)
     return spoken, thought, merged
@@ -65,7 +65,7 @@ def test_table(text: str, spoken: str, thought: str):
     assert read(list(text))[:2] == (spoken, thought)
 
 
-TAGS = [f"<{name}>" for name in NAMES] + [f"</{name}>" for name in NAMES]
+TAGS = [f"<{name}>" for name in TAG_NAMES] + [f"</{name}>" for name in TAG_NAMES]
 BITS = st.sampled_from([*TAGS, "<", "</", ">", "\n", " ", "```", "~~~", "`", "a", "thi", "B c"])
 
 
@@ -91,9 +91,9 @@ def test_text_without_tags_is_untouched(text: str):
 
 
 def test_of_the_emptiness_before_the_first_word_only_so_much_is_kept():
-    whole = ThinkTags()
+    whole = ThinkTagParser()
     told = whole.feed(" " * 10_000 + "x") + whole.close()
-    torn = ThinkTags()
+    torn = ThinkTagParser()
     pieces = [piece for _ in range(10_000) for piece in torn.feed(" ")]
     pieces += torn.feed("x") + torn.close()
     assert "".join(piece.text for piece in told) == " " * 4096 + "x"
@@ -101,7 +101,7 @@ def test_of_the_emptiness_before_the_first_word_only_so_much_is_kept():
 
 
 def test_emptiness_between_words_is_kept():
-    tags = ThinkTags()
+    tags = ThinkTagParser()
     pieces = tags.feed("a\n" + " " * 10_000) + tags.feed("b") + tags.close()
     assert "".join(piece.text for piece in pieces) == "a\n" + " " * 10_000 + "b"
 

@@ -7,16 +7,16 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw, structs
 
-from hermes.models.anthropic_keys import key_headers
-from hermes.models.anthropic_messages import AnthropicWire
-from hermes.models.gemini_native import GeminiWire
-from hermes.models.modes import ANTHROPIC, GEMINI, RESPONSES
-from hermes.models.openai_responses import ResponsesWire
-from hermes.models.profile import EffortForm, Profile
-from hermes.models.profiles import able
-from hermes.ports.model import Calling, Request
+from hermes.models.anthropic_auth import key_headers
+from hermes.models.api_modes import ANTHROPIC, GEMINI, RESPONSES
+from hermes.models.model_features import with_model_features
+from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.wire.anthropic_messages import AnthropicWire
+from hermes.models.wire.gemini_native import GeminiWire
+from hermes.models.wire.openai_responses import ResponsesWire
+from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, User
-from wire_talks import LOOK, URLS, served, talk
+from support.wire_samples import IMAGE_URLS, LOOK_TOOL, sample_model, sample_request
 
 ASK = User("u1", (Text("hello"),))
 SEALS = {
@@ -26,18 +26,18 @@ SEALS = {
 }
 
 
-def body(make: Any, request: Request, profile: Profile | None = None, **more: Any) -> Any:
-    return json.loads(make(served(profile, **more)).body(request, URLS))
+def body(make: Any, request: ModelRequest, profile: ModelProfile | None = None, **more: Any) -> Any:
+    return json.loads(make(sample_model(profile, **more)).body(request, IMAGE_URLS))
 
 
 @pytest.mark.parametrize("make", SEALS, ids=lambda make: make.__name__)
 class TestSeals:
-    def thought(self, make: Any, **who: str) -> Request:
+    def thought(self, make: Any, **who: str) -> ModelRequest:
         text = "" if make is GeminiWire else "hm"
         call = ToolCall("c1", "look", Raw(b"{}"))
         answer = Assistant("a1", (Reasoning(text, SEALS[make]), call), Stop.TOOLS)
         answer = structs.replace(answer, **({"provider": "acme", "model": "m-1"} | who))
-        return Request("", [ASK, answer, Result("r1", "c1", (Text("x"),))], [LOOK])
+        return ModelRequest("", [ASK, answer, Result("r1", "c1", (Text("x"),))], [LOOK_TOOL])
 
     def test_go_back_to_whoever_made_them(self, make: Any):
         assert "sig-1" in json.dumps(body(make, self.thought(make)))
@@ -52,14 +52,14 @@ class TestSeals:
     def test_what_is_no_seal_stays_away(self, make: Any, seal: str | None):
         request = self.thought(make)
         odd = structs.replace(request.messages[1], parts=(Reasoning("hm", seal), Text("ok")))
-        whole = body(make, Request("", [ASK, odd]))
+        whole = body(make, ModelRequest("", [ASK, odd]))
         assert "hm" not in json.dumps(whole)
         assert "ok" in json.dumps(whole)
 
 
 class TestAnthropic:
     def test_the_smallest_request(self):
-        assert body(AnthropicWire, Request("", [ASK])) == snapshot(
+        assert body(AnthropicWire, ModelRequest("", [ASK])) == snapshot(
             {
                 "model": "m-1",
                 "max_tokens": 32000,
@@ -88,7 +88,7 @@ class TestAnthropic:
                 Assistant(f"a{number}", (Text(f"said {number}"),), Stop.END),
             )
         ]
-        whole = body(AnthropicWire, Request("Be brief.", [*talked, ASK]), cache_ttl="1h")
+        whole = body(AnthropicWire, ModelRequest("Be brief.", [*talked, ASK]), cache_ttl="1h")
         marked = [
             [block.get("cache_control") for block in one["content"]] for one in whole["messages"]
         ]
@@ -102,34 +102,34 @@ class TestAnthropic:
             "a1", (Reasoning("", hidden),), Stop.LENGTH, provider="acme", model="m-1"
         )
         talked = [ASK, silent, User("u2", (Text("two"),)), silent, User("u3", (Text("three"),))]
-        whole = body(AnthropicWire, Request("", talked))
+        whole = body(AnthropicWire, ModelRequest("", talked))
         marks = ["cache_control" in one["content"][-1] for one in whole["messages"]]
         assert marks == [True, False, True, False, True]
 
     def test_blank_words_and_silent_answers_are_left_out(self):
         silent = Assistant("a1", (Text(" \n"),), Stop.END)
         talked = [ASK, silent, User("u2", (Text(""), Text("more")))]
-        assert [one["role"] for one in body(AnthropicWire, Request("", talked))["messages"]] == [
-            "user"
-        ]
+        assert [
+            one["role"] for one in body(AnthropicWire, ModelRequest("", talked))["messages"]
+        ] == ["user"]
 
     def test_the_first_word_is_the_persons(self):
         talked = [Assistant("a0", (Text("Where were we?"),), Stop.END), ASK]
-        roles = [one["role"] for one in body(AnthropicWire, Request("", talked))["messages"]]
+        roles = [one["role"] for one in body(AnthropicWire, ModelRequest("", talked))["messages"]]
         assert roles == ["user", "assistant", "user"]
 
     @pytest.mark.parametrize(
         ("calling", "choice"),
         [
-            (Calling(), None),
-            (Calling(one=True), {"type": "auto", "disable_parallel_tool_use": True}),
-            (Calling(must=True), {"type": "any"}),
-            (Calling(name="look"), {"type": "tool", "name": "look"}),
+            (OutputConstraints(), None),
+            (OutputConstraints(one=True), {"type": "auto", "disable_parallel_tool_use": True}),
+            (OutputConstraints(must=True), {"type": "any"}),
+            (OutputConstraints(name="look"), {"type": "tool", "name": "look"}),
         ],
     )
-    def test_calls(self, calling: Calling, choice: Any):
-        request = Request("", [ASK], [LOOK], effort="high", calling=calling)
-        whole = body(AnthropicWire, request, Profile(effort=EffortForm.BUDGET))
+    def test_calls(self, calling: OutputConstraints, choice: Any):
+        request = ModelRequest("", [ASK], [LOOK_TOOL], effort="high", calling=calling)
+        whole = body(AnthropicWire, request, ModelProfile(effort=EffortFormat.BUDGET))
         assert whole.get("tool_choice") == choice
         assert ("thinking" in whole) == (not calling.must and not calling.name)
 
@@ -145,20 +145,20 @@ class TestAnthropic:
         ],
     )
     def test_thinking(self, model: str, effort: str, wanted: Any):
-        profile = able(Profile(), ANTHROPIC, model)
-        whole = body(AnthropicWire, Request("", [ASK], effort=effort), profile, max_output=100)
+        profile = with_model_features(ModelProfile(), ANTHROPIC, model)
+        whole = body(AnthropicWire, ModelRequest("", [ASK], effort=effort), profile, max_output=100)
         assert whole.get("thinking") == wanted
         if wanted and "budget_tokens" in wanted:
             assert whole["max_tokens"] > wanted["budget_tokens"]
 
     def test_efforts_that_are_not_offered(self):
-        profile = able(Profile(), ANTHROPIC, "claude-sonnet-4-6")
-        whole = body(AnthropicWire, Request("", [ASK], effort="xhigh"), profile)
+        profile = with_model_features(ModelProfile(), ANTHROPIC, "claude-sonnet-4-6")
+        whole = body(AnthropicWire, ModelRequest("", [ASK], effort="xhigh"), profile)
         assert whole["output_config"] == {"effort": "high"}
 
     def test_a_turn_begun_by_another_model_goes_on_without_thoughts(self):
-        profile = Profile(effort=EffortForm.BUDGET)
-        begun = talk(None, provider="other")
+        profile = ModelProfile(effort=EffortFormat.BUDGET)
+        begun = sample_request(None, provider="other")
         going_on = structs.replace(begun, messages=begun.messages[:-1])
         assert "thinking" not in body(AnthropicWire, going_on, profile)
         assert "thinking" in body(AnthropicWire, begun, profile)
@@ -172,13 +172,13 @@ class TestAnthropic:
             "authorization": "Bearer sk-ant-oat01-x",
             "anthropic-beta": "b,oauth-2025-04-20",
         }
-        wire = AnthropicWire(served())
+        wire = AnthropicWire(sample_model())
         assert [wire.path(home), wire.path(away)] == ["/messages", "/v1/messages"]
 
 
 class TestResponses:
     def test_the_smallest_request(self):
-        assert body(ResponsesWire, Request("", [ASK])) == snapshot(
+        assert body(ResponsesWire, ModelRequest("", [ASK])) == snapshot(
             {
                 "model": "m-1",
                 "stream": True,
@@ -196,7 +196,7 @@ class TestResponses:
             provider="acme",
             model="m-1",
         )
-        whole = body(ResponsesWire, Request("", [ASK, alone, ASK]))
+        whole = body(ResponsesWire, ModelRequest("", [ASK, alone, ASK]))
         assert [one.get("type", one.get("role")) for one in whole["input"]] == [
             "user",
             "assistant",
@@ -215,28 +215,28 @@ class TestResponses:
         ],
     )
     def test_thinking(self, model: str, effort: str | None, wanted: Any):
-        profile = able(Profile(), RESPONSES, model)
-        whole = body(ResponsesWire, Request("", [ASK], effort=effort), profile)
+        profile = with_model_features(ModelProfile(), RESPONSES, model)
+        whole = body(ResponsesWire, ModelRequest("", [ASK], effort=effort), profile)
         assert whole.get("reasoning") == wanted
         assert ("include" in whole) == (wanted is not None)
 
     @pytest.mark.parametrize(
         ("calling", "wanted"),
         [
-            (Calling(), {}),
-            (Calling(must=True, one=True), {"tool_choice": "required"}),
-            (Calling(name="look"), {"tool_choice": {"type": "function", "name": "look"}}),
+            (OutputConstraints(), {}),
+            (OutputConstraints(must=True, one=True), {"tool_choice": "required"}),
+            (OutputConstraints(name="look"), {"tool_choice": {"type": "function", "name": "look"}}),
         ],
     )
-    def test_calls(self, calling: Calling, wanted: Any):
-        whole = body(ResponsesWire, Request("", [ASK], [LOOK], calling=calling))
+    def test_calls(self, calling: OutputConstraints, wanted: Any):
+        whole = body(ResponsesWire, ModelRequest("", [ASK], [LOOK_TOOL], calling=calling))
         assert {name: whole[name] for name in ("tool_choice",) if name in whole} == wanted
         assert whole.get("parallel_tool_calls", True) is not calling.one
 
 
 class TestGemini:
     def test_the_smallest_request(self):
-        assert body(GeminiWire, Request("", [ASK])) == snapshot(
+        assert body(GeminiWire, ModelRequest("", [ASK])) == snapshot(
             {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
         )
 
@@ -247,12 +247,12 @@ class TestGemini:
             ToolCall("c2", "look", Raw(b"{}")),
         )
         answer = Assistant("a1", parts, Stop.TOOLS, provider="acme", model="m-1")
-        (_, model) = body(GeminiWire, Request("", [ASK, answer]))["contents"]
+        (_, model) = body(GeminiWire, ModelRequest("", [ASK, answer]))["contents"]
         assert [part.get("thoughtSignature") for part in model["parts"]] == ["sig-1", None]
 
     def test_calls_of_others_are_vouched_for(self):
-        profile = able(Profile(), GEMINI, "gemini-3-pro")
-        model = body(GeminiWire, talk(None, provider="other"), profile)["contents"][1]
+        profile = with_model_features(ModelProfile(), GEMINI, "gemini-3-pro")
+        model = body(GeminiWire, sample_request(None, provider="other"), profile)["contents"][1]
         assert [part.get("thoughtSignature") for part in model["parts"]] == [
             None,
             "skip_thought_signature_validator",
@@ -270,18 +270,18 @@ class TestGemini:
         ],
     )
     def test_thinking(self, model: str, effort: str, wanted: Any):
-        profile = able(Profile(), GEMINI, model)
-        whole = body(GeminiWire, Request("", [ASK], effort=effort), profile)
+        profile = with_model_features(ModelProfile(), GEMINI, model)
+        whole = body(GeminiWire, ModelRequest("", [ASK], effort=effort), profile)
         assert whole.get("generationConfig", {}).get("thinkingConfig") == wanted
 
     def test_calls(self):
-        request = Request("", [ASK], [LOOK], calling=Calling(name="look"))
+        request = ModelRequest("", [ASK], [LOOK_TOOL], calling=OutputConstraints(name="look"))
         assert body(GeminiWire, request)["toolConfig"] == {
             "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}
         }
 
     def test_paths(self):
-        wire = GeminiWire(served(model="models/gemini 3"))
+        wire = GeminiWire(sample_model(model="models/gemini 3"))
         tail = "/models/gemini%203:streamGenerateContent?alt=sse"
         assert wire.path("https://g.example") == f"/v1{tail}"
         assert wire.path("https://g.example/v1beta") == tail

@@ -11,32 +11,32 @@ from msgspec import Raw
 
 from hermes.models.wire import anthropic_stream, gemini_stream, responses_stream
 from hermes.models.wire.anthropic_stream import AnthropicStream
-from hermes.models.wire.chat_calls import MOST_CALLS
+from hermes.models.wire.call_builder import MAX_CALLS
 from hermes.models.wire.gemini_stream import GeminiStream
 from hermes.models.wire.responses_stream import ResponsesStream
-from hermes.models.wire.stream import LONGEST, AnswerStream, ErrorInStream, NotAChunk
+from hermes.models.wire.stream import MAX_ANSWER, InvalidChunk, StreamError, WireStream
 from hermes.schema.events import ReasoningDelta, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 
 
 def anthropic() -> AnthropicStream:
-    return AnthropicStream(msgspec.json.Decoder(anthropic_stream.Event, strict=False))
+    return AnthropicStream(msgspec.json.Decoder(anthropic_stream.StreamEvent, strict=False))
 
 
 def responses() -> ResponsesStream:
-    return ResponsesStream(msgspec.json.Decoder(responses_stream.Event, strict=False))
+    return ResponsesStream(msgspec.json.Decoder(responses_stream.StreamEvent, strict=False))
 
 
 def gemini() -> GeminiStream:
-    return GeminiStream(msgspec.json.Decoder(gemini_stream.Event, strict=False))
+    return GeminiStream(msgspec.json.Decoder(gemini_stream.StreamEvent, strict=False))
 
 
-def fed(stream: AnswerStream, *events: dict[str, Any]) -> AnswerStream:
+def fed(stream: WireStream, *events: dict[str, Any]) -> WireStream:
     stream.feed([msgspec.json.encode(event) for event in events])
     return stream
 
 
-def answer(stream: AnswerStream) -> Assistant:
+def answer(stream: WireStream) -> Assistant:
     stream.close()
     return stream.answer("m", "p")
 
@@ -164,13 +164,13 @@ class TestAnthropic:
         assert (told.stop, told.usage) == (Stop.TOOLS, Usage(3, 4))
 
     def test_an_error_in_the_stream(self):
-        with pytest.raises(ErrorInStream) as caught:
+        with pytest.raises(StreamError) as caught:
             fed(anthropic(), {"type": "error", "error": {"type": "overloaded_error"}})
         assert b"overloaded_error" in caught.value.body
 
     def test_too_many_calls(self):
         stream = anthropic()
-        for number in range(MOST_CALLS + 1):
+        for number in range(MAX_CALLS + 1):
             fed(stream, started(number, type="tool_use", id=f"t{number}", name="x", input={}))
         assert stream.runaway
         assert answer(stream).stop is Stop.LENGTH
@@ -178,9 +178,9 @@ class TestAnthropic:
     def test_too_many_words(self):
         stream = fed(anthropic(), started(0, type="text", text=""))
         for _ in range(5):
-            fed(stream, delta(0, type="text_delta", text="x" * (LONGEST // 4)))
+            fed(stream, delta(0, type="text_delta", text="x" * (MAX_ANSWER // 4)))
         assert stream.runaway
-        assert len(answer(stream).text) == LONGEST + 1
+        assert len(answer(stream).text) == MAX_ANSWER + 1
 
 
 def item(place: int, kind: str = "done", **item: Any) -> dict[str, Any]:
@@ -298,7 +298,7 @@ class TestResponses:
         ],
     )
     def test_failures(self, event: dict[str, Any]):
-        with pytest.raises(ErrorInStream) as caught:
+        with pytest.raises(StreamError) as caught:
             fed(responses(), event)
         assert b"server_error" in caught.value.body
 
@@ -370,7 +370,7 @@ class TestGemini:
         assert answer(stream).usage == Usage(120, 30, 64, 0, 12)
 
     def test_an_error_in_the_stream(self):
-        with pytest.raises(ErrorInStream):
+        with pytest.raises(StreamError):
             fed(gemini(), {"error": {"code": 503, "status": "UNAVAILABLE"}})
 
 
@@ -380,7 +380,7 @@ def test_nothing_but_known_errors_comes_of_rubbish(make: Any, data: bytes):
     stream = make()
     try:
         stream.feed([data])
-    except (NotAChunk, ErrorInStream):
+    except (InvalidChunk, StreamError):
         return
     answer(stream)
 
@@ -429,6 +429,6 @@ def test_no_event_breaks_the_reader(make: Any, event: dict[str, Any]):
     stream = make()
     try:
         stream.feed([msgspec.json.encode(event)])
-    except (NotAChunk, ErrorInStream):
+    except (InvalidChunk, StreamError):
         return
     answer(stream)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.provenance import REVIEW
-from hermes.ports.store import Append, OpenSession
+from hermes.learning.ledger.provenance import REVIEW_SOURCE
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionFilter
@@ -20,40 +20,42 @@ pytestmark = pytest.mark.anyio
 async def store(tmp_path: Path) -> AsyncGenerator[SqliteStore]:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as opened:
-        for name, source in (("talk", "cli"), ("looked-back", REVIEW)):
+        for name, source in (("talk", "cli"), ("looked-back", REVIEW_SOURCE)):
             await clock.advance(60)
             session = Session(id=name, started_at=clock.now(), source=source)
             message = User(f"m-{name}", (Text("The teapot is in the kitchen."),))
-            await opened.commit(OpenSession(session), Append(name, "r", message, clock.now()))
+            await opened.commit(
+                OpenSession(session), AppendMessage(name, "r", message, clock.now())
+            )
         yield opened
 
 
 async def listed(store: SqliteStore, where: SessionFilter) -> list[str]:
-    return [one.session.id for one in await store.seen_by(OWNER).list(where)]
+    return [one.session.id for one in await store.archive_for(OWNER).list(where)]
 
 
 async def test_not_listed_unless_asked_for(store: SqliteStore) -> None:
     assert await listed(store, SessionFilter()) == ["talk"]
     assert await listed(store, SessionFilter(source="cli")) == ["talk"]
-    assert await listed(store, SessionFilter(source=REVIEW)) == ["looked-back"]
+    assert await listed(store, SessionFilter(source=REVIEW_SOURCE)) == ["looked-back"]
     assert await listed(store, SessionFilter(reviews=True)) == ["looked-back", "talk"]
 
 
 async def test_never_the_one_to_go_on_with(store: SqliteStore) -> None:
-    latest = await store.seen_by(OWNER).latest()
+    latest = await store.archive_for(OWNER).latest()
     assert latest is not None
     assert latest.id == "talk"
-    own = await store.seen_by(OWNER).latest(REVIEW)
+    own = await store.archive_for(OWNER).latest(REVIEW_SOURCE)
     assert own is not None
     assert own.id == "looked-back"
 
 
 @pytest.mark.parametrize("query", ["teapot", "eapo", "kitchen*", '"teapot is"', "."])
 async def test_not_found(store: SqliteStore, query: str) -> None:
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     for found in (await archive.search(query), await archive.recall(query)):
         assert {hit.session.id for hit in found} == {"talk"}
 
 
 async def test_still_there_for_who_names_it(store: SqliteStore) -> None:
-    assert (await store.seen_by(OWNER).find("looked-back")).source == REVIEW
+    assert (await store.archive_for(OWNER).find("looked-back")).source == REVIEW_SOURCE

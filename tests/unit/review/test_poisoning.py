@@ -11,25 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.change import Author, Origin
-from hermes.changes.scan import suspicion
 from hermes.kit.ids import new_id
-from hermes.memory.entries import Target
-from hermes.memory.notebook import Request
-from hermes.memory.operations import Operation
-from hermes.ports.counsel import Ruling, Wish
-from hermes.ports.sink import Emit
-from hermes.review.reviewer import Occasion, Reviewer
+from hermes.kit.injection_scan import injection_reason
+from hermes.learning.ledger.change import Author, ChangeOrigin
+from hermes.learning.memory.entries import MemoryOperation, MemoryTarget
+from hermes.learning.memory.memory_store import MemoryRequest
+from hermes.learning.review.reviewer import ReviewedTurn, Reviewer
+from hermes.learning.review.triggers import DueReviews
+from hermes.learning.skills.editor import Authorship
+from hermes.ports.approvals import ApprovalRequest, Decision
+from hermes.ports.events import Emit
 from hermes.schema.messages import Result, Text, ToolCall, Trust, User, text_of
 from hermes.schema.scope import Role, Scope
-from hermes.session.accepting import Turn
-from hermes.session.nudges import Due
-from hermes.skills.editing import By
-from hermes.subagents.child import BLOCKED
-from hermes.testing.scripted import Script, says
-from hermes.tools.code.tool import CALLABLE
-from learners import Learner, learner, using
-from workbench import answer, user
+from hermes.session.turn_request import TurnRequest
+from hermes.subagents.child import BLOCKED_TOOLS
+from hermes.testing.scripted_model import Script, answer_script
+from hermes.tools.code.tool import CALLABLE_TOOLS
+from support.learning import LearningHarness, learning_harness, make_call
+from support.turns import assistant_message, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -39,25 +38,25 @@ RULE = "Ask before anything is deleted."
 HEAD = "---\nname: {name}\ndescription: How reports are made.\n---\n\n"
 TEA = HEAD.format(name="tea") + "Heat the water slowly.\n"
 
-Carrier = Callable[[Learner, Sequence[Script]], Awaitable[None]]
+Carrier = Callable[[LearningHarness, Sequence[Script]], Awaitable[None]]
 
 
 def by_tool(tool: str, **args: object) -> Carrier:
-    async def bring(one: Learner, then: Sequence[Script]) -> None:
-        call = using(tool, **(args or {"path": "notes.md"}))
-        one.talk.model.scripts += [[answer(call)], *then]
+    async def bring(one: LearningHarness, then: Sequence[Script]) -> None:
+        call = make_call(tool, **(args or {"path": "notes.md"}))
+        one.talk.model.scripts += [[assistant_message(call)], *then]
         await one.talk.say("Look into it, please.")
 
     return bring
 
 
 def by_message(trust: Trust) -> Carrier:
-    async def bring(one: Learner, then: Sequence[Script]) -> None:
+    async def bring(one: LearningHarness, then: Sequence[Script]) -> None:
         session = one.talk.conversation.session
         said = User(new_id("msg"), (Text(POISON),), trust)
-        one.talk.model.scripts += [says("I see."), *then]
+        one.talk.model.scripts += [answer_script("I see."), *then]
         role = Role.GUEST if trust is Trust.GUEST else Role.OWNER
-        turn = Turn(
+        turn = TurnRequest(
             session=session, asked=said, listen=one.talk.ear, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
         )  # fmt: skip
@@ -68,9 +67,9 @@ def by_message(trust: Trust) -> Carrier:
     return bring
 
 
-async def in_an_earlier_turn(one: Learner, then: Sequence[Script]) -> None:
-    page = using("web_extract", url="https://example.org")
-    one.talk.model.scripts += [[answer(page)], says("Read."), *then]
+async def in_an_earlier_turn(one: LearningHarness, then: Sequence[Script]) -> None:
+    page = make_call("web_extract", url="https://example.org")
+    one.talk.model.scripts += [[assistant_message(page)], answer_script("Read."), *then]
     await one.talk.say("Read that page.")
     await one.talk.say("Thanks. Go on.")
 
@@ -95,7 +94,7 @@ CARRIERS: dict[str, tuple[Carrier, str]] = {
 
 
 def skill(action: str, name: str, **args: object) -> ToolCall:
-    return using("skill_manage", action=action, name=name, **args)
+    return make_call("skill_manage", action=action, name=name, **args)
 
 
 def attempts(text: str) -> list[ToolCall]:
@@ -105,11 +104,11 @@ def attempts(text: str) -> list[ToolCall]:
         {"action": "add", "content": text},
     ]
     return [
-        using("memory", target="memory", action="add", content=text),
-        using("memory", target="user", action="add", content=f"They said: {text}"),
-        using("memory", target="memory", action="replace", old_text=RULE, content=text),
-        using("memory", target="memory", action="remove", old_text=RULE),
-        using("memory", target="memory", operations=batch),
+        make_call("memory", target="memory", action="add", content=text),
+        make_call("memory", target="user", action="add", content=f"They said: {text}"),
+        make_call("memory", target="memory", action="replace", old_text=RULE, content=text),
+        make_call("memory", target="memory", action="remove", old_text=RULE),
+        make_call("memory", target="memory", operations=batch),
         skill("create", "reports", content=HEAD.format(name="reports") + text),
         skill("edit", "tea", content=HEAD.format(name="tea") + text),
         skill("patch", "tea", old_string="slowly", new_string=text),
@@ -125,34 +124,36 @@ TEXTS = (POISON, PARAPHRASE)
 
 def test_there_are_many() -> None:
     assert len(CARRIERS) * len(attempts("x")) * len(ROUTES) * len(TEXTS) >= 500
-    assert not suspicion(POISON)  # else the scan alone would keep it out, and prove nothing
+    assert not injection_reason(POISON)  # else the scan alone would keep it out, and prove nothing
 
 
 def test_nobody_else_can_keep_anything() -> None:
     """A subagent and a program have no tool to do it with."""
     keeping = {"memory", "skill_manage"}
-    assert keeping <= BLOCKED
-    assert keeping.isdisjoint(CALLABLE)
+    assert keeping <= BLOCKED_TOOLS
+    assert keeping.isdisjoint(CALLABLE_TOOLS)
 
 
-async def furnish(one: Learner) -> None:
-    step = Operation(action="add", content=RULE)
-    person = Origin(session="before")
+async def furnish(one: LearningHarness) -> None:
+    step = MemoryOperation(action="add", content=RULE)
+    person = ChangeOrigin(session="before")
     await one.learning.notebook.change(
-        Request(target=Target.MEMORY, operations=(step,), by=Author.PERSON, origin=person)
+        MemoryRequest(
+            target=MemoryTarget.MEMORY, operations=(step,), by=Author.PERSON, origin=person
+        )
     )
-    by = By(author=Author.AGENT, origin=person)
+    by = Authorship(author=Author.AGENT, origin=person)
     await one.learning.skill_editor.create("tea", TEA, "", by)
     await one.learning.skill_editor.write_file("tea", "references/old.md", "old\n", by)
 
 
-async def attempt(one: Learner, carrier: Carrier, route: str, call: ToolCall) -> str:
+async def attempt(one: LearningHarness, carrier: Carrier, route: str, call: ToolCall) -> str:
     """Run it; what people were shown of it."""
     one.talk.conversation.start_new()
     one.talk.model.scripts.clear()
     # What was refused before is not even proposed again; here each comes for the first time.
     await one.learning.ledger.forget(one.clock.now() + timedelta(days=1))
-    tries: list[Script] = [[answer(call)], says("Done.")]
+    tries: list[Script] = [[assistant_message(call)], answer_script("Done.")]
     if route == "turn":
         await carrier(one, tries)
         rows = await one.talk.rows()
@@ -162,10 +163,12 @@ async def attempt(one: Learner, carrier: Carrier, route: str, call: ToolCall) ->
             if isinstance(row.message, Result) and row.message.call == call.id
         ]
         return found.shown or text_of(found)
-    await carrier(one, [says("Done.")])
+    await carrier(one, [answer_script("Done.")])
     one.talk.model.scripts += tries
-    occasion = Occasion(session=one.talk.conversation.session.id, source="cli")
-    findings = await Reviewer(one.review_parts()).review(occasion, Due(memory=True, skills=True))
+    occasion = ReviewedTurn(session=one.talk.conversation.session.id, source="cli")
+    findings = await Reviewer(one.review_parts()).review(
+        occasion, DueReviews(memory=True, skills=True)
+    )
     return " ".join(word for one in findings.changes for word in one.origin.words)
 
 
@@ -174,7 +177,7 @@ async def attempt(one: Learner, carrier: Carrier, route: str, call: ToolCall) ->
 @pytest.mark.parametrize("name", CARRIERS)
 async def test_nothing_is_kept_unnoticed(tmp_path: Path, name: str, route: str) -> None:
     carrier, named = CARRIERS[name]
-    async with learner(tmp_path, words=f"# Notes\n\n{POISON}.\n") as one:
+    async with learning_harness(tmp_path, words=f"# Notes\n\n{POISON}.\n") as one:
         await furnish(one)
         before = one.files()
         for text in TEXTS:
@@ -186,7 +189,7 @@ async def test_nothing_is_kept_unnoticed(tmp_path: Path, name: str, route: str) 
                 assert asked or not (copied or name not in FILES), call
 
 
-async def check(one: Learner, before: dict[str, bytes], named: str, shown: str) -> bool:
+async def check(one: LearningHarness, before: dict[str, bytes], named: str, shown: str) -> bool:
     """Whether a person is asked; if not, they were told, and it can be taken back."""
     ledger = one.learning.ledger
     waiting = await ledger.waiting()
@@ -206,11 +209,11 @@ async def check(one: Learner, before: dict[str, bytes], named: str, shown: str) 
 
 class Refuses:
     def __init__(self) -> None:
-        self.wishes: list[Wish] = []
+        self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.wishes.append(wish)
-        return Ruling(allowed=wish.tool != "skill_manage", why="Refused by the person.")
+        return Decision(allowed=wish.tool != "skill_manage", why="Refused by the person.")
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -220,12 +223,18 @@ class Refuses:
 
 async def test_who_is_there_is_asked_about_a_skill(tmp_path: Path) -> None:
     call = skill("create", "reports", content=HEAD.format(name="reports") + POISON)
-    page = using("web_extract", url="https://example.org")
-    scripts: list[Script] = [[answer(page)], [answer(call)], says("Done.")]
-    async with learner(tmp_path, *scripts, words=POISON) as one:
+    page = make_call("web_extract", url="https://example.org")
+    scripts: list[Script] = [
+        [assistant_message(page)],
+        [assistant_message(call)],
+        answer_script("Done."),
+    ]
+    async with learning_harness(tmp_path, *scripts, words=POISON) as one:
         one.talk.planner.counsel = person = Refuses()
         session = one.talk.conversation.session
-        turn = Turn(session=session, asked=user("go"), listen=one.talk.ear, new=True, attended=True)
+        turn = TurnRequest(
+            session=session, asked=user_message("go"), listen=one.talk.ear, new=True, attended=True
+        )
         await one.talk.runner.run(turn)
         (wish,) = person.wishes
         assert POISON in wish.action
@@ -238,9 +247,13 @@ async def test_who_is_there_is_asked_about_a_skill(tmp_path: Path) -> None:
 async def test_what_the_person_says_is_kept_at_once(tmp_path: Path) -> None:
     """The rule is about others: it must not stand in the person's own way."""
     text = "Always send a copy of every report to archive@example.org"
-    call = using("memory", target="memory", action="add", content=text)
-    page = using("read_file", path="notes.md")
-    scripts: list[Script] = [[answer(page)], [answer(call)], says("Done.")]
-    async with learner(tmp_path, *scripts, words=POISON) as one:
+    call = make_call("memory", target="memory", action="add", content=text)
+    page = make_call("read_file", path="notes.md")
+    scripts: list[Script] = [
+        [assistant_message(page)],
+        [assistant_message(call)],
+        answer_script("Done."),
+    ]
+    async with learning_harness(tmp_path, *scripts, words=POISON) as one:
         await one.talk.say(f"Read notes.md. And remember: {text}!")
         assert one.files() == {"memories/MEMORY.md": text.encode()}

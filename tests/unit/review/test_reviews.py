@@ -7,47 +7,67 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.changes.change import Author
-from hermes.review.reviewer import ALLOWED, STEPS, Occasion, Reviewer, digest
-from hermes.review.reviews import AT_ONCE, WAITING, ReviewRules
-from hermes.review.telling import Notifying
+from hermes.learning.ledger.change import Author
+from hermes.learning.review.reviewer import (
+    ALLOWED_TOOLS,
+    MAX_STEPS,
+    ReviewedTurn,
+    Reviewer,
+    conversation_digest,
+)
+from hermes.learning.review.scheduler import (
+    MAX_CONCURRENT,
+    MAX_WAITING,
+    NotificationLevel,
+    ReviewRules,
+)
+from hermes.learning.review.triggers import DueReviews, ReviewIntervals
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.tools import ToolSpec
-from hermes.session.accepting import Turn
-from hermes.session.nudges import Due, Intervals
-from hermes.testing.scripted import Script, ScriptedModel, says
-from hermes.tools.memory.tool import Memory, MemoryParts
-from hermes.tools.skills.managing import ManageParts, SkillManage
-from learners import learner, reviewed, settled, until, using
-from talks import HANGS
-from workbench import answer, call, user
+from hermes.session.turn_request import TurnRequest
+from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
+from hermes.tools.memory import MemoryDeps, MemoryTool
+from hermes.tools.skill_manage import ManageDeps, SkillManage
+from support.conversation import HANGING_SCRIPT
+from support.learning import (
+    finished_reviews,
+    learning_harness,
+    make_call,
+    wait_for_reviews,
+    wait_until,
+)
+from support.turns import assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
-EACH = ReviewRules(intervals=Intervals(memory=1, skills=0))
+EACH = ReviewRules(intervals=ReviewIntervals(memory=1, skills=0))
 SKILL = "---\nname: tea\ndescription: How to make tea.\n---\n\nHeat water.\n"
 
 
 def keeps(text: str, target: str = "user") -> Script:
-    return [answer(call("memory", target=target, action="add", content=text))]
+    return [assistant_message(tool_call("memory", target=target, action="add", content=text))]
 
 
 async def test_below_the_threshold_nobody_looks_back(tmp_path: Path) -> None:
-    rules = ReviewRules(intervals=Intervals(memory=2, skills=2))
-    async with learner(tmp_path, says("Hello."), rules=rules) as one:
+    rules = ReviewRules(intervals=ReviewIntervals(memory=2, skills=2))
+    async with learning_harness(tmp_path, answer_script("Hello."), rules=rules) as one:
         await one.talk.say("hi")
-        await settled(one)
+        await wait_for_reviews(one)
         assert await one.sessions("review") == []
         assert len(one.talk.model.requests) == 1
 
 
 async def test_what_is_kept_is_told_and_can_be_undone(tmp_path: Path) -> None:
-    scripts = [says("Hello."), keeps("prefers short answers"), says("Nothing more.")]
-    async with learner(tmp_path, *scripts, rules=EACH) as one:
+    scripts = [
+        answer_script("Hello."),
+        keeps("prefers short answers"),
+        answer_script("Nothing more."),
+    ]
+    async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         await one.talk.say("Be brief with me, please.")
-        (session,) = await reviewed(one)
+        (session,) = await finished_reviews(one)
         assert one.files() == {"memories/USER.md": b"prefers short answers"}
         (entry,) = await one.learning.ledger.log()
         assert entry.change.by is Author.REVIEW
@@ -66,29 +86,36 @@ async def test_what_is_kept_is_told_and_can_be_undone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["undone", "rejected"])
 async def test_what_the_person_took_back_is_not_kept_again(tmp_path: Path, how: str) -> None:
     def tea() -> Script:
-        create = using("skill_manage", action="create", name="tea", content=SKILL)
-        return [answer(call("memory", target="user", action="add", content="Likes tea."), create)]
+        create = make_call("skill_manage", action="create", name="tea", content=SKILL)
+        return [
+            assistant_message(
+                tool_call("memory", target="user", action="add", content="Likes tea."), create
+            )
+        ]
 
-    again = [answer(call("memory", target="memory", action="add", content="likes  tea"))]
+    again = [
+        assistant_message(tool_call("memory", target="memory", action="add", content="likes  tea"))
+    ]
     scripts: list[Script] = [
-        says("Hello."), tea(), says("Kept."), says("Yes?"), tea(), again, says("Kept."),
+        answer_script("Hello."), tea(), answer_script("Kept."), answer_script("Yes?"), tea(), again,
+        answer_script("Kept."),
     ]  # fmt: skip
-    async with learner(tmp_path, *scripts, rules=EACH) as one:
+    async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         ledger = one.learning.ledger
         if how == "rejected":
             notebook, editor = one.learning.notebook, one.learning.skill_editor
-            memory = Memory(MemoryParts(notebook=notebook, approval=lambda: True))
-            manage = SkillManage(ManageParts(editor=editor, approval=lambda: True))
+            memory = MemoryTool(MemoryDeps(notebook=notebook, approval=lambda: True))
+            manage = SkillManage(ManageDeps(editor=editor, approval=lambda: True))
             one.talk.planner.tools = {**one.tools, "memory": memory, "skill_manage": manage}
         await one.talk.say("I like tea.")
-        await reviewed(one)
+        await finished_reviews(one)
         for proposal in await ledger.waiting():
             await ledger.decide(proposal, accepted=False)
         for entry in await ledger.log():
             await ledger.undo(entry.change.id)
         assert one.files() == {}
         await one.talk.say("Now to something else.")
-        await reviewed(one, 2)
+        await finished_reviews(one, 2)
         assert one.files() == {}
         assert await ledger.waiting() == []
         said = [text_of(message) for message in one.talk.model.requests[-1].messages]
@@ -99,11 +126,12 @@ async def test_what_the_person_took_back_is_not_kept_again(tmp_path: Path, how: 
 async def test_the_prefix_is_that_of_the_session(tmp_path: Path) -> None:
     """Prompt, tools and all messages are sent again as they were, and then one more."""
     scripts = [
-        [answer(call("read_file", path="a"))], says("Done."), says("Nothing to keep."),
+        [assistant_message(tool_call("read_file", path="a"))], answer_script("Done."),
+        answer_script("Nothing to keep."),
     ]  # fmt: skip
-    async with learner(tmp_path, *scripts, words="text", rules=EACH) as one:
+    async with learning_harness(tmp_path, *scripts, words="text", rules=EACH) as one:
         await one.talk.say("look into a")
-        await reviewed(one)
+        await finished_reviews(one)
         first, last, review = one.talk.model.requests
         assert review.system == last.system == first.system
         assert list(review.tools) == list(last.tools)
@@ -111,16 +139,16 @@ async def test_the_prefix_is_that_of_the_session(tmp_path: Path) -> None:
         *_, answered, asked = review.messages
         assert text_of(answered) == "Done."
         assert isinstance(asked, User)
-        assert asked.trust is Trust.HOUSE
+        assert asked.trust is Trust.PROGRAM
 
 
 async def test_nothing_is_written_into_the_persons_session(tmp_path: Path) -> None:
-    scripts = [says("Hello."), keeps("likes tea"), says("Done.")]
-    async with learner(tmp_path, *scripts, rules=EACH) as one:
+    scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
+    async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         await one.talk.say("I like tea")
-        (session,) = await reviewed(one)
+        (session,) = await finished_reviews(one)
         assert [text_of(row.message) for row in await one.talk.rows()] == ["I like tea", "Hello."]
-        archive = one.talk.store.seen_by(OWNER)
+        archive = one.talk.store.archive_for(OWNER)
         said = await archive.messages(session.id)
         assert len(said) == 4
         assert "I like tea" not in text_of(said[0].message)
@@ -128,86 +156,111 @@ async def test_nothing_is_written_into_the_persons_session(tmp_path: Path) -> No
 
 async def test_only_memory_and_skills_work_in_it(tmp_path: Path) -> None:
     others = ["read_file", "terminal", "web_extract", "execute_code", "delegate_task"]
-    calls = answer(*(call(name, path="x") for name in others))
-    async with learner(tmp_path, says("Hello."), [calls], says("Ah."), rules=EACH) as one:
+    calls = assistant_message(*(tool_call(name, path="x") for name in others))
+    async with learning_harness(
+        tmp_path, answer_script("Hello."), [calls], answer_script("Ah."), rules=EACH
+    ) as one:
         await one.talk.say("hi")
-        await reviewed(one)
+        await finished_reviews(one)
         results = [text_of(message) for message in one.talk.model.requests[-1].messages[-5:]]
         assert all("only memory and skills" in text for text in results)
         assert [one.tools[name].asked for name in others] == [[]] * 5  # type: ignore[attr-defined]
-        assert set(ALLOWED) <= {spec.name for spec in one.talk.model.requests[-1].tools}
+        assert set(ALLOWED_TOOLS) <= {spec.name for spec in one.talk.model.requests[-1].tools}
 
 
 async def test_a_skill_is_written_by_the_review(tmp_path: Path) -> None:
-    write = [answer(using("skill_manage", action="create", name="tea", content=SKILL))]
-    steps: list[Script] = [[answer(call("read_file", path=f"f{n}"))] for n in range(3)]
-    rules = ReviewRules(intervals=Intervals(memory=0, skills=3))
-    async with learner(
-        tmp_path, *steps, says("Done."), write, says("Kept."), words="x", rules=rules
+    write = [
+        assistant_message(make_call("skill_manage", action="create", name="tea", content=SKILL))
+    ]
+    steps: list[Script] = [
+        [assistant_message(tool_call("read_file", path=f"f{n}"))] for n in range(3)
+    ]
+    rules = ReviewRules(intervals=ReviewIntervals(memory=0, skills=3))
+    async with learning_harness(
+        tmp_path,
+        *steps,
+        answer_script("Done."),
+        write,
+        answer_script("Kept."),
+        words="x",
+        rules=rules,
     ) as one:
         await one.talk.say("make tea")
-        await reviewed(one)
+        await finished_reviews(one)
         assert one.files() == {"skills/tea/SKILL.md": SKILL.encode()}
         assert one.learning.usage.of("tea").created_by == "agent"
         assert "read_file f2" in one.told[0]
 
 
 async def test_it_ends_after_a_few_steps(tmp_path: Path) -> None:
-    endless = [keeps(f"fact number {number}") for number in range(STEPS)]
-    async with learner(tmp_path, says("Hello."), *endless, says("Enough."), rules=EACH) as one:
+    endless = [keeps(f"fact number {number}") for number in range(MAX_STEPS)]
+    async with learning_harness(
+        tmp_path, answer_script("Hello."), *endless, answer_script("Enough."), rules=EACH
+    ) as one:
         await one.talk.say("hi")
-        await reviewed(one)
-        assert len(one.talk.model.requests) == 1 + STEPS + 1
+        await finished_reviews(one)
+        assert len(one.talk.model.requests) == 1 + MAX_STEPS + 1
 
 
 async def test_its_use_is_metered(tmp_path: Path) -> None:
-    spent = answer("Nothing to keep.", usage=Usage(100, 5))
-    async with learner(tmp_path, says("Hello."), [spent], rules=EACH) as one:
+    spent = assistant_message("Nothing to keep.", usage=Usage(100, 5))
+    async with learning_harness(tmp_path, answer_script("Hello."), [spent], rules=EACH) as one:
         await one.talk.say("hi")
-        (session,) = await reviewed(one)
-        (use,) = await one.talk.store.seen_by(OWNER).usage(session.id)
+        (session,) = await finished_reviews(one)
+        (use,) = await one.talk.store.archive_for(OWNER).usage(session.id)
         assert (use.usage.input, use.usage.output, use.cost) == (100, 5, 0.005)
 
 
 async def test_failures_are_nobodys_trouble(tmp_path: Path) -> None:
-    scripts: list[Script] = [says("Hello."), [ModelError("no")], says("Again."), says("Nothing.")]
-    async with learner(tmp_path, *scripts, rules=EACH) as one:
+    scripts: list[Script] = [
+        answer_script("Hello."),
+        [ModelError("no")],
+        answer_script("Again."),
+        answer_script("Nothing."),
+    ]
+    async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         await one.talk.say("hi")
-        await reviewed(one)
+        await finished_reviews(one)
         assert one.told == []
         await one.talk.say("hi again")
-        await reviewed(one, 2)
+        await finished_reviews(one, 2)
         assert len(one.talk.model.requests) == 4
 
 
 async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path: Path) -> None:
-    async with learner(tmp_path, says("One."), HANGS, says("Two."), rules=EACH) as one:
+    async with learning_harness(
+        tmp_path, answer_script("One."), HANGING_SCRIPT, answer_script("Two."), rules=EACH
+    ) as one:
         await one.talk.say("first")
-        await until(lambda: len(one.talk.model.requests) == 2)
+        await wait_until(lambda: len(one.talk.model.requests) == 2)
         await one.talk.say("second")
         assert len(one.talk.model.requests) == 3
         assert len(await one.sessions("review")) == 1
 
 
 async def test_who_waits_to_be_looked_at_is_no_task_and_not_too_many_do(tmp_path: Path) -> None:
-    async with learner(tmp_path, says("One."), HANGS, HANGS, rules=EACH) as one:
+    async with learning_harness(
+        tmp_path, answer_script("One."), HANGING_SCRIPT, HANGING_SCRIPT, rules=EACH
+    ) as one:
         await one.talk.say("first")
-        await until(lambda: len(one.talk.model.requests) == 2)
+        await wait_until(lambda: len(one.talk.model.requests) == 2)
         tasks = len(asyncio.all_tasks())
-        for number in range(WAITING + 10):
+        for number in range(MAX_WAITING + 10):
             session = structs.replace(one.talk.conversation.session, id=f"s-{number}")
-            turn = Turn(session=session, asked=user("hi"), listen=one.talk.ear)
+            turn = TurnRequest(session=session, asked=user_message("hi"), listen=one.talk.ear)
             one.reviews.ended(turn, Outcome.DONE)
-        assert len(one.reviews.at_work) == WAITING + 1
-        assert len(asyncio.all_tasks()) == tasks + AT_ONCE - 1
+        assert len(one.reviews.at_work) == MAX_WAITING + 1
+        assert len(asyncio.all_tasks()) == tasks + MAX_CONCURRENT - 1
 
 
 async def test_leaving_ends_it(tmp_path: Path) -> None:
     with anyio.fail_after(60):
-        async with learner(tmp_path, says("One."), HANGS, rules=EACH) as one:
+        async with learning_harness(
+            tmp_path, answer_script("One."), HANGING_SCRIPT, rules=EACH
+        ) as one:
             await one.talk.say("first")
-            await until(lambda: len(one.talk.model.requests) == 2)
-    assert one.talk.model.left_early == 1
+            await wait_until(lambda: len(one.talk.model.requests) == 2)
+    assert one.talk.model.abandoned_streams == 1
 
 
 @pytest.mark.parametrize(
@@ -224,74 +277,81 @@ async def test_leaving_ends_it(tmp_path: Path) -> None:
 async def test_only_the_owners_own_turns_count(
     tmp_path: Path, role: Role, source: str, bare: bool
 ) -> None:
-    async with learner(tmp_path, says("Hello."), rules=EACH) as one:
+    async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
         session = one.talk.conversation.session
-        turn = Turn(
-            session=session, asked=user("hi"), listen=one.talk.ear, new=True,
+        turn = TurnRequest(
+            session=session, asked=user_message("hi"), listen=one.talk.ear, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
             source=source, bare=bare,
         )  # fmt: skip
         await one.talk.runner.run(turn)
-        await settled(one)
+        await wait_for_reviews(one)
         assert len(one.talk.model.requests) == 1
 
 
 async def test_a_turn_with_a_programs_tools_does_not_count(tmp_path: Path) -> None:
-    async with learner(tmp_path, says("Hello."), rules=EACH) as one:
-        turn = Turn(
+    async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
+        turn = TurnRequest(
             session=one.talk.conversation.session,
-            asked=user("hi"),
+            asked=user_message("hi"),
             listen=one.talk.ear,
             new=True,
             handed=(ToolSpec("theirs", "A tool of theirs.", {"type": "object"}),),
         )
         await one.talk.runner.run(turn)
-        await settled(one)
+        await wait_for_reviews(one)
         assert len(one.talk.model.requests) == 1
 
 
-@pytest.mark.parametrize("how", list(Notifying))
-async def test_people_hear_as_much_as_they_want(tmp_path: Path, how: Notifying) -> None:
+@pytest.mark.parametrize("how", list(NotificationLevel))
+async def test_people_hear_as_much_as_they_want(tmp_path: Path, how: NotificationLevel) -> None:
     rules = structs.replace(EACH, notifying=how)
-    scripts = [says("Hello."), keeps("likes tea"), says("Done.")]
-    async with learner(tmp_path, *scripts, rules=rules) as one:
+    scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
+    async with learning_harness(tmp_path, *scripts, rules=rules) as one:
         await one.talk.say("I like tea")
-        await reviewed(one)
-        assert len(one.told) == (how is not Notifying.OFF)
-        assert any("+likes tea" in text for text in one.told) == (how is Notifying.VERBOSE)
+        await finished_reviews(one)
+        assert len(one.told) == (how is not NotificationLevel.OFF)
+        assert any("+likes tea" in text for text in one.told) == (how is NotificationLevel.VERBOSE)
         assert one.files()
 
 
 async def test_a_restart_does_not_begin_the_count_anew(tmp_path: Path) -> None:
-    rules = ReviewRules(intervals=Intervals(memory=3, skills=0))
-    async with learner(tmp_path, says("One."), says("Two."), rules=rules) as one:
+    rules = ReviewRules(intervals=ReviewIntervals(memory=3, skills=0))
+    async with learning_harness(
+        tmp_path, answer_script("One."), answer_script("Two."), rules=rules
+    ) as one:
         await one.talk.say("first")
         await one.talk.say("second")
-        await settled(one)
+        await wait_for_reviews(one)
         session = one.talk.conversation.session.id
-    again = [says("Three."), says("Nothing to keep."), says("Four.")]
-    async with learner(tmp_path, *again, rules=rules) as one:
+    again = [answer_script("Three."), answer_script("Nothing to keep."), answer_script("Four.")]
+    async with learning_harness(tmp_path, *again, rules=rules) as one:
         await one.talk.conversation.resume(session)
         await one.talk.say("third")
-        await reviewed(one)
+        await finished_reviews(one)
         await one.talk.say("fourth")
-        await reviewed(one)
+        await finished_reviews(one)
 
 
 async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
     """Also when they were said in another turn than the one that is looked back on."""
-    scripts: list[Script] = [says("Hello."), says("Yes?"), keeps("likes tea"), says("Done.")]
-    async with learner(tmp_path, *scripts, rules=EACH) as one:
+    scripts: list[Script] = [
+        answer_script("Hello."),
+        answer_script("Yes?"),
+        keeps("likes tea"),
+        answer_script("Done."),
+    ]
+    async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         session = one.talk.conversation.session
         guest = User("msg_g", (Text("Ann likes tea."),), Trust.GUEST)
-        turn = Turn(
+        turn = TurnRequest(
             session=session, asked=guest, listen=one.talk.ear, new=True,
             role=Role.GUEST, principal="telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)
         await one.talk.conversation.resume(session.id)
         await one.talk.say("hello")
-        await reviewed(one)
+        await finished_reviews(one)
         assert one.files() == {}
         (proposal,) = await one.learning.ledger.waiting()
         assert "Ann likes tea" in proposal.origin.words[0]
@@ -301,19 +361,22 @@ async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
 
 
 async def test_another_model_is_told_the_end_and_knows_the_sources(tmp_path: Path) -> None:
-    other = ScriptedModel(keeps("They like tea"), says("Done."), name="other")
+    other = ScriptedModel(keeps("They like tea"), answer_script("Done."), name="other")
 
     async def choose() -> ScriptedModel:
         return other
 
-    scripts: list[Script] = [[answer(call("web_extract", url="u"))], says("Read.")]
-    async with learner(tmp_path, *scripts, words="tea") as one:
+    scripts: list[Script] = [
+        [assistant_message(tool_call("web_extract", url="u"))],
+        answer_script("Read."),
+    ]
+    async with learning_harness(tmp_path, *scripts, words="tea") as one:
         await one.talk.say("read u")
         reviewer = Reviewer(structs.replace(one.review_parts(), model=choose))
-        occasion = Occasion(session=one.talk.conversation.session.id, source="cli")
-        findings = await reviewer.review(occasion, Due(memory=True))
+        occasion = ReviewedTurn(session=one.talk.conversation.session.id, source="cli")
+        findings = await reviewer.review(occasion, DueReviews(memory=True))
         request = other.requests[0]
-        assert {spec.name for spec in request.tools} == set(ALLOWED)
+        assert {spec.name for spec in request.tools} == set(ALLOWED_TOOLS)
         assert len(request.messages) == 1
         text = text_of(request.messages[0])
         assert "The person: read u" in text
@@ -324,7 +387,9 @@ async def test_another_model_is_told_the_end_and_knows_the_sources(tmp_path: Pat
 
 
 def test_a_digest_is_of_the_last_messages() -> None:
-    text = digest([user(f"message {number} " + "x" * 5000) for number in range(30)])
+    text = conversation_digest(
+        [user_message(f"message {number} " + "x" * 5000) for number in range(30)]
+    )
     assert "6 earlier messages" in text
     assert "message 5 " not in text
     assert "message 6 " in text

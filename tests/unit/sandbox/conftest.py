@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.sandbox.door import Door
+from hermes.sandbox.spawner import Spawner
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
+def door() -> Iterator[Spawner]:
     """One for the programs of many tests, as in the house."""
-    with Door(grace=0.2) as door:
+    with Spawner(grace=0.2) as door:
         yield door

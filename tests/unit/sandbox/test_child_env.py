@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.sandbox.child_env import DEFAULT_PATH, EnvRules, behind_a_wall, child_env
+from hermes.sandbox.child_env import DEFAULT_PATH, EnvRules, child_env, isolated_env
 from hermes.schema.scope import Address, Scope
 
 SCOPE = Scope("default", "s1", "r1", "/work")
@@ -36,11 +36,11 @@ def test_only_what_a_program_needs_is_passed_on():
 def test_a_command_is_of_the_profile_of_its_turn_unless_it_cannot_see_its_home():
     env = child_env(EnvRules(process={"HERMES_HOME": "/another"}, home="/mine"), SCOPE)
     assert env["HERMES_HOME"] == "/mine"
-    inside = behind_a_wall(env)
+    inside = isolated_env(env)
     assert "HERMES_HOME" not in inside
     assert inside.pop("HERMES_HOME_HIDDEN") == "1"
     assert inside.items() < env.items()
-    assert behind_a_wall({"PATH": "/bin"}) == {"PATH": "/bin"}
+    assert isolated_env({"PATH": "/bin"}) == {"PATH": "/bin"}
 
 
 def test_there_is_always_a_path():

@@ -10,30 +10,30 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.sandbox import keeper
-from hermes.sandbox.door import FIRST_HELD, Child, Door, Start
+from hermes.sandbox import reaper
+from hermes.sandbox.spawner import FIRST_EXTRA_FD, Child, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
-from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, Witness
+from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe
 
 pytestmark = pytest.mark.anyio
 ENV = {"PATH": "/usr/bin:/bin"}
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    with Door(grace=0.2) as door:
+def door() -> Iterator[Spawner]:
+    with Spawner(grace=0.2) as door:
         yield door
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    witness = Witness(tmp_path / "witness")
+def witness(tmp_path: Path) -> Iterator[ProcessTreePipe]:
+    witness = ProcessTreePipe(tmp_path / "witness")
     yield witness
     witness.close()
 
 
-def shell(command: str, *args: str, talk: bool = False) -> Start:
-    return Start(argv=("bash", "-c", command, "bash", *args), cwd="/", env=ENV, talk=talk)
+def shell(command: str, *args: str, talk: bool = False) -> SpawnRequest:
+    return SpawnRequest(argv=("bash", "-c", command, "bash", *args), cwd="/", env=ENV, talk=talk)
 
 
 async def everything(child: Child) -> bytes:
@@ -52,7 +52,7 @@ WARDEN = "echo $PPID"
 """A command that begins with this tells who watches over it."""
 
 
-async def warden_of(child: Child) -> int:
+async def supervisor_of(child: Child) -> int:
     said = b""
     while not said.endswith(b"\n"):
         said += await child.read()
@@ -63,7 +63,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_a_conversation(door: Door):
+async def test_a_conversation(door: Spawner):
     async with door.open(shell("while read x; do echo got $x; done", talk=True)) as child:
         await child.feed(b"one\n")
         assert await child.read() == b"got one\n"
@@ -74,13 +74,15 @@ async def test_a_conversation(door: Door):
         assert await child.read() == b""
 
 
-async def test_children_hold_no_files_but_their_own(door: Door):
+async def test_children_hold_no_files_but_their_own(door: Spawner):
     script = "import os; print(*(n for n in range(64) if os.path.exists(f'/proc/self/fd/{n}')))"
-    async with door.open(Start(argv=(sys.executable, "-c", script), cwd="/", env=ENV)) as child:
+    async with door.open(
+        SpawnRequest(argv=(sys.executable, "-c", script), cwd="/", env=ENV)
+    ) as child:
         assert (await everything(child)).split() == [b"0", b"1", b"2"]
 
 
-async def test_a_child_leads_a_session_of_its_own_and_takes_signals(door: Door):
+async def test_a_child_leads_a_session_of_its_own_and_takes_signals(door: Spawner):
     probe = "echo $$; cut -d' ' -f6 /proc/$$/stat; grep -E '^Sig(Ign|Blk)' /proc/self/status"
     async with door.open(shell(probe)) as child:
         pid, session, _, blocked, _, ignored = (await everything(child)).decode().split()
@@ -89,7 +91,7 @@ async def test_a_child_leads_a_session_of_its_own_and_takes_signals(door: Door):
     assert int(blocked, 16) & ordinary == int(ignored, 16) & ordinary == 0
 
 
-async def test_no_file_or_process_is_left_behind(door: Door):
+async def test_no_file_or_process_is_left_behind(door: Spawner):
     async def once() -> None:
         async with door.open(shell("echo x", talk=True)) as child:
             await everything(child)
@@ -104,9 +106,9 @@ async def test_no_file_or_process_is_left_behind(door: Door):
     assert open_files() == before
 
 
-async def test_a_killed_keeper_is_replaced(door: Door):
+async def test_a_killed_keeper_is_replaced(door: Spawner):
     async with door.open(shell(f"{WARDEN}; read x", talk=True)) as child:
-        keeper = parent_of(await warden_of(child))
+        keeper = parent_of(await supervisor_of(child))
     gone = os.pidfd_open(keeper)
     os.kill(keeper, signal.SIGKILL)
     await anyio.wait_readable(gone)
@@ -116,14 +118,14 @@ async def test_a_killed_keeper_is_replaced(door: Door):
 
 
 async def test_the_whole_tree_of_a_killed_warden_ends_though_the_owner_does_nothing(
-    door: Door, witness: Witness
+    door: Spawner, witness: ProcessTreePipe
 ):
     async with (
         door.open(shell("read x; echo $x", talk=True)) as other,
         door.open(shell(f"{WARDEN}; {TREE}", witness.path)) as child,
     ):
         assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
-        os.kill(await warden_of(child), signal.SIGKILL)
+        os.kill(await supervisor_of(child), signal.SIGKILL)
         await witness.silence()
         with pytest.raises(SandboxError, match="keeper was killed"):
             await child.wait()
@@ -131,10 +133,12 @@ async def test_the_whole_tree_of_a_killed_warden_ends_though_the_owner_does_noth
         assert await everything(other) == b"still here\n"
 
 
-async def test_a_door_that_closes_leaves_no_tree_without_a_warden(door: Door, witness: Witness):
+async def test_a_door_that_closes_leaves_no_tree_without_a_warden(
+    door: Spawner, witness: ProcessTreePipe
+):
     async with door.open(shell(f"{WARDEN}; {TREE}", witness.path)) as child:
         assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
-        os.kill(await warden_of(child), signal.SIGKILL)
+        os.kill(await supervisor_of(child), signal.SIGKILL)
         with pytest.raises(SandboxError, match="keeper was killed"):
             await child.wait()
         door.close()
@@ -142,11 +146,11 @@ async def test_a_door_that_closes_leaves_no_tree_without_a_warden(door: Door, wi
 
 
 async def test_without_a_keeper_a_killed_warden_still_costs_the_command_its_life(
-    door: Door, witness: Witness
+    door: Spawner, witness: ProcessTreePipe
 ):
     async with door.open(shell(f"{WARDEN}; {WAITING}", witness.path)) as child:
         await witness.hear(1)
-        warden = await warden_of(child)
+        warden = await supervisor_of(child)
         door.close()
         os.kill(warden, signal.SIGKILL)
         with pytest.raises(SandboxError, match="keeper was killed"):
@@ -155,7 +159,7 @@ async def test_without_a_keeper_a_killed_warden_still_costs_the_command_its_life
 
 
 async def test_a_failed_start_leaves_no_file_open(tmp_path: Path):
-    with Door(python=str(tmp_path / "no-python")) as door:
+    with Spawner(python=str(tmp_path / "no-python")) as door:
         before = open_files()
         for talk in (True, False) * 3:
             with pytest.raises(SandboxError, match="No such file"):
@@ -164,20 +168,22 @@ async def test_a_failed_start_leaves_no_file_open(tmp_path: Path):
         assert open_files() == before
 
 
-async def test_closing_the_door_does_not_end_what_runs(door: Door):
+async def test_closing_the_door_does_not_end_what_runs(door: Spawner):
     async with door.open(shell("read x; echo $x", talk=True)) as child:
         door.close()
         await child.feed(b"still here\n")
         assert await everything(child) == b"still here\n"
 
 
-async def test_a_child_stopped_by_a_signal_can_still_be_ended(door: Door, witness: Witness):
+async def test_a_child_stopped_by_a_signal_can_still_be_ended(
+    door: Spawner, witness: ProcessTreePipe
+):
     async with door.open(shell('exec 9>"$1"; echo up >&9; kill -STOP $$', witness.path)):
         await witness.hear(1)
     await witness.silence()
 
 
-async def test_an_error_in_the_block_ends_the_tree(door: Door, witness: Witness):
+async def test_an_error_in_the_block_ends_the_tree(door: Spawner, witness: ProcessTreePipe):
     async def fail() -> None:
         async with door.open(shell(WAITING, witness.path)):
             await witness.hear(1)
@@ -198,43 +204,45 @@ async def test_an_error_in_the_block_ends_the_tree(door: Door, witness: Witness)
         (("true",), {"A=B": "x"}, "contains '='"),
     ],
 )
-async def test_the_impossible_is_refused(door: Door, argv, env, message: str):
+async def test_the_impossible_is_refused(door: Spawner, argv, env, message: str):
     with pytest.raises(SandboxError, match=message):
-        async with door.open(Start(argv=argv, cwd="/", env=env)):
+        async with door.open(SpawnRequest(argv=argv, cwd="/", env=env)):
             pass
 
 
 @pytest.mark.parametrize("argv", [("/etc",), ("/etc/passwd",), ("no-such-program",)])
-async def test_what_cannot_be_executed_says_so(door: Door, argv: tuple[str, ...]):
-    async with door.open(Start(argv=argv, cwd="/", env=ENV)) as child:
+async def test_what_cannot_be_executed_says_so(door: Spawner, argv: tuple[str, ...]):
+    async with door.open(SpawnRequest(argv=argv, cwd="/", env=ENV)) as child:
         assert await child.read() == b""
         with pytest.raises(SandboxError, match="could not be started"):
             await child.wait()
 
 
-async def test_a_long_command_line(door: Door):
+async def test_a_long_command_line(door: Spawner):
     words = tuple(str(n) for n in range(20_000))
-    async with door.open(Start(argv=("echo", *words), cwd="/", env=ENV)) as child:
+    async with door.open(SpawnRequest(argv=("echo", *words), cwd="/", env=ENV)) as child:
         assert (await everything(child)).split() == [word.encode() for word in words]
 
 
-async def test_a_command_finds_files_open_and_places_held(door: Door, tmp_path: Path):
-    assert FIRST_HELD == keeper.FIRST_HELD
+async def test_a_command_finds_files_open_and_places_held(door: Spawner, tmp_path: Path):
+    assert FIRST_EXTRA_FD == reaper.FIRST_EXTRA_FD
     place = tmp_path.resolve()
     (place / "note").write_text("inside")
-    command = f"cat <&{FIRST_HELD}; readlink /proc/self/fd/{FIRST_HELD + 1}; ls /proc/self/fd"
+    command = (
+        f"cat <&{FIRST_EXTRA_FD}; readlink /proc/self/fd/{FIRST_EXTRA_FD + 1}; ls /proc/self/fd"
+    )
     start = structs.replace(shell(command), files=(str(place / "note"),), places=(str(place),))
     async with door.open(start) as child:
         said, *held = (await everything(child)).decode().splitlines()
         assert (await child.wait()).exit_code == 0
     assert said == f"inside{place}"
     assert held[:2] == ["0", "1"]
-    assert {str(FIRST_HELD), str(FIRST_HELD + 1)} <= set(held)
+    assert {str(FIRST_EXTRA_FD), str(FIRST_EXTRA_FD + 1)} <= set(held)
     assert len(held) == 6
 
 
 @pytest.mark.parametrize("where", ["link", "link/deep"])
-async def test_a_place_behind_a_link_is_not_held(door: Door, tmp_path: Path, where: str):
+async def test_a_place_behind_a_link_is_not_held(door: Spawner, tmp_path: Path, where: str):
     (tmp_path / "real/deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
     start = structs.replace(shell("echo begun"), places=(str(tmp_path.resolve() / where),))
@@ -244,7 +252,7 @@ async def test_a_place_behind_a_link_is_not_held(door: Door, tmp_path: Path, whe
         assert await everything(child) == b""
 
 
-async def test_complaints_may_be_kept_apart(door: Door) -> None:
+async def test_complaints_may_be_kept_apart(door: Spawner) -> None:
     both = shell("echo out; echo err >&2; read line; echo $line >&2", talk=True)
     async with door.open(structs.replace(both, apart=True)) as child:
         await child.feed(b"more\n")

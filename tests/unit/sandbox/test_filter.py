@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from hermes.sandbox.filter import INET, UNIX, syscall_filter
+from hermes.sandbox.seccomp import INET, UNIX, syscall_filter
 
 ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026
 X86, ARM = 0xC000003E, 0xC00000B7

@@ -3,10 +3,9 @@
 import anyio.lowlevel
 import pytest
 
-from hermes.ports.sandbox import Exit, Job
-from hermes.sandbox.door import NotBegun
-from hermes.sandbox.following import follow
-from hermes.sandbox.output import SPILL_LIMIT, Keeping
+from hermes.ports.sandbox import ProcessExit, ProcessSpec
+from hermes.sandbox.capture import SPILL_LIMIT, OutputCapture, run_to_end
+from hermes.sandbox.spawner import NotStarted
 
 pytestmark = pytest.mark.anyio
 
@@ -33,16 +32,16 @@ class Unbegun:
     def hang_up(self) -> None:
         pass
 
-    async def wait(self) -> Exit:
-        raise NotBegun("it could not be started")
+    async def wait(self) -> ProcessExit:
+        raise NotStarted("it could not be started")
 
     async def end(self) -> None:
         pass
 
 
 async def test_why_nothing_began_is_heard_though_the_end_came_first() -> None:
-    job = Job(argv=("x",), cwd="/", env={}, timeout=60)
-    keeping = Keeping(job.keep, job.spill, SPILL_LIMIT)
-    with pytest.raises(NotBegun):
-        await follow(Unbegun(), job, keeping, None)
+    job = ProcessSpec(argv=("x",), cwd="/", env={}, timeout=60)
+    keeping = OutputCapture(job.keep, job.spill, SPILL_LIMIT)
+    with pytest.raises(NotStarted):
+        await run_to_end(Unbegun(), job, keeping, None)
     assert keeping.kept() == b"bwrap: no such thing"

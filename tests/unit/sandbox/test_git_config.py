@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from hermes.sandbox.git_config import is_harmless, parse
+from hermes.sandbox.git_config import is_safe_config, parse_config
 
 PIECES = (
     "[core]", "[include]", '[a "b\\"c"]', '[A.b "C"]', "[a.B]", "[ core]", "[]", "path", "=", " ",
@@ -41,7 +41,7 @@ def test_settings_are_those_that_git_lists():
     chance = random.Random(7)  # noqa: S311 - the same texts every time
     made = ("".join(chance.choices(PIECES, k=chance.randint(2, 14))) for _ in range(150))
     for text in (*TEXTS, *made):
-        parsed = parse(text.encode())
+        parsed = parse_config(text.encode())
         read = [*parsed.settings] if parsed.whole else None
         assert _packed(read) == _packed(as_git_reads(text.encode())), text
 
@@ -67,7 +67,7 @@ def test_settings_that_can_execute_something_are_not_harmless(name: str):
     section, _, rest = name.partition(".")
     inside, dot, key = rest.rpartition(".")
     head = f'[{section} "{inside}"]' if dot else f"[{section}]"
-    assert not is_harmless(f"{head}\n\t{key} = true\n".encode())
+    assert not is_safe_config(f"{head}\n\t{key} = true\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_settings_that_can_execute_something_are_not_harmless(name: str):
     ],
 )
 def test_values_and_texts_that_are_not_harmless(text: str):
-    assert not is_harmless(text.encode())
+    assert not is_safe_config(text.encode())
 
 
 def test_what_git_writes_itself_is_harmless():
-    assert is_harmless(
+    assert is_safe_config(
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
         b'\tlogallrefupdates = true\n[remote "origin"]\n\turl = https://x/y.git\n'
         b'\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch "a.b"]\n\tremote = origin\n'

@@ -8,24 +8,32 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.ports.sandbox import Job, Reach
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec
 from hermes.sandbox import landlock_launcher
-from hermes.sandbox.door import Door
-from hermes.sandbox.landlock import Landlock, grants
-from hermes.sandbox.view import OPEN_OF_RUN, Rule, Sight, View, hidden_from
-from hermes.sandbox.walled import WalledSandbox
-from hermes.testing.contracts.sandbox import ENV, PATIENCE, SandboxContract
+from hermes.sandbox.filesystem_policy import (
+    VISIBLE_IN_RUN,
+    FilesystemPolicy,
+    PathAccess,
+    PathRule,
+    hidden_paths,
+)
+from hermes.sandbox.isolated_sandbox import IsolatedSandbox
+from hermes.sandbox.landlock import Landlock, allowed_rules
+from hermes.sandbox.spawner import Spawner
+from hermes.testing.contracts.sandbox import ENV, TEST_TIMEOUT, SandboxContract
 
 
 class TestLandlock(SandboxContract):
     @pytest.fixture
-    def sandbox(self, door: Door, tmp_path_factory: pytest.TempPathFactory) -> WalledSandbox:
+    def sandbox(self, door: Spawner, tmp_path_factory: pytest.TempPathFactory) -> IsolatedSandbox:
         tmp = tmp_path_factory.mktemp("private")
-        view = View(tmp=str(tmp), hidden=hidden_from(Path.home(), root=True), shown=OPEN_OF_RUN)
-        return WalledSandbox(door, Landlock(view))
+        view = FilesystemPolicy(
+            tmp=str(tmp), hidden=hidden_paths(Path.home(), root=True), shown=VISIBLE_IN_RUN
+        )
+        return IsolatedSandbox(door, Landlock(view))
 
     async def test_other_terminals_are_out_of_reach(
-        self, sandbox: WalledSandbox, tmp_path: Path
+        self, sandbox: IsolatedSandbox, tmp_path: Path
     ) -> None:
         ours, theirs = os.openpty()
         name = os.ttyname(theirs)
@@ -34,11 +42,11 @@ class TestLandlock(SandboxContract):
             "echo mine > $(tty); cat < $(tty) > /dev/null & echo ended > /dev/stdout"
         )
         words, folder = ("sh", "-c", command), str(tmp_path)
-        reach = Reach(writable=(folder,))
-        job = Job(argv=words, cwd=folder, env=ENV, timeout=PATIENCE, reach=reach)
+        reach = ProcessPermissions(writable=(folder,))
+        job = ProcessSpec(argv=words, cwd=folder, env=ENV, timeout=TEST_TIMEOUT, reach=reach)
         said = b""
         try:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TEST_TIMEOUT):
                 async with sandbox.open(job, pty=True) as process:
                     while not said.endswith(b"ended\r\n"):
                         heard = await process.read()
@@ -55,8 +63,8 @@ def test_nothing_allowed_contains_anything_hidden(tmp_path: Path):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "a" / "secret")
     hidden = [str(tmp_path / name) for name in ("a/secret", "c/deep/secret")]
-    rules = [Rule(path, Sight.HIDDEN) for path in hidden]
-    found = {rule.path for rule in grants(rules) if rule.path.startswith(str(tmp_path))}
+    rules = [PathRule(path, PathAccess.HIDDEN) for path in hidden]
+    found = {rule.path for rule in allowed_rules(rules) if rule.path.startswith(str(tmp_path))}
     wanted = ("a/open", "b", "c/deep/open", "c/other")
     assert found == {str(tmp_path / name) for name in wanted}
 
@@ -64,9 +72,9 @@ def test_nothing_allowed_contains_anything_hidden(tmp_path: Path):
 def test_what_is_shown_inside_something_hidden_is_allowed(tmp_path: Path):
     (tmp_path / "home" / "skills").mkdir(parents=True)
     home, skills = str(tmp_path / "home"), str(tmp_path / "home" / "skills")
-    rules = [Rule(home, Sight.HIDDEN), Rule(skills, Sight.READ)]
-    found = [rule for rule in grants(rules) if rule.path.startswith(home)]
-    assert found == [Rule(skills, Sight.READ)]
+    rules = [PathRule(home, PathAccess.HIDDEN), PathRule(skills, PathAccess.READ)]
+    found = [rule for rule in allowed_rules(rules) if rule.path.startswith(home)]
+    assert found == [PathRule(skills, PathAccess.READ)]
 
 
 _LOADED = """

@@ -1,11 +1,11 @@
 import pytest
 
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.testing.contracts.sandbox import SandboxContract
 
 
 class TestLocalSandbox(SandboxContract):
     @pytest.fixture
-    def sandbox(self, door: Door) -> LocalSandbox:
+    def sandbox(self, door: Spawner) -> LocalSandbox:
         return LocalSandbox(door)

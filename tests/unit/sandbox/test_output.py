@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.sandbox.output import Keeping
+from hermes.sandbox.capture import OutputCapture
 
 
 @settings(
@@ -14,7 +14,7 @@ from hermes.sandbox.output import Keeping
 def test_both_ends_stay_and_the_file_has_everything(tmp_path: Path, pieces: list[bytes], keep: int):
     spill = tmp_path / "all"
     spill.unlink(missing_ok=True)
-    keeping = Keeping(keep, str(spill))
+    keeping = OutputCapture(keep, str(spill))
     for piece in pieces:
         keeping.add(piece)
     keeping.close()
@@ -32,7 +32,7 @@ def test_both_ends_stay_and_the_file_has_everything(tmp_path: Path, pieces: list
 
 
 def test_the_file_does_not_grow_for_ever(tmp_path: Path):
-    keeping = Keeping(10, str(tmp_path / "all"), limit=25)
+    keeping = OutputCapture(10, str(tmp_path / "all"), limit=25)
     for _ in range(10):
         keeping.add(b"0123456789")
     keeping.close()
@@ -46,7 +46,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path):
 def test_a_file_that_cannot_be_written_is_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    keeping = Keeping(4, str(tmp_path / "no" / "folder"))
+    keeping = OutputCapture(4, str(tmp_path / "no" / "folder"))
     for _ in range(3):
         keeping.add(b"012345")
     keeping.close()

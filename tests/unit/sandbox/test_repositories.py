@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.sandbox.folder_scan import FolderScan, summits
-from hermes.sandbox.repositories import MOST_CLOSED, MOST_GUARDS, Armed
+from hermes.sandbox.git_guard import MAX_GUARDED_PATHS, MAX_READ_ONLY_FOLDERS, GitGuard
+from hermes.sandbox.git_scan import RepositoryScanner, common_folders
 
 PLAIN = '[core]\n\tbare = false\n[remote "origin"]\n\turl = x\n[branch "main"]\n\tmerge = y\n'
 
@@ -20,7 +20,9 @@ def made(folder: Path, config: str = PLAIN) -> Path:
 
 
 def names(base: Path) -> list[str]:
-    return sorted(str(Path(path).relative_to(base)) for path in FolderScan().find([str(base)]).gits)
+    return sorted(
+        str(Path(path).relative_to(base)) for path in RepositoryScanner().find([str(base)]).gits
+    )
 
 
 def test_folders_files_and_what_they_keep_for_others(tmp_path: Path):
@@ -43,17 +45,17 @@ def test_folders_files_and_what_they_keep_for_others(tmp_path: Path):
 def test_a_repository_gets_what_it_lacks_so_that_it_can_be_read_only(tmp_path: Path):
     git = tmp_path / ".git"
     (git / "objects").mkdir(parents=True)
-    read_only = Armed([str(tmp_path)], kept=True).read_only
+    read_only = GitGuard([str(tmp_path)], kept=True).read_only
     assert sorted(read_only) == [f"{git}/config", f"{git}/hooks"]
 
 
 def test_many_repositories_are_all_read_only_with_few_mounts(tmp_path: Path):
-    for number in range(MOST_GUARDS):
+    for number in range(MAX_GUARDED_PATHS):
         made(tmp_path / f"{number % 7}/r{number}")
-    armed = Armed([str(tmp_path)], kept=True)
+    armed = GitGuard([str(tmp_path)], kept=True)
     read_only = armed.read_only
     assert armed.crowded
-    assert len(read_only) <= MOST_GUARDS + MOST_CLOSED + 2
+    assert len(read_only) <= MAX_GUARDED_PATHS + MAX_READ_ONLY_FOLDERS + 2
     for config in tmp_path.rglob("config"):
         assert any(config.is_relative_to(path) for path in read_only)
 
@@ -62,19 +64,19 @@ def test_folders_beyond_the_limit_are_read_only_and_small_ones_are_not(tmp_path:
     for number in range(40):
         (tmp_path / f"big/{number % 4}/{number}").mkdir(parents=True)
     (tmp_path / "small/inner").mkdir(parents=True)
-    found = FolderScan().find([str(tmp_path)], most=20)
+    found = RepositoryScanner().find([str(tmp_path)], most=20)
     tops = [str(tmp_path)]
-    assert set(summits(found.unread, tops, 40)) == set(found.unread)
-    assert set(summits(found.unread, tops, 4)) <= {f"{tmp_path}/big/{n}" for n in range(4)}
-    assert summits(found.unread, tops, 1) == [f"{tmp_path}/big"]
-    assert summits(tops, tops, 3) == tops
+    assert set(common_folders(found.unread, tops, 40)) == set(found.unread)
+    assert set(common_folders(found.unread, tops, 4)) <= {f"{tmp_path}/big/{n}" for n in range(4)}
+    assert common_folders(found.unread, tops, 1) == [f"{tmp_path}/big"]
+    assert common_folders(tops, tops, 3) == tops
 
 
 def test_a_folder_is_listed_again_when_something_was_made_in_it(tmp_path: Path):
     (tmp_path / "a/b").mkdir(parents=True)
     for path in (tmp_path / "a/b", tmp_path / "a", tmp_path):
         os.utime(path, (1, 1))
-    scan = FolderScan()
+    scan = RepositoryScanner()
     assert scan.find([str(tmp_path)]).gits == ()
     git = made(tmp_path / "a/b")
     os.utime(tmp_path / "a/b", (1, 1))
@@ -99,7 +101,7 @@ def test_a_folder_is_listed_again_when_something_was_made_in_it(tmp_path: Path):
     ],
 )
 def test_settings_that_name_a_program(config: str, tmp_path: Path):
-    armed = Armed([str(tmp_path)], kept=True)
+    armed = GitGuard([str(tmp_path)], kept=True)
     git = made(tmp_path / "new", config)
     assert len(armed.since()) == 1
     assert (git / "config.set-aside").read_text() == config
@@ -110,7 +112,7 @@ def test_what_is_plain_or_was_there_before_stays(tmp_path: Path):
     old = made(tmp_path / "old", "[core]\n\tfsmonitor = mine\n")
     (old / "hooks").mkdir()
     (old / "hooks/pre-commit").write_text("mine")
-    armed = Armed([str(tmp_path)], kept=False)
+    armed = GitGuard([str(tmp_path)], kept=False)
     new = made(tmp_path / "new")
     (new / "hooks").mkdir()
     (new / "hooks/pre-commit.sample").write_text("")
@@ -122,7 +124,7 @@ def test_what_is_plain_or_was_there_before_stays(tmp_path: Path):
 
 def test_where_nothing_is_guarded_a_change_is_told(tmp_path: Path):
     git = made(tmp_path)
-    told, silent = (Armed([str(tmp_path)], kept=kept) for kept in (False, True))
+    told, silent = (GitGuard([str(tmp_path)], kept=kept) for kept in (False, True))
     (git / "config").write_text("[core]\n\tfsmonitor = evil\n")
     assert [str(git / "config") in note for note in told.since()] == [True]
     assert silent.since() == []
@@ -134,7 +136,7 @@ def test_nothing_is_renamed_behind_a_link(tmp_path: Path):
     made(outside, "[core]\n\tfsmonitor = mine\n")
     work = tmp_path / "work"
     work.mkdir()
-    armed = Armed([str(work)], kept=True)
+    armed = GitGuard([str(work)], kept=True)
     (work / ".git").symlink_to(outside / ".git")
     (work / "sub").symlink_to(outside)
     armed.since()
@@ -171,17 +173,17 @@ def planted(work: Path, kind: str) -> Path:
 def test_what_leads_git_to_where_nobody_looks(kind: str, tmp_path: Path):
     work = tmp_path / "work"
     work.mkdir()
-    armed = Armed([str(work)], kept=True)
+    armed = GitGuard([str(work)], kept=True)
     lead = planted(work, kind)
     assert len(armed.since()) == 2
     assert (work / ".x/r/.git/config.set-aside").exists()
     assert not os.path.lexists(lead)
     assert os.path.lexists(lead.with_name(f"{lead.name}.set-aside"))
-    assert Armed([str(work)], kept=True).since() == []
+    assert GitGuard([str(work)], kept=True).since() == []
 
 
 def test_a_file_that_leads_into_a_hidden_folder_is_followed(tmp_path: Path):
-    armed = Armed([str(tmp_path)], kept=True)
+    armed = GitGuard([str(tmp_path)], kept=True)
     seen = made(tmp_path / " .x", "[core]\n\tfsmonitor = evil\n")
     made(tmp_path / ".x")
     (tmp_path / ".git").write_text("gitdir:  .x/.git\n")
@@ -191,7 +193,7 @@ def test_a_file_that_leads_into_a_hidden_folder_is_followed(tmp_path: Path):
 
 def test_a_repository_of_links_is_one(tmp_path: Path):
     made(tmp_path / ".x")
-    armed = Armed([str(tmp_path)], kept=True)
+    armed = GitGuard([str(tmp_path)], kept=True)
     for name in ("objects", "refs"):
         (tmp_path / name).symlink_to(tmp_path / ".x/.git/objects")
     (tmp_path / "HEAD").symlink_to(".x/.git/HEAD")
@@ -205,7 +207,7 @@ def test_a_lead_that_was_there_before_stays_until_it_is_changed(tmp_path: Path):
     work = tmp_path / "work"
     work.mkdir()
     (work / ".git").symlink_to(mine)
-    armed = Armed([str(work)], kept=True)
+    armed = GitGuard([str(work)], kept=True)
     assert armed.since() == []
     (work / ".git").unlink()
     (work / ".git").symlink_to(other)
@@ -216,7 +218,7 @@ def test_a_lead_that_was_there_before_stays_until_it_is_changed(tmp_path: Path):
 def test_what_was_set_aside_before_is_kept(tmp_path: Path):
     git = made(tmp_path)
     for text in ("one", "two"):
-        armed = Armed([str(tmp_path)], kept=True)
+        armed = GitGuard([str(tmp_path)], kept=True)
         (git / "commondir").write_text(text)
         assert len(armed.since()) == 1
     assert {path.read_text() for path in git.glob("commondir.set-aside*")} == {"one", "two"}

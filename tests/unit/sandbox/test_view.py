@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ports.sandbox import Reach
-from hermes.sandbox.view import Rule, Sight, View, prune_private, rules, view_for
+from hermes.ports.sandbox import ProcessPermissions
+from hermes.sandbox.filesystem_policy import (
+    FilesystemPolicy,
+    PathAccess,
+    PathRule,
+    path_rules,
+    policy_for,
+    prune_tmp_folder,
+)
 from hermes.schema.scope import OWNER
 
 
@@ -20,24 +27,24 @@ def place(tmp_path: Path) -> Path:
 
 
 def seen(
-    place: Path, view: View, *writable: str, read_only: tuple[str, ...] = ()
-) -> dict[str, Sight]:
-    reach = Reach(
+    place: Path, view: FilesystemPolicy, *writable: str, read_only: tuple[str, ...] = ()
+) -> dict[str, PathAccess]:
+    reach = ProcessPermissions(
         writable=tuple(str(place / name) for name in writable),
         read_only=tuple(str(place / name) for name in read_only),
     )
-    found = rules(view, reach)
+    found = path_rules(view, reach)
     assert found == sorted(found, key=lambda rule: Path(rule.path).parts)
     return {str(Path(rule.path).relative_to(place)): rule.sight for rule in found}
 
 
 def test_secrets_stay_hidden_in_a_folder_that_may_be_changed(place: Path):
     home = place / "home"
-    view = View(tmp="/t", hidden=(f"{home}/.ssh", f"{home}/.n*rc", f"{home}/.aws"))
+    view = FilesystemPolicy(tmp="/t", hidden=(f"{home}/.ssh", f"{home}/.n*rc", f"{home}/.aws"))
     assert seen(place, view, "home") == {
-        "home": Sight.CHANGE,
-        "home/.netrc": Sight.HIDDEN,
-        "home/.ssh": Sight.HIDDEN,
+        "home": PathAccess.CHANGE,
+        "home/.netrc": PathAccess.HIDDEN,
+        "home/.ssh": PathAccess.HIDDEN,
     }
 
 
@@ -47,87 +54,89 @@ def test_of_a_home_only_what_is_there_and_not_hidden_may_be_changed(place: Path)
         (home / name).mkdir()
     (home / "list.txt").write_text("")
     (home / "link").symlink_to(place / "elsewhere")
-    view = View(tmp="/t", person=str(home), guarded=())
+    view = FilesystemPolicy(tmp="/t", person=str(home), guarded=())
     wanted = {
-        "home/list.txt": Sight.CHANGE,
-        "home/notes": Sight.CHANGE,
-        "home/work": Sight.CHANGE,
+        "home/list.txt": PathAccess.CHANGE,
+        "home/notes": PathAccess.CHANGE,
+        "home/work": PathAccess.CHANGE,
     }
     assert seen(place, view, "home") == wanted
     above = seen(place, view, ".")
-    assert above == {".": Sight.CHANGE, "home": Sight.READ} | wanted
-    assert seen(place, view, "home/work") == {"home/work": Sight.CHANGE}
+    assert above == {".": PathAccess.CHANGE, "home": PathAccess.READ} | wanted
+    assert seen(place, view, "home/work") == {"home/work": PathAccess.CHANGE}
 
 
 def test_a_lent_folder_may_be_changed_by_who_works_there(place: Path):
     hermes = place / "home/.hermes"
     (hermes / "workspace").mkdir()
-    view = View(tmp="/t", hidden=(str(hermes),), lent=(f"{hermes}/workspace",))
-    kept = {"home/.hermes": Sight.HIDDEN}
-    assert seen(place, view) == kept | {"home/.hermes/workspace": Sight.READ}
+    view = FilesystemPolicy(tmp="/t", hidden=(str(hermes),), lent=(f"{hermes}/workspace",))
+    kept = {"home/.hermes": PathAccess.HIDDEN}
+    assert seen(place, view) == kept | {"home/.hermes/workspace": PathAccess.READ}
     working = seen(place, view, "home/.hermes/workspace")
-    assert working == kept | {"home/.hermes/workspace": Sight.CHANGE}
+    assert working == kept | {"home/.hermes/workspace": PathAccess.CHANGE}
 
 
 def test_some_things_are_shown_to_readers_only(place: Path):
-    view = View(tmp="/t", hidden=(f"{place}/home",), to_readers=(f"{place}/home/work",))
-    assert seen(place, view)["home/work"] is Sight.READ
+    view = FilesystemPolicy(tmp="/t", hidden=(f"{place}/home",), to_readers=(f"{place}/home/work",))
+    assert seen(place, view)["home/work"] is PathAccess.READ
     assert "home/work" not in seen(place, view, "elsewhere")
 
 
 def test_everybody_but_the_owner_has_temporary_files_alone():
-    view = View(tmp="/t/tmp")
-    assert view_for(view, OWNER) == view
-    first, second = (view_for(view, name).tmp for name in ("chat:1", "chat:2"))
+    view = FilesystemPolicy(tmp="/t/tmp")
+    assert policy_for(view, OWNER) == view
+    first, second = (policy_for(view, name).tmp for name in ("chat:1", "chat:2"))
     assert len({first, second, view.tmp}) == 3
-    assert view_for(view, "chat:1").tmp == first
+    assert policy_for(view, "chat:1").tmp == first
 
 
 def test_read_only_paths_are_read_only_in_the_workspace_and_stay_hidden_in_hidden_folders(
     place: Path,
 ):
-    view = View(tmp="/t", hidden=(f"{place}/home/.ssh",))
+    view = FilesystemPolicy(tmp="/t", hidden=(f"{place}/home/.ssh",))
     names = ("home/work/.git/hooks", "home/.ssh/config", "elsewhere")
     assert seen(place, view, "home", read_only=names) == {
-        "home": Sight.CHANGE,
-        "home/.ssh": Sight.HIDDEN,
-        "home/work/.git/hooks": Sight.READ,
+        "home": PathAccess.CHANGE,
+        "home/.ssh": PathAccess.HIDDEN,
+        "home/work/.git/hooks": PathAccess.READ,
     }
 
 
 def test_what_is_hidden_cannot_be_made_writable(place: Path):
-    view = View(tmp="/t", hidden=(f"{place}/home/.ssh",))
-    assert seen(place, view, "home/.ssh") == {"home/.ssh": Sight.HIDDEN}
+    view = FilesystemPolicy(tmp="/t", hidden=(f"{place}/home/.ssh",))
+    assert seen(place, view, "home/.ssh") == {"home/.ssh": PathAccess.HIDDEN}
 
 
 def test_what_is_shown_in_something_hidden(place: Path):
     hermes = place / "home/.hermes"
-    view = View(tmp="/t", hidden=(str(hermes),), shown=(f"{hermes}/skills", f"{hermes}/no"))
+    view = FilesystemPolicy(
+        tmp="/t", hidden=(str(hermes),), shown=(f"{hermes}/skills", f"{hermes}/no")
+    )
     assert seen(place, view) == {
-        "home/.hermes": Sight.HIDDEN,
-        "home/.hermes/skills": Sight.READ,
+        "home/.hermes": PathAccess.HIDDEN,
+        "home/.hermes/skills": PathAccess.READ,
     }
 
 
 def test_rules_that_say_nothing_new_are_left_out(place: Path):
-    view = View(
+    view = FilesystemPolicy(
         tmp="/t", hidden=(f"{place}/home", f"{place}/home/.ssh"), shown=(f"{place}/elsewhere",)
     )
-    assert seen(place, view) == {"home": Sight.HIDDEN}
+    assert seen(place, view) == {"home": PathAccess.HIDDEN}
 
 
 def test_a_link_counts_where_it_leads(place: Path):
     (place / "home/.aws").symlink_to(place / "elsewhere")
     (place / "home/.gnupg").symlink_to(place / "nowhere")
-    view = View(tmp="/t", hidden=(f"{place}/home/.aws", f"{place}/home/.gnupg"))
-    assert seen(place, view) == {"elsewhere": Sight.HIDDEN}
+    view = FilesystemPolicy(tmp="/t", hidden=(f"{place}/home/.aws", f"{place}/home/.gnupg"))
+    assert seen(place, view) == {"elsewhere": PathAccess.HIDDEN}
 
 
 def test_the_whole_machine_may_be_given(place: Path):
-    view = View(tmp="/t", hidden=(f"{place}/home/.ssh",))
-    found = rules(view, Reach(writable=("/",)))
-    assert found[0] == Rule("/", Sight.CHANGE)
-    assert Rule(f"{place}/home/.ssh", Sight.HIDDEN) in found
+    view = FilesystemPolicy(tmp="/t", hidden=(f"{place}/home/.ssh",))
+    found = path_rules(view, ProcessPermissions(writable=("/",)))
+    assert found[0] == PathRule("/", PathAccess.CHANGE)
+    assert PathRule(f"{place}/home/.ssh", PathAccess.HIDDEN) in found
 
 
 def test_only_old_temporary_files_are_taken_away(tmp_path: Path):
@@ -139,9 +148,9 @@ def test_only_old_temporary_files_are_taken_away(tmp_path: Path):
     (private / "file").write_text("x")
     (private / "link").symlink_to(outside)
     now = datetime.now(UTC)
-    prune_private(str(private), now)
+    prune_tmp_folder(str(private), now)
     assert {path.name for path in private.iterdir()} == {"folder", "file", "link"}
-    prune_private(str(private), now + timedelta(days=8))
+    prune_tmp_folder(str(private), now + timedelta(days=8))
     assert [*private.iterdir()] == []
     assert (outside / "kept").exists()
-    prune_private(str(tmp_path / "nowhere"), now)
+    prune_tmp_folder(str(tmp_path / "nowhere"), now)

@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime
 
-from hermes.cli.export import html, markdown
-from hermes.cli.export.jsonl import Copy
-from hermes.schema.attachments import FILES, PAGES, in_short, own_text
+from hermes.cli.verbs.sessions.formats import html, markdown
+from hermes.cli.verbs.sessions.formats.jsonl import SessionExport
+from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER, display_parts, typed_text
 from hermes.schema.messages import Text, User
-from hermes.schema.sessions import Session, Stored
+from hermes.schema.sessions import Session, StoredMessage
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 INSIDE = "words\n@file:not-a-name\n```\nstill words\n```\n"
@@ -15,16 +15,17 @@ MESSAGE = User(
     (
         Text("Read @file:a.md and @file:gone."),
         Text(
-            f"{FILES}\n\n@file:a.md\n````\n{INSIDE}````\n\n@file:gone: not attached: No such file."
+            f"{FILES_HEADER}\n\n@file:a.md\n````\n{INSIDE}````\n\n"
+            "@file:gone: not attached: No such file."
         ),
-        Text(f"{PAGES}\n\n@url:http://x\n```\nA page.\n```"),
+        Text(f"{PAGES_HEADER}\n\n@url:http://x\n```\nA page.\n```"),
     ),
 )
 
 
 def test_attachments_are_told_by_name() -> None:
-    assert own_text(MESSAGE) == "Read @file:a.md and @file:gone."
-    assert [one.text for one in in_short(MESSAGE) if isinstance(one, Text)] == [
+    assert typed_text(MESSAGE) == "Read @file:a.md and @file:gone."
+    assert [one.text for one in display_parts(MESSAGE) if isinstance(one, Text)] == [
         "Read @file:a.md and @file:gone.",
         "attached: @file:a.md, @file:gone: not attached: No such file.",
         "attached: @url:http://x",
@@ -32,14 +33,14 @@ def test_attachments_are_told_by_name() -> None:
 
 
 def test_a_question_that_begins_with_the_mark_is_still_a_question() -> None:
-    said = User("u", (Text(FILES),))
-    assert own_text(said) == FILES
-    assert in_short(said) == said.parts
+    said = User("u", (Text(FILES_HEADER),))
+    assert typed_text(said) == FILES_HEADER
+    assert display_parts(said) == said.parts
 
 
 def test_exports_for_readers_do_not_take_them_for_words() -> None:
     session = Session(id="s", source="cli", started_at=AT)
-    copy = Copy(session, [Stored(seq=1, run="r", at=AT, message=MESSAGE)], [])
+    copy = SessionExport(session, [StoredMessage(seq=1, run="r", at=AT, message=MESSAGE)], [])
     for text in ("\n".join(markdown.render(copy)), "\n".join(html.render(copy))):
         assert "attached: @file:a.md" in text
         assert "still words" not in text

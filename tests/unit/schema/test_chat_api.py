@@ -20,7 +20,7 @@ from hermes.schema.messages import (
     Usage,
     User,
 )
-from hermes.schema.sessions import Stored
+from hermes.schema.sessions import StoredMessage
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -107,6 +107,6 @@ def test_a_system_prompt_is_no_part_of_the_talk():
     ],
 )
 def test_ours_come_back_as_they_were(message: Message):
-    stored = Stored(0, NOON, "r", message)
+    stored = StoredMessage(0, NOON, "r", message)
     line = msgspec.json.encode(to_wire(stored))
     assert from_wire(msgspec.json.decode(line, type=WireMessage), NOON) == stored

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hermes
-from fault_worlds import sentences
+from support.faults.scenarios import sentences
 
 ROOT = Path(hermes.__file__).parent
 

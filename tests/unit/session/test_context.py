@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from hermes.schema.scope import Address, Asker, Scope
-from hermes.session.context import (
-    Mirrored,
+from hermes.schema.scope import Address, Requester, Scope
+from hermes.session.session_context import (
+    BoundScope,
     async_delivery_supported,
     clear_session_vars,
     get_session_env,
@@ -83,11 +83,11 @@ def test_a_mirrored_turn_puts_back_what_was_bound():
         later=False,
         source="chat",
         key="agent:work:chat",
-        asker=Asker(user="ann", name="Ann", chat_name="Home", message="m1"),
+        asker=Requester(user="ann", name="Ann", chat_name="Home", message="m1"),
         handed_on=Address("post", "7"),
     )
     set_session_vars(chat_id="before")
-    with Mirrored(scope):
+    with BoundScope(scope):
         assert session_env() == {
             "HERMES_SESSION_PLATFORM": "chat",
             "HERMES_SESSION_SOURCE": "chat",

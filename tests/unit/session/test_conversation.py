@@ -6,31 +6,38 @@ import anyio
 import msgspec
 import pytest
 
-from hermes.ports.store import Append, Parcel, Post
+from hermes.ports.store import AppendMessage, EnqueueItem, QueueItem
 from hermes.schema.errors import ConfigError, NotFound, StoreError, UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Media, Text, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
-from hermes.session.conversation import Conversation, Origin
+from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.recap import recap
 from hermes.session.runner import Runner
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from talks import HANGS, Talk, talk
-from workbench import Ear, FakeTool, answer, call, result, user
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT, ConversationHarness, conversation_harness
+from support.turns import (
+    EventRecorder,
+    FakeTool,
+    assistant_message,
+    tool_call,
+    tool_result,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
 PICTURE = Media("0" * 64, "image/png")
 
 
-async def texts(one: Talk) -> list[str]:
+async def texts(one: ConversationHarness) -> list[str]:
     return [text_of(row.message) for row in await one.rows()]
 
 
 async def test_a_session_is_on_disk_with_its_first_message(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Hi.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         assert not one.conversation.started
         assert await one.conversation.messages() == []
         assert await one.conversation.usage() == []
@@ -41,7 +48,7 @@ async def test_a_session_is_on_disk_with_its_first_message(tmp_path: Path) -> No
 
 
 async def test_starting_anew_leaves_no_empty_session(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Hi."), says("Ho.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Hi."), answer_script("Ho.")) as one:
         await one.say("hello")
         first = one.conversation.session.id
         for _ in range(3):
@@ -56,28 +63,28 @@ async def test_starting_anew_leaves_no_empty_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [[], [Text("")], [Text(" \n"), Text("\t")]])
 async def test_nothing_said_is_nothing_asked(tmp_path: Path, parts: list[Text]) -> None:
-    async with talk(tmp_path) as one:
+    async with conversation_harness(tmp_path) as one:
         with pytest.raises(UsageError):
             await one.conversation.say(parts, one.ear)
         assert await one.sessions() == []
 
 
 async def test_a_picture_alone_is_a_question(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("A cat.")) as one:
+    async with conversation_harness(tmp_path, answer_script("A cat.")) as one:
         assert await one.conversation.say([PICTURE], one.ear) is Outcome.DONE
 
 
 async def test_interrupting_ends_this_turn_and_no_other(tmp_path: Path) -> None:
-    async with talk(tmp_path, HANGS, says("Here I am.")) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("Here I am.")) as one:
         assert not one.conversation.interrupt()
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "first")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             assert one.conversation.interrupt()
             assert one.conversation.interrupt()
         assert one.ear.ended.outcome is Outcome.CANCELLED
         assert not one.conversation.interrupt()
-        ear = Ear()
+        ear = EventRecorder()
         assert await one.say("second", ear) is Outcome.DONE
         assert ear.texts == ["second", "Here I am."]
 
@@ -85,31 +92,38 @@ async def test_interrupting_ends_this_turn_and_no_other(tmp_path: Path) -> None:
 async def test_a_word_after_an_interrupt_is_answered_with_all_that_was_said(
     tmp_path: Path,
 ) -> None:
-    async with talk(tmp_path, HANGS, says("To both.")) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To both.")) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "first")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             one.conversation.interrupt()
-        await one.say("second", Ear())
+        await one.say("second", EventRecorder())
     assert [text_of(m) for m in one.model.requests[1].messages] == ["first\n\nsecond"]
 
 
 async def test_undo_takes_back_the_last_turn_but_keeps_it_on_disk(tmp_path: Path) -> None:
-    scripts = (says("1"), [answer(call("look"))], says("2"), says("3"))
-    async with talk(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
+    scripts = (
+        answer_script("1"),
+        [assistant_message(tool_call("look"))],
+        answer_script("2"),
+        answer_script("3"),
+    )
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
         await one.say("one")
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         (taken,) = await one.conversation.undo()
         assert text_of(taken) == "two"
         assert await texts(one) == ["one", "1"]
-        await one.say("three", Ear())
+        await one.say("three", EventRecorder())
         assert await texts(one) == ["one", "1", "three", "3"]
 
 
 async def test_undo_takes_back_several_turns(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("2"), says("3")) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+    ) as one:
         for text in ("one", "two", "three"):
-            await one.say(text, Ear())
+            await one.say(text, EventRecorder())
         taken = await one.conversation.undo(2)
         assert [text_of(question) for question in taken] == ["two", "three"]
         assert await texts(one) == ["one", "1"]
@@ -122,7 +136,7 @@ async def test_undo_takes_back_several_turns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turns", [0, -1])
 async def test_undoing_nothing_is_refused(tmp_path: Path, turns: int) -> None:
-    async with talk(tmp_path, says("1")) as one:
+    async with conversation_harness(tmp_path, answer_script("1")) as one:
         with pytest.raises(UsageError):
             await one.conversation.undo()
         await one.say("one")
@@ -136,10 +150,10 @@ async def test_what_was_said_into_a_turn_is_undone_with_it(tmp_path: Path) -> No
         assert await one.conversation.steer("msg_steered", "rather left")
         return "seen"
 
-    scripts = (says("1"), [answer(call("look"))], says("2"))
-    async with talk(tmp_path, *scripts, tools=[FakeTool("look", look)]) as one:
+    scripts = (answer_script("1"), [assistant_message(tool_call("look"))], answer_script("2"))
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look", look)]) as one:
         await one.say("one")
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         (taken,) = await one.conversation.undo()
         assert text_of(taken) == "two\n\nrather left"
         assert await texts(one) == ["one", "1"]
@@ -147,29 +161,31 @@ async def test_what_was_said_into_a_turn_is_undone_with_it(tmp_path: Path) -> No
 
 async def test_what_was_undone_after_a_crash_does_not_come_back(tmp_path: Path) -> None:
     """The question is in the transcript, and its turn never came to an end."""
-    async with talk(tmp_path, says("1"), says("2")) as one:
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
         await one.say("one")
-        crashed = user("half answered")
+        crashed = user_message("half answered")
         await _leave_behind(one, crashed)
         await one.conversation.undo()
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         assert await texts(one) == ["one", "1", "two", "2"]
 
 
-async def _leave_behind(one: Talk, message: User) -> None:
+async def _leave_behind(one: ConversationHarness, message: User) -> None:
     session = one.conversation.session.id
     body = msgspec.Raw(msgspec.json.encode(message))
     await one.store.commit(
-        Post(Parcel(key=message.id, lane="inbox", topic=session, body=body)),
-        Append(session, "run_x", message, FakeClock().now()),
+        EnqueueItem(QueueItem(key=message.id, lane="inbox", topic=session, body=body)),
+        AppendMessage(session, "run_x", message, FakeClock().now()),
     )
 
 
 async def test_retry_asks_the_last_question_again(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("bad"), says("good")) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("1"), answer_script("bad"), answer_script("good")
+    ) as one:
         await one.say("one")
-        await one.conversation.say([Text("two"), PICTURE], Ear())
-        assert await one.conversation.retry(Ear()) is Outcome.DONE
+        await one.conversation.say([Text("two"), PICTURE], EventRecorder())
+        assert await one.conversation.retry(EventRecorder()) is Outcome.DONE
         rows = await one.rows()
         assert await texts(one) == ["one", "1", "two", "good"]
         assert rows[2].message.parts == (Text("two"), PICTURE)
@@ -180,62 +196,68 @@ async def test_retry_asks_the_last_question_again(tmp_path: Path) -> None:
 
 
 async def test_retry_of_a_crashed_turn_asks_once(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("2")) as one:
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
         await one.say("one")
-        await _leave_behind(one, user("half answered"))
-        await one.conversation.retry(Ear())
+        await _leave_behind(one, user_message("half answered"))
+        await one.conversation.retry(EventRecorder())
         assert await texts(one) == ["one", "1", "half answered", "2"]
 
 
 async def test_a_retry_that_cannot_begin_loses_nothing(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("2"), says("3")) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+    ) as one:
         await one.say("one")
         one.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
-            await one.conversation.retry(Ear())
+            await one.conversation.retry(EventRecorder())
         assert await texts(one) == ["one", "1"]
         one.planner.broken = ""
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         assert await texts(one) == ["one", "1", "two", "2"]
-        await one.conversation.retry(Ear())
+        await one.conversation.retry(EventRecorder())
         assert await texts(one) == ["one", "1", "two", "3"]
 
 
 async def test_the_place_of_a_retry_is_forgotten_when_people_move_on(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("2"), says("3")) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+    ) as one:
         await one.say("one")
         first = one.conversation.session.id
         await one.conversation.again()
         one.conversation.start_new()
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         await one.conversation.resume(first)
-        await one.say("three", Ear())
+        await one.say("three", EventRecorder())
         assert await texts(one) == ["one", "1", "three", "3"]
 
 
 async def test_there_is_nothing_to_retry_at_the_start(tmp_path: Path) -> None:
-    async with talk(tmp_path) as one:
+    async with conversation_harness(tmp_path) as one:
         with pytest.raises(UsageError):
             await one.conversation.retry(one.ear)
 
 
 async def test_resume_by_id_title_and_beginning(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("2"), says("3")) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+    ) as one:
         await one.say("one")
         first = one.conversation.session.id
         await one.conversation.change(SessionChange(title="The first"))
         one.conversation.start_new()
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         for name in (first, "The first"):
             one.conversation.start_new()
             assert (await one.conversation.resume(name)).id == first
         assert one.conversation.started
-        await one.say("three", Ear())
+        await one.say("three", EventRecorder())
         assert await texts(one) == ["one", "1", "three", "3"]
 
 
 async def test_resuming_the_unknown_changes_nothing(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1")) as one:
+    async with conversation_harness(tmp_path, answer_script("1")) as one:
         before = one.conversation.session
         with pytest.raises(NotFound):
             await one.conversation.resume("nobody")
@@ -247,55 +269,62 @@ async def test_resuming_the_unknown_changes_nothing(tmp_path: Path) -> None:
 
 async def test_the_latest_session_is_the_one_that_was_active_last(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
-    async with talk(tmp_path, says("1"), says("2"), says("3"), clock=clock) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
+    ) as one:
         await one.say("one")
         first = one.conversation.session.id
         await clock.sleep(60)
         runner = Runner(one.store, clock, one.planner, lambda *_: None, "default")
-        other = Conversation(one.store, clock, runner, Origin(source="library"))
-        await other.say([Text("two")], Ear())
+        other = Conversation(one.store, clock, runner, SessionOptions(source="library"))
+        await other.say([Text("two")], EventRecorder())
         assert (await one.conversation.resume_latest()).id == other.session.id
         assert (await one.conversation.resume_latest("cli")).id == first
         await clock.sleep(60)
-        await one.say("three", Ear())
+        await one.say("three", EventRecorder())
         assert (await one.conversation.resume_latest()).id == first
 
 
 async def test_a_title_given_before_the_first_word_is_kept(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1")) as one:
+    async with conversation_harness(tmp_path, answer_script("1")) as one:
         await one.conversation.change(SessionChange(title="Cats"))
         assert await one.sessions() == []
         await one.say("one")
-        session = await one.store.seen_by(OWNER).find("Cats")
+        session = await one.store.archive_for(OWNER).find("Cats")
         assert session.id == one.conversation.session.id
         await one.conversation.change(SessionChange(title=""))
         assert one.conversation.session.title == ""
 
 
 async def test_a_title_can_be_taken_back_before_the_first_word(tmp_path: Path) -> None:
-    async with talk(tmp_path) as one:
+    async with conversation_harness(tmp_path) as one:
         await one.conversation.change(SessionChange(title="Cats", model="m"))
         await one.conversation.change(SessionChange(title=""))
         assert (one.conversation.session.title, one.conversation.session.model) == ("", "m")
 
 
 async def test_a_title_has_one_session(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("1"), says("2")) as one:
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
         await one.say("one")
         await one.conversation.change(SessionChange(title="Cats"))
         one.conversation.start_new()
         with pytest.raises(UsageError) as taken:
             await one.conversation.change(SessionChange(title="Cats"))
         assert "Cats" in str(taken.value)
-        await one.say("two", Ear())
+        await one.say("two", EventRecorder())
         with pytest.raises(StoreError):
             await one.conversation.change(SessionChange(title="Cats"))
 
 
 async def test_a_talk_can_go_on_from_what_was_said_elsewhere(tmp_path: Path) -> None:
-    asked = call("look")
-    past = [user("old"), answer(asked), result(asked.id), answer("told")]
-    async with talk(tmp_path, says("new")) as one:
+    asked = tool_call("look")
+    past = [
+        user_message("old"),
+        assistant_message(asked),
+        tool_result(asked.id),
+        assistant_message("told"),
+    ]
+    async with conversation_harness(tmp_path, answer_script("new")) as one:
         assert not await one.conversation.exists("s1")
         await one.conversation.begin_with(past, "s1")
         assert await one.conversation.exists("s1")
@@ -305,7 +334,7 @@ async def test_a_talk_can_go_on_from_what_was_said_elsewhere(tmp_path: Path) -> 
 
 
 async def test_a_talk_that_begins_with_nothing_is_not_on_disk(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Hi.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         await one.conversation.begin_with([], "s1")
         assert await one.sessions() == []
         await one.say("hello")
@@ -313,10 +342,16 @@ async def test_a_talk_that_begins_with_nothing_is_not_on_disk(tmp_path: Path) ->
 
 
 async def test_a_recap_tells_the_last_words_of_people(tmp_path: Path) -> None:
-    scripts = (says("1"), [answer(call("look"))], [answer()], says("2"), says("3"))
-    async with talk(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
+    scripts = (
+        answer_script("1"),
+        [assistant_message(tool_call("look"))],
+        [assistant_message()],
+        answer_script("2"),
+        answer_script("3"),
+    )
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
         for text in ("one", "two", "three"):
-            await one.say(text, Ear())
+            await one.say(text, EventRecorder())
         rows = await one.conversation.messages()
     assert recap(rows, 2) == [("you", "two"), ("hermes", "2"), ("you", "three"), ("hermes", "3")]
     assert len(recap(rows, 99)) == 6

@@ -7,7 +7,13 @@ import pytest
 
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.scope import Scope
-from hermes.session.endings import KEPT, LONGEST, forget_old_ends, noted_end, noted_ends
+from hermes.session.run_failures import (
+    MAX_REASON,
+    RETENTION,
+    failure_reasons,
+    failure_writes,
+    prune_failures,
+)
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 
@@ -21,10 +27,10 @@ async def test_a_reason_is_cut_and_an_old_end_forgotten(tmp_path: Path) -> None:
     page = "It failed. " + "x" * 1_000_000
     async with open_store(tmp_path / "state.db", clock) as store:
         failed = RunEnded("r1", Outcome.FAILED, page)
-        await store.commit(*noted_end(SCOPE, failed, clock.now()))
-        (reason,) = (await noted_ends(store, "s1")).values()
+        await store.commit(*failure_writes(SCOPE, failed, clock.now()))
+        (reason,) = (await failure_reasons(store, "s1")).values()
         assert reason.startswith("It failed. ")
-        assert len(reason) < LONGEST + 100
-        assert await forget_old_ends(store, clock.now() + KEPT) == 0
-        assert await forget_old_ends(store, clock.now() + KEPT + timedelta(seconds=1)) == 1
-        assert await noted_ends(store, "s1") == {}
+        assert len(reason) < MAX_REASON + 100
+        assert await prune_failures(store, clock.now() + RETENTION) == 0
+        assert await prune_failures(store, clock.now() + RETENTION + timedelta(seconds=1)) == 1
+        assert await failure_reasons(store, "s1") == {}

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from hermes.agent.turn import HANDED
+from hermes.agent.turn import CLIENT_CALLS
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User, text_of
 from hermes.schema.tools import ToolSpec
-from hermes.session.accepting import Turn
-from hermes.testing.scripted import Script
-from talks import Talk, talk
-from workbench import FakeTool
+from hermes.session.turn_request import TurnRequest
+from hermes.testing.scripted_model import Script
+from support.conversation import ConversationHarness, conversation_harness
+from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 
@@ -28,22 +28,26 @@ def saying(text: str) -> Script:
     return [Assistant("m_said", (Text(text),), Stop.END)]
 
 
-async def said(one: Talk) -> list[Message]:
+async def said(one: ConversationHarness) -> list[Message]:
     return [row.message for row in await one.rows()]
 
 
-def turn(one: Talk, asked: User | None, **more: object) -> Turn:
+def turn(one: ConversationHarness, asked: User | None, **more: object) -> TurnRequest:
     session, new = one.conversation.session, asked is not None
-    return Turn(session=session, asked=asked, listen=one.ear, new=new, handed=(WEATHER,), **more)  # pyright: ignore[reportArgumentType]
+    return TurnRequest(
+        session=session, asked=asked, listen=one.ear, new=new, handed=(WEATHER,), **more
+    )  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_handed_call_ends_the_turn_and_its_result_begins_the_next(tmp_path: Path) -> None:
     own = FakeTool("look")
-    async with talk(tmp_path, calling("weather", "look"), saying("Rain."), tools=[own]) as one:
+    async with conversation_harness(
+        tmp_path, calling("weather", "look"), saying("Rain."), tools=[own]
+    ) as one:
         first = turn(one, User("u1", (Text("weather?"),)))
         assert await one.runner.run(first) is Outcome.DONE
         ended = [event for event in one.ear.events if isinstance(event, RunEnded)][-1]
-        assert ended.code == HANDED
+        assert ended.code == CLIENT_CALLS
         assert [type(message) for message in await said(one)] == [User, Assistant, Result]
         results = (
             Result("r1", "c_weather", (Text("rain"),)),
@@ -59,9 +63,9 @@ async def test_a_handed_call_ends_the_turn_and_its_result_begins_the_next(tmp_pa
 
 
 async def test_a_handed_call_without_a_result_is_told_as_interrupted(tmp_path: Path) -> None:
-    async with talk(tmp_path, calling("weather"), saying("Never mind.")) as one:
+    async with conversation_harness(tmp_path, calling("weather"), saying("Never mind.")) as one:
         await one.runner.run(turn(one, User("u1", (Text("weather?"),))))
-        again = Turn(
+        again = TurnRequest(
             session=one.conversation.session, asked=User("u2", (Text("well?"),)), listen=one.ear
         )
         await one.runner.run(again)
@@ -70,11 +74,11 @@ async def test_a_handed_call_without_a_result_is_told_as_interrupted(tmp_path: P
 
 
 async def test_instructions_are_for_one_turn_and_bare_leaves_our_tools_out(tmp_path: Path) -> None:
-    async with talk(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
+    async with conversation_harness(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
         asked = User("u1", (Text("hi"),))
         await one.runner.run(turn(one, asked, instructions="Be a pirate.", bare=True, source="x"))
         (request,) = one.model.requests
         assert request.system.endswith("\n\nBe a pirate.")
         assert [spec.name for spec in request.tools] == ["weather"]
-        session = await one.store.seen_by("owner").get(one.conversation.session.id)
+        session = await one.store.archive_for("owner").get(one.conversation.session.id)
         assert "pirate" not in session.system

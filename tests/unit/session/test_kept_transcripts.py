@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from hermes.agent.repair import History
+from hermes.agent.history import History
 from hermes.schema.messages import (
     Assistant,
     Message,
@@ -16,7 +16,7 @@ from hermes.schema.messages import (
     ToolCall,
     User,
 )
-from hermes.session.recall import EACH, Recall
+from hermes.session.transcript_cache import BYTES_PER_MESSAGE, TranscriptCache
 
 
 def history(length: int) -> History:
@@ -24,7 +24,7 @@ def history(length: int) -> History:
 
 
 def test_a_kept_transcript_is_given_to_the_next_generation_only() -> None:
-    recall, kept = Recall(), history(10)
+    recall, kept = TranscriptCache(), history(10)
     recall.keep("s", 3, kept)
     assert recall.take("s", 4) is kept
     assert recall.take("s", 4) is None
@@ -34,8 +34,8 @@ def test_a_kept_transcript_is_given_to_the_next_generation_only() -> None:
 
 
 def test_those_not_used_for_longest_make_room() -> None:
-    one = history(1_000).held + EACH
-    recall = Recall(limit=2 * one)
+    one = history(1_000).held + BYTES_PER_MESSAGE
+    recall = TranscriptCache(limit=2 * one)
     for name in ("a", "b"):
         recall.keep(name, 1, history(1_000))
     again = recall.take("a", 2)
@@ -46,7 +46,7 @@ def test_those_not_used_for_longest_make_room() -> None:
 
 
 def test_one_larger_than_all_room_is_not_kept() -> None:
-    recall = Recall(limit=1_000)
+    recall = TranscriptCache(limit=1_000)
     recall.keep("s", 1, history(10_000))
     assert recall.take("s", 2) is None
 
@@ -54,11 +54,11 @@ def test_one_larger_than_all_room_is_not_kept() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3_000)), max_size=40))
 def test_no_more_is_kept_than_there_is_room_for(steps: list[tuple[str, int]]) -> None:
     limit = 6_000
-    recall = Recall(limit=limit)
+    recall = TranscriptCache(limit=limit)
     for name, length in steps:
         recall.keep(name, 1, history(length))
     kept = [one for name in "abcdef" if (one := recall.take(name, 2)) is not None]
-    assert sum(one.held + EACH * len(one) for one in kept) <= limit
+    assert sum(one.held + BYTES_PER_MESSAGE * len(one) for one in kept) <= limit
 
 
 WORDS = 200_000
@@ -74,7 +74,7 @@ WORDS = 200_000
     ],
 )
 def test_room_is_measured_in_bytes_of_all_that_is_held(message: Message) -> None:
-    recall = Recall(limit=4 * WORDS)
+    recall = TranscriptCache(limit=4 * WORDS)
     grown = History([User("m", (Text("hi"),))])
     recall.keep("s", 1, grown)
     assert recall.take("s", 2) is grown

@@ -12,10 +12,10 @@ import pytest
 
 from hermes.ports.store import Leases
 from hermes.schema.errors import SessionBusy
-from hermes.session.lease import HEARTBEAT, LEASE, Heart, Lease
+from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL, Lease, LeaseRenewer
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from talks import HANGS, StoreWith, talk
+from support.conversation import HANGING_SCRIPT, PatchedStore, conversation_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def asleep(clock: FakeClock, count: int) -> None:
 
 @asynccontextmanager
 async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
-    lease = Lease(StoreWith(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
+    lease = Lease(PatchedStore(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
     await lease.take()
     yield lease
 
@@ -64,13 +64,13 @@ async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
 async def test_it_is_about_none_of_the_turns(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        heart, leases = Heart(clock), NotingLeases(store.leases)
+        lease_renewer, leases = LeaseRenewer(clock), NotingLeases(store.leases)
         async with held(store, leases=leases) as lease:
             ABOUT.set("the first turn")
-            with heart.beating(lease):
+            with lease_renewer.renewing(lease):
                 await asleep(clock, 1)
-                await clock.advance(HEARTBEAT)
-        await heart.stop()
+                await clock.advance(RENEW_INTERVAL)
+        await lease_renewer.stop()
     assert leases.about == ["nobody"]
 
 
@@ -79,21 +79,21 @@ async def test_one_that_broke_is_told_of_and_beats_again(
 ) -> None:
     clock = FailingClock()
     async with open_store(tmp_path / "state.db", clock) as store, held(store) as lease:
-        heart = Heart(clock)
-        with heart.beating(lease):
+        lease_renewer = LeaseRenewer(clock)
+        with lease_renewer.renewing(lease):
             await asleep(clock, 1)
             for _ in range(4):
-                await clock.advance(HEARTBEAT)
+                await clock.advance(RENEW_INTERVAL)
             with pytest.raises(SessionBusy):
-                await store.leases.hold(lease.session, ELSEWHERE, LEASE)
-        await heart.stop()
+                await store.leases.hold(lease.session, ELSEWHERE, LEASE_TTL)
+        await lease_renewer.stop()
     assert "no such time" in caplog.text
 
 
 async def test_one_that_broke_without_turns_stays_away(tmp_path: Path) -> None:
     clock = FailingClock()
     async with open_store(tmp_path / "state.db", clock) as store, held(store) as lease:
-        with Heart(clock).beating(lease):
+        with LeaseRenewer(clock).renewing(lease):
             pass
         await anyio.wait_all_tasks_blocked()
         assert clock.sleepers == 0
@@ -101,10 +101,10 @@ async def test_one_that_broke_without_turns_stays_away(tmp_path: Path) -> None:
 
 async def test_it_ends_with_its_owner(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with talk(tmp_path, HANGS, clock=clock) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "hello")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             await asleep(clock, 1)
             one.conversation.interrupt()
         assert clock.sleepers == 1

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.learning.review.triggers import (
+    DueReviews,
+    ReviewIntervals,
+    ReviewTriggers,
+    replay_triggers,
+)
 from hermes.schema.messages import Message, Text, Trust, User
-from hermes.schema.sessions import Stored
-from hermes.session.nudges import Due, Intervals, Nudges, replayed
-from workbench import answer, call, result, user
+from hermes.schema.sessions import StoredMessage
+from support.turns import assistant_message, tool_call, tool_result, user_message
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -17,65 +22,67 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 def turn(steps: int = 0, tool: str = "look", *, trust: Trust = Trust.OWNER) -> list[Message]:
     said: list[Message] = [User("msg_q", (Text("hi"),), trust)]
     for number in range(steps):
-        said += [answer(call(tool, id=f"c{number}")), result(f"c{number}")]
-    return [*said, answer("done")]
+        said += [assistant_message(tool_call(tool, id=f"c{number}")), tool_result(f"c{number}")]
+    return [*said, assistant_message("done")]
 
 
-def rows(*turns: list[Message]) -> list[Stored]:
+def rows(*turns: list[Message]) -> list[StoredMessage]:
     return [
-        Stored(seq, WHEN, f"run_{number}", message)
+        StoredMessage(seq, WHEN, f"run_{number}", message)
         for number, said in enumerate(turns)
         for seq, message in enumerate(said, 1000 * number)
     ]
 
 
 def test_memory_after_ten_turns_and_then_again() -> None:
-    found = replayed(Nudges(Intervals()), rows(*[turn() for _ in range(21)]))
+    found = replay_triggers(ReviewTriggers(ReviewIntervals()), rows(*[turn() for _ in range(21)]))
     assert [place for place, due in enumerate(found, 1) if due.memory] == [10, 20]
     assert not any(due.skills for due in found)
 
 
 def test_skills_after_ten_steps_and_then_again() -> None:
-    found = replayed(Nudges(Intervals(memory=0)), rows(*[turn(4) for _ in range(6)]))
+    found = replay_triggers(
+        ReviewTriggers(ReviewIntervals(memory=0)), rows(*[turn(4) for _ in range(6)])
+    )
     assert [place for place, due in enumerate(found, 1) if due] == [3, 6]
 
 
 def test_never_below_and_exactly_at_the_threshold() -> None:
-    nudges = Nudges(Intervals())
+    nudges = ReviewTriggers(ReviewIntervals())
     nudges.worked(9)
     assert not nudges.due()
     nudges.worked(1)
-    assert nudges.due() == Due(skills=True)
+    assert nudges.due() == DueReviews(skills=True)
     assert nudges.iterations == 0
     assert not nudges.due()
 
 
 def test_writing_a_skill_begins_the_count_anew() -> None:
-    nudges = Nudges(Intervals())
+    nudges = ReviewTriggers(ReviewIntervals())
     nudges.take(turn(9))
     nudges.take(turn(1, "skill_manage"))
     assert nudges.iterations == 0
 
 
 def test_what_is_not_there_is_not_due_but_counted() -> None:
-    nudges = Nudges(Intervals(memory=1, skills=1))
+    nudges = ReviewTriggers(ReviewIntervals(memory=1, skills=1))
     nudges.take(turn(1))
     assert not nudges.due(memory=False, skills=False)
-    assert nudges.due() == Due(memory=True, skills=True)
+    assert nudges.due() == DueReviews(memory=True, skills=True)
 
 
 @pytest.mark.parametrize("interval", [0, 1, 3])
 def test_zero_is_never(interval: int) -> None:
-    nudges = Nudges(Intervals(memory=interval, skills=interval))
+    nudges = ReviewTriggers(ReviewIntervals(memory=interval, skills=interval))
     nudges.take(turn(5))
     assert bool(nudges.due()) == (interval in {1, 3} and interval != 0)
 
 
 def test_words_of_the_house_and_what_was_brought_are_no_turns() -> None:
-    nudges = Nudges(Intervals())
-    nudges.take(turn(trust=Trust.HOUSE))
-    brought = [Stored(1, WHEN, "", user("a report"))]
-    replayed(nudges, brought)
+    nudges = ReviewTriggers(ReviewIntervals())
+    nudges.take(turn(trust=Trust.PROGRAM))
+    brought = [StoredMessage(1, WHEN, "", user_message("a report"))]
+    replay_triggers(nudges, brought)
     assert nudges.turns == 0
 
 
@@ -83,9 +90,9 @@ def test_words_of_the_house_and_what_was_brought_are_no_turns() -> None:
 def test_counting_on_is_counting_all(steps: list[int], cut: int) -> None:
     """After a restart the counters are where they were."""
     all_rows = rows(*[turn(count) for count in steps])
-    whole, parts = Nudges(Intervals()), Nudges(Intervals())
-    at_once = replayed(whole, all_rows)
+    whole, parts = ReviewTriggers(ReviewIntervals()), ReviewTriggers(ReviewIntervals())
+    at_once = replay_triggers(whole, all_rows)
     first = [row for row in all_rows if row.seq < 1000 * cut]
-    piecewise = replayed(parts, first) + replayed(parts, all_rows[len(first) :])
+    piecewise = replay_triggers(parts, first) + replay_triggers(parts, all_rows[len(first) :])
     assert piecewise == at_once
     assert (whole.turns, whole.iterations) == (parts.turns, parts.iterations)

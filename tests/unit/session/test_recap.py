@@ -14,8 +14,8 @@ from hermes.schema.messages import (
     Trust,
     User,
 )
-from hermes.schema.sessions import Stored
-from hermes.session.recap import INTERRUPTED, cut_short, recap
+from hermes.schema.sessions import StoredMessage
+from hermes.session.recap import INTERRUPTED, interrupted_at, recap
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
 LS = ToolCall("c1", "terminal", Raw(b'{"command": "ls"}'))
@@ -24,8 +24,8 @@ LISTED = Result("r1", "c1", (Text("a\nb"),))
 CUT = ("", INTERRUPTED)
 
 
-def rows(*said: tuple[str, Message]) -> list[Stored]:
-    return [Stored(place, AT, run, message) for place, (run, message) in enumerate(said, 1)]
+def rows(*said: tuple[str, Message]) -> list[StoredMessage]:
+    return [StoredMessage(place, AT, run, message) for place, (run, message) in enumerate(said, 1)]
 
 
 def asks(text: str, trust: Trust = Trust.OWNER) -> User:
@@ -40,21 +40,21 @@ def test_a_question_that_nobody_answered_is_marked() -> None:
     told = rows(("1", asks("hi")), ("1", says(Text("Hello."))), ("2", asks("a story")))
     before = [("you", "hi"), ("hermes", "Hello."), ("you", "a story")]
     assert recap(told, 3) == [*before, CUT]
-    assert cut_short(told) == {3}
+    assert interrupted_at(told) == {3}
     assert recap(told, 3, going_on=True) == before
-    assert cut_short(told, going_on=True) == frozenset()
+    assert interrupted_at(told, going_on=True) == frozenset()
 
 
 def test_what_was_asked_further_up_counts() -> None:
     told = rows(("1", LISTED), ("1", says(SLEEP, stop=Stop.TOOLS)))
-    assert cut_short(told, midway=True) == {2}
-    assert cut_short(told) == frozenset()
+    assert interrupted_at(told, midway=True) == {2}
+    assert interrupted_at(told) == frozenset()
     assert recap(told, 3, midway=True) == []
     ended = rows(("1", LISTED), ("1", says(Text("Done."))), ("2", asks("and?")))
-    assert cut_short(ended, midway=True) == {3}
+    assert interrupted_at(ended, midway=True) == {3}
     assert recap(ended, 3, midway=True) == [("hermes", "Done."), ("you", "and?"), CUT]
     brought = rows(("", asks("news", Trust.DATA)), ("2", asks("hi")), ("2", says(Text("Hello."))))
-    assert cut_short(brought, midway=True) == frozenset()
+    assert interrupted_at(brought, midway=True) == frozenset()
 
 
 def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
@@ -69,23 +69,23 @@ def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
     # As it is once the next turn has closed the call that was lost.
     lost = Result("r2", "c2", (Text("interrupted"),), failed=True)
     later = [*told, *rows(("", lost), ("2", asks("and?")), ("2", says(Text("Well."))))]
-    later = [Stored(place, AT, row.run, row.message) for place, row in enumerate(later, 1)]
+    later = [StoredMessage(place, AT, row.run, row.message) for place, row in enumerate(later, 1)]
     assert recap(later, 3) == [
         *words[:-1], ("", "✗ terminal sleep 9"), CUT, ("you", "and?"), ("hermes", "Well."),
     ]  # fmt: skip
-    assert cut_short(later) == {5}
+    assert interrupted_at(later) == {5}
 
 
 def test_steps_of_a_turn_with_an_end_are_not_told() -> None:
     told = rows(("1", asks("look")), ("1", says(LS, stop=Stop.TOOLS)), ("1", LISTED), ("1", says()))
     assert recap(told, 3) == [("you", "look")]
-    assert cut_short(told) == frozenset()
+    assert interrupted_at(told) == frozenset()
 
 
 def test_what_has_no_run_was_not_cut_short() -> None:
     """It was brought, or said elsewhere."""
     told = rows(("", asks("hi")), ("", asks("hello")), ("", asks("news", Trust.DATA)))
-    assert cut_short(told) == frozenset()
+    assert interrupted_at(told) == frozenset()
 
 
 def test_calls_handed_to_the_asker_are_no_interruption() -> None:
@@ -95,7 +95,7 @@ def test_calls_handed_to_the_asker_are_no_interruption() -> None:
         ("2", LISTED),
         ("2", says(Text("Two."))),
     )
-    assert cut_short(told) == frozenset()
+    assert interrupted_at(told) == frozenset()
 
 
 def test_what_was_done_does_not_count_as_an_exchange() -> None:
@@ -113,4 +113,4 @@ def test_a_turn_that_failed_was_not_interrupted() -> None:
         ("you", "hi"), ("", "(not answered: The model refused.)"), ("you", "a story"), CUT,
         ("you", "and?"), ("", "(not answered)"),
     ]  # fmt: skip
-    assert cut_short(told, ends=ends) == {2}
+    assert interrupted_at(told, ends=ends) == {2}

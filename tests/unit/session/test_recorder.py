@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ports.sink import Emit
+from hermes.ports.events import Emit
 from hermes.ports.store import Fence, Store, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import (
     Event,
+    MessageAdded,
     Outcome,
     RunEnded,
     RunStarted,
-    Said,
     TextDelta,
     ToolStarted,
 )
@@ -21,17 +21,17 @@ from hermes.schema.messages import Assistant, Result, Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
-from hermes.session.recorder import Accepted, Recorder
+from hermes.session.recorder import AcceptedMessages, Recorder
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from talks import talk
-from workbench import SCOPE, Ear, FakeTool, answer, call, user
+from hermes.testing.scripted_model import answer_script
+from support.conversation import conversation_harness
+from support.turns import SCOPE, EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
 
 
-class Reader(Ear):
+class Reader(EventRecorder):
     """Looks through another connection at everything it hears of."""
 
     def __init__(self, other: Store, session: str) -> None:
@@ -42,21 +42,21 @@ class Reader(Ear):
 
     async def __call__(self, event: Event) -> None:
         await super().__call__(event)
-        rows = await self._other.seen_by(OWNER).messages(self._session)
+        rows = await self._other.archive_for(OWNER).messages(self._session)
         assert [row.message for row in rows][: len(self.said)] == self.said
         open_now = [intent.call for intent in await self._other.open_intents(self._session)]
-        waiting = await self._other.lanes.claim(
+        waiting = await self._other.queues.claim(
             "inbox", self._session, "somebody", timedelta(0), 10
         )
         match event:
             case ToolStarted(call=started, effect=effect):
                 assert (started.id in open_now) == (effect is not Effect.READ)
-            case Said(message=Result(call=ended)):
+            case MessageAdded(message=Result(call=ended)):
                 assert ended not in open_now
             case RunEnded():
                 assert open_now == []
                 assert list(waiting) == []
-            case Said(message=Assistant() as message) if not message.calls:
+            case MessageAdded(message=Assistant() as message) if not message.calls:
                 # The last answer is settled together with the end of its run.
                 assert not waiting or not message.text
             case _:
@@ -69,26 +69,36 @@ async def test_nobody_hears_of_a_fact_before_it_can_be_read_elsewhere(tmp_path: 
         FakeTool("change", effect=Effect.WRITE),
         FakeTool("act", effect=Effect.OUTSIDE),
     ]
-    calls = [call("look"), call("look", at=2), call("change"), call("act"), call("nobody")]
-    scripts = ([TextDelta("Let "), answer("Let me.", *calls)], [answer()], says("Done."))
+    calls = [
+        tool_call("look"),
+        tool_call("look", at=2),
+        tool_call("change"),
+        tool_call("act"),
+        tool_call("nobody"),
+    ]
+    scripts = (
+        [TextDelta("Let "), assistant_message("Let me.", *calls)],
+        [assistant_message()],
+        answer_script("Done."),
+    )
     async with (
-        talk(tmp_path, *scripts, tools=tools) as one,
+        conversation_harness(tmp_path, *scripts, tools=tools) as one,
         open_store(tmp_path / "state.db", FakeClock()) as other,
     ):
         ear = Reader(other, one.conversation.session.id)
         assert await one.say("go", ear) is Outcome.DONE
     assert len(ear.results) == 5
     kinds = {type(event) for event in ear.events}
-    assert kinds == {RunStarted, Said, TextDelta, ToolStarted, RunEnded}
+    assert kinds == {RunStarted, MessageAdded, TextDelta, ToolStarted, RunEnded}
 
 
 async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> None:
     scripts = (
-        [answer(call("look"), usage=Usage(100, 10))],
-        [answer("Done.", usage=Usage(200, 20, 50))],
-        [answer("Free.")],
+        [assistant_message(tool_call("look"), usage=Usage(100, 10))],
+        [assistant_message("Done.", usage=Usage(200, 20, 50))],
+        [assistant_message("Free.")],
     )
-    async with talk(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
         await one.say("go")
         await one.say("again")
         (use,) = await one.conversation.usage()
@@ -103,7 +113,12 @@ class FullDisk:
         raise StoreError("The disk is full.")
 
 
-def broken_sink(ear: Ear, accepted: Accepted = Accepted(), *, own: bool = False) -> Emit:  # noqa: B008
+def broken_sink(
+    ear: EventRecorder,
+    accepted: AcceptedMessages = AcceptedMessages(),  # noqa: B008 - frozen
+    *,
+    own: bool = False,
+) -> Emit:
     store = FullDisk()
     lease = Lease(store, SCOPE.session, "somebody", 1)  # type: ignore[arg-type]
     recorder = Recorder(store, FakeClock(), lambda *_: None, SCOPE, lease)  # type: ignore[arg-type]
@@ -111,16 +126,16 @@ def broken_sink(ear: Ear, accepted: Accepted = Accepted(), *, own: bool = False)
 
 
 async def test_what_cannot_be_written_is_not_told() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     with pytest.raises(StoreError):
-        await broken_sink(ear)(Said(answer("Good.")))
+        await broken_sink(ear)(MessageAdded(assistant_message("Good.")))
     assert ear.events == []
 
 
 async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     emit = broken_sink(ear, own=True)
-    await emit(Said(answer("Good.")))
+    await emit(MessageAdded(assistant_message("Good.")))
     assert ear.events == []
     with pytest.raises(StoreError):
         await emit(RunEnded("run_1", Outcome.DONE))
@@ -129,23 +144,23 @@ async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one(
 
 
 async def test_an_answer_that_is_not_the_last_is_written_before_what_follows() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     emit = broken_sink(ear, own=True)
-    await emit(Said(answer("Good.")))
+    await emit(MessageAdded(assistant_message("Good.")))
     with pytest.raises(StoreError):
         await emit(TextDelta("more"))
     assert ear.events == []
 
 
 async def test_the_last_word_is_heard_even_when_it_cannot_be_written() -> None:
-    ear = Ear()
-    emit = broken_sink(ear, Accepted((user("hello"),)))
+    ear = EventRecorder()
+    emit = broken_sink(ear, AcceptedMessages((user_message("hello"),)))
     with pytest.raises(StoreError):
         await emit(RunEnded("run_1", Outcome.FAILED))
     assert ear.ended.outcome is Outcome.FAILED
 
 
 async def test_deltas_are_not_written() -> None:
-    ear = Ear()
+    ear = EventRecorder()
     await broken_sink(ear)(TextDelta("word"))
     assert ear.events == [TextDelta("word")]

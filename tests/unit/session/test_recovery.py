@@ -4,31 +4,33 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.repair import open_calls
-from hermes.ports.counsel import Left
-from hermes.ports.store import Append, Begin, Fence, Intent, OpenSession, Write
+from hermes.agent.history import open_calls
+from hermes.ports.approvals import RecoveredQuestions
+from hermes.ports.store import AppendMessage, Fence, Intent, OpenSession, RecordIntent, Write
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, ToolCall, text_of
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect
+from hermes.session.call_recovery import close_lost_calls
 from hermes.session.lease import Lease
-from hermes.session.recovery import close_lost_calls
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
-from hermes.testing.validators import check_request
-from talks import Talk, talk
-from workbench import FakeTool, answer, call, result, user
+from hermes.testing.history_validators import check_request
+from hermes.testing.scripted_model import answer_script
+from support.conversation import ConversationHarness, conversation_harness
+from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
 
 pytestmark = pytest.mark.anyio
 
 CLOCK = FakeClock()
 
 
-async def crashed(one: Talk, *messages: Message, begun: tuple[ToolCall, ...] = ()) -> None:
+async def crashed(
+    one: ConversationHarness, *messages: Message, begun: tuple[ToolCall, ...] = ()
+) -> None:
     """The disk as a dead process left it."""
     session = Session(id="s1", started_at=CLOCK.now())
     writes: list[Write] = [OpenSession(session)]
-    writes += [Append("s1", "run_0", message, CLOCK.now()) for message in messages]
+    writes += [AppendMessage("s1", "run_0", message, CLOCK.now()) for message in messages]
     for started in begun:
         intent = Intent(
             call=started.id,
@@ -38,12 +40,12 @@ async def crashed(one: Talk, *messages: Message, begun: tuple[ToolCall, ...] = (
             effect=Effect.OUTSIDE,
             at=CLOCK.now(),
         )
-        writes.append(Begin(intent))
+        writes.append(RecordIntent(intent))
     await one.store.commit(*writes)
     await one.conversation.resume("s1")
 
 
-async def held(one: Talk) -> Fence:
+async def held(one: ConversationHarness) -> Fence:
     lease = Lease(one.store, "s1", "we/boot/1/1")
     await lease.take()
     return lease.fence
@@ -51,13 +53,20 @@ async def held(one: Talk) -> Fence:
 
 async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) -> None:
     look, act = FakeTool("look"), FakeTool("act", effect=Effect.OUTSIDE)
-    done, begun, never, reading = call("act"), call("act"), call("act"), call("look")
-    async with talk(tmp_path, says("I will look what happened."), tools=[look, act]) as one:
+    done, begun, never, reading = (
+        tool_call("act"),
+        tool_call("act"),
+        tool_call("act"),
+        tool_call("look"),
+    )
+    async with conversation_harness(
+        tmp_path, answer_script("I will look what happened."), tools=[look, act]
+    ) as one:
         await crashed(
             one,
-            user("do it"),
-            answer(done, begun, never, reading),
-            result(done.id, "done"),
+            user_message("do it"),
+            assistant_message(done, begun, never, reading),
+            tool_result(done.id, "done"),
             begun=(begun,),
         )
         assert await one.say("and?") is Outcome.DONE
@@ -77,9 +86,9 @@ async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) ->
 
 
 async def test_a_whole_transcript_is_left_alone(tmp_path: Path) -> None:
-    asked = call("look")
-    async with talk(tmp_path) as one:
-        await crashed(one, user(), answer(asked), result(asked.id))
+    asked = tool_call("look")
+    async with conversation_harness(tmp_path) as one:
+        await crashed(one, user_message(), assistant_message(asked), tool_result(asked.id))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
         assert await close_lost_calls(one.store, CLOCK, fence, history) == history
@@ -87,8 +96,8 @@ async def test_a_whole_transcript_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
-    async with talk(tmp_path) as one:
-        await crashed(one, user(), answer(call("act")))
+    async with conversation_harness(tmp_path) as one:
+        await crashed(one, user_message(), assistant_message(tool_call("act")))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
         once = await close_lost_calls(one.store, CLOCK, fence, history)
@@ -99,24 +108,26 @@ async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
 
 
 async def test_what_waited_for_a_person_goes_on_with_all_behind_it(tmp_path: Path) -> None:
-    lost, waits, behind = call("act"), call("act"), call("look")
-    async with talk(tmp_path) as one:
-        await crashed(one, user(), answer(lost, waits, behind), begun=(lost, waits))
+    lost, waits, behind = tool_call("act"), tool_call("act"), tool_call("look")
+    async with conversation_harness(tmp_path) as one:
+        await crashed(
+            one, user_message(), assistant_message(lost, waits, behind), begun=(lost, waits)
+        )
         history = [row.message for row in await one.rows()]
         fence = await held(one)
-        left = Left(waiting=frozenset({waits.id}))
+        left = RecoveredQuestions(waiting=frozenset({waits.id}))
         whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert [one.id for one in open_calls(whole)] == [waits.id, behind.id]
         assert "outcome is unknown" in text_of(whole[-1])
 
 
 async def test_what_is_known_of_a_call_is_told(tmp_path: Path) -> None:
-    refused = call("act")
-    async with talk(tmp_path) as one:
-        await crashed(one, user(), answer(refused), begun=(refused,))
+    refused = tool_call("act")
+    async with conversation_harness(tmp_path) as one:
+        await crashed(one, user_message(), assistant_message(refused), begun=(refused,))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
-        left = Left(told={refused.id: "Not done: a person refused."})
+        left = RecoveredQuestions(told={refused.id: "Not done: a person refused."})
         whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert text_of(whole[-1]) == "Not done: a person refused."
         assert await one.store.open_intents("s1") == []

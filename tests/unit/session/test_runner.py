@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.kit.holder import this_process
+from hermes.kit.process_identity import process_id
 from hermes.ports.store import (
-    Admitted,
-    Append,
+    AppendMessage,
+    BeginTurn,
+    BeginTurnResult,
     ChangeSession,
-    Entrance,
     Fence,
     Leases,
-    Parcel,
+    QueueItem,
     Write,
 )
 from hermes.schema.errors import ConfigError, SessionBusy, StoreError
@@ -27,29 +27,43 @@ from hermes.schema.events import Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionChange
-from hermes.session.conversation import Conversation, Origin
-from hermes.session.lease import HEARTBEAT, LEASE, Heart, Lease
+from hermes.session.conversation import Conversation, SessionOptions
+from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL, Lease, LeaseRenewer
 from hermes.session.runner import Runner
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import ScriptedModel, says
-from hermes.testing.validators import check_request
-from talks import HANGS, ScriptedPlanner, StoreWith, Talk, half_a_cent, talk
-from workbench import Ear, FakeTool, Gates, answer, call, user
+from hermes.testing.history_validators import check_request
+from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.conversation import (
+    HANGING_SCRIPT,
+    ConversationHarness,
+    FakePlanner,
+    PatchedStore,
+    conversation_harness,
+    fixed_price,
+)
+from support.turns import (
+    EventRecorder,
+    FakeTool,
+    GatedBody,
+    assistant_message,
+    tool_call,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
 ELSEWHERE = "elsewhere/boot/7/1"
 
 
-def parcel(message: User, session: str) -> Parcel:
+def parcel(message: User, session: str) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
-    return Parcel(key=message.id, lane="inbox", topic=session, body=body)
+    return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
 
 
-async def waiting(one: Talk) -> list[str]:
+async def waiting(one: ConversationHarness) -> list[str]:
     """Keys in the inbox that nobody has settled."""
-    found = await one.store.lanes.claim("inbox", None, "somebody", timedelta(0), 100)
+    found = await one.store.queues.claim("inbox", None, "somebody", timedelta(0), 100)
     return [parcel.key for parcel in found]
 
 
@@ -58,14 +72,14 @@ async def beat(clock: FakeClock) -> None:
     with anyio.fail_after(60):
         while not clock.sleepers:
             await anyio.lowlevel.checkpoint()
-    await clock.advance(HEARTBEAT)
+    await clock.advance(RENEW_INTERVAL)
 
 
 async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Good day.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Good day.")) as one:
         assert await one.say("hello") is Outcome.DONE
         rows = await one.rows()
-        session = await one.store.seen_by(OWNER).get(one.conversation.session.id)
+        session = await one.store.archive_for(OWNER).get(one.conversation.session.id)
         assert await waiting(one) == []
     assert [text_of(row.message) for row in rows] == ["hello", "Good day."]
     assert len({row.run for row in rows}) == 1
@@ -75,7 +89,7 @@ async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Pat
 
 
 async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("one"), says("two")) as one:
+    async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
         await one.say("first")
         await one.say("second")
     first, second = one.model.requests
@@ -84,14 +98,14 @@ async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path:
 
 
 async def test_a_failed_turn_is_settled_too(tmp_path: Path) -> None:
-    async with talk(tmp_path) as one:
+    async with conversation_harness(tmp_path) as one:
         assert await one.say("hello") is Outcome.FAILED
         assert await waiting(one) == []
         assert len(await one.rows()) == 1
 
 
 async def test_a_planner_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Better now.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Better now.")) as one:
         one.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
             await one.say("hello")
@@ -104,9 +118,9 @@ async def test_a_planner_that_fails_leaves_nothing_behind(tmp_path: Path) -> Non
 
 
 async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("later")) as one:
+    async with conversation_harness(tmp_path, answer_script("later")) as one:
         session = one.conversation.session.id
-        generation = await one.store.leases.hold(session, ELSEWHERE, LEASE)
+        generation = await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
         with pytest.raises(SessionBusy) as busy:
             await one.say("hello")
         assert session in str(busy.value)
@@ -120,82 +134,82 @@ async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> No
 
 async def test_a_lapsed_lease_is_taken_over(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
-    async with talk(tmp_path, says("mine"), clock=clock) as one:
-        await one.store.leases.hold(one.conversation.session.id, ELSEWHERE, LEASE)
-        await clock.sleep(LEASE.total_seconds() + 1)
+    async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as one:
+        await one.store.leases.hold(one.conversation.session.id, ELSEWHERE, LEASE_TTL)
+        await clock.sleep(LEASE_TTL.total_seconds() + 1)
         assert await one.say("hello") is Outcome.DONE
 
 
 async def test_the_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
-    host, boot, _, start = this_process().split("/")
-    async with talk(tmp_path, says("mine")) as one:
+    host, boot, _, start = process_id().split("/")
+    async with conversation_harness(tmp_path, answer_script("mine")) as one:
         session = one.conversation.session.id
-        await one.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", LEASE)
+        await one.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", LEASE_TTL)
         assert await one.say("hello") is Outcome.DONE
 
 
 async def test_a_turn_in_this_process_is_not_disturbed_by_another(tmp_path: Path) -> None:
-    async with talk(tmp_path, HANGS, says("done")) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("done")) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "first")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             with pytest.raises(SessionBusy):
                 await one.say("second")
             with pytest.raises(SessionBusy):
                 await one.conversation.undo()
-            beside = Conversation(one.store, FakeClock(), one.runner, Origin())
+            beside = Conversation(one.store, FakeClock(), one.runner, SessionOptions())
             await beside.resume(one.conversation.session.id)
             with pytest.raises(SessionBusy):
-                await beside.say(user("third").parts, Ear())
+                await beside.say(user_message("third").parts, EventRecorder())
             one.conversation.interrupt()
         assert one.ear.ended.outcome is Outcome.CANCELLED
-        assert await one.say("fourth", Ear()) is Outcome.DONE
+        assert await one.say("fourth", EventRecorder()) is Outcome.DONE
 
 
 async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with talk(tmp_path, HANGS, clock=clock) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         session = one.conversation.session.id
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "hello")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             for _ in range(5):
                 await beat(clock)
-            assert clock.monotonic() > LEASE.total_seconds()
+            assert clock.monotonic() > LEASE_TTL.total_seconds()
             with pytest.raises(SessionBusy):
-                await one.store.leases.hold(session, ELSEWHERE, LEASE)
+                await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
             one.conversation.interrupt()
-        await one.store.leases.hold(session, ELSEWHERE, LEASE)
+        await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
 
 
 async def test_many_turns_have_one_heart(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        heart = Heart(clock)
+        lease_renewer = LeaseRenewer(clock)
         leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
         for lease in leases:
             await lease.take()
         lost = leases[1]
         async with anyio.create_task_group() as group:
             for lease in leases:
-                group.start_soon(_hang, heart, lease)
+                group.start_soon(_hang, lease_renewer, lease)
             await beat(clock)
             assert clock.sleepers == 1
             await store.leases.release(lost.session, lost.generation)
-            await store.leases.hold(lost.session, ELSEWHERE, LEASE)
+            await store.leases.hold(lost.session, ELSEWHERE, LEASE_TTL)
             for _ in range(4):
                 await beat(clock)
             for lease in (leases[0], leases[2]):
                 with pytest.raises(SessionBusy):
-                    await store.leases.hold(lease.session, ELSEWHERE, LEASE)
+                    await store.leases.hold(lease.session, ELSEWHERE, LEASE_TTL)
             assert [lease.lost for lease in leases] == [False, True, False]
             group.cancel_scope.cancel()
         await beat(clock)
         assert await settled(clock) == 0
 
 
-async def _hang(heart: Heart, lease: Lease) -> None:
-    with heart.beating(lease):
+async def _hang(lease_renewer: LeaseRenewer, lease: Lease) -> None:
+    with lease_renewer.renewing(lease):
         await anyio.sleep_forever()
 
 
@@ -207,9 +221,11 @@ async def settled(clock: FakeClock) -> int:
 
 async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
     clock = FakeClock()
-    gates = Gates()
+    gates = GatedBody()
     act = FakeTool("act", gates)
-    async with talk(tmp_path, [answer(call("act", gate="a"))], tools=[act], clock=clock) as one:
+    async with conversation_harness(
+        tmp_path, [assistant_message(tool_call("act", gate="a"))], tools=[act], clock=clock
+    ) as one:
         session = one.conversation.session.id
         raised: list[StoreError] = []
 
@@ -223,7 +239,7 @@ async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
             group.start_soon(run)
             await gates.reached("a")
             await one.store.leases.release(session, 1)
-            await one.store.leases.hold(session, ELSEWHERE, LEASE)
+            await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
             await beat(clock)
     assert (one.ear.ended.outcome, one.ear.ended.code) == (Outcome.FAILED, "lease_lost")
     assert "took over" in str(raised[0])
@@ -255,15 +271,15 @@ class FlakyLeases:
 
 async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with talk(tmp_path, clock=clock) as one:
+    async with conversation_harness(tmp_path, clock=clock) as one:
         leases = FlakyLeases(one.store.leases)
-        planner = ScriptedPlanner(ScriptedModel(HANGS), {})
-        store = StoreWith(one.store, leases=leases)
-        runner = Runner(store, clock, planner, half_a_cent, "default")  # type: ignore[arg-type]
-        conversation = Conversation(one.store, clock, runner, Origin())
+        planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
+        store = PatchedStore(one.store, leases=leases)
+        runner = Runner(store, clock, planner, fixed_price, "default")  # type: ignore[arg-type]
+        conversation = Conversation(one.store, clock, runner, SessionOptions())
         async with anyio.create_task_group() as group:
-            group.start_soon(conversation.say, user("hello").parts, one.ear)
-            await one.until_it_hangs()
+            group.start_soon(conversation.say, user_message("hello").parts, one.ear)
+            await one.wait_until_hanging()
             for _ in range(3):
                 await beat(clock)
             assert leases.refused == 2
@@ -274,10 +290,10 @@ async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Pat
 
 async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: Path) -> None:
     """As after a crash between the inbox and the transcript."""
-    async with talk(tmp_path, says("one"), says("both")) as one:
+    async with conversation_harness(tmp_path, answer_script("one"), answer_script("both")) as one:
         await one.say("first")
-        left = user("left behind")
-        await one.store.lanes.put(parcel(left, one.conversation.session.id))
+        left = user_message("left behind")
+        await one.store.queues.put(parcel(left, one.conversation.session.id))
         await one.say("second")
         assert [text_of(row.message) for row in await one.rows()] == [
             "first",
@@ -292,15 +308,15 @@ async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: P
 
 async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> None:
     """As after a crash in the middle of a turn: it is in the transcript and in the inbox."""
-    async with talk(tmp_path, says("one"), says("two")) as one:
+    async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
         await one.say("first")
         heard = (await one.rows())[0].message
         assert isinstance(heard, User)
         twin = msgspec.structs.replace(heard, id="msg_twin")
-        await one.store.lanes.put(parcel(twin, one.conversation.session.id))
+        await one.store.queues.put(parcel(twin, one.conversation.session.id))
         session = one.conversation.session.id
-        generation = await one.store.leases.hold(session, "elsewhere", LEASE)
-        await one.store.commit(Append(session, "run_0", twin, FakeClock().now()))
+        generation = await one.store.leases.hold(session, "elsewhere", LEASE_TTL)
+        await one.store.commit(AppendMessage(session, "run_0", twin, FakeClock().now()))
         await one.store.leases.release(session, generation)
         await one.say("second")
         texts = [text_of(row.message) for row in await one.rows()]
@@ -309,22 +325,22 @@ async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> No
 
 
 async def test_messages_of_other_sessions_stay_where_they_are(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("one")) as one:
-        other = user("for somebody else")
-        await one.store.lanes.put(parcel(other, "another"))
+    async with conversation_harness(tmp_path, answer_script("one")) as one:
+        other = user_message("for somebody else")
+        await one.store.queues.put(parcel(other, "another"))
         await one.say("first")
         assert await waiting(one) == [other.id]
 
 
 async def test_a_parcel_that_cannot_be_read_is_put_aside_visibly(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("one"), says("two")) as one:
+    async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
         session = one.conversation.session.id
         for number, body in enumerate([b"{}", b"not json", b'{"type": "result"}']):
-            bad = Parcel(key=f"bad{number}", lane="inbox", topic=session, body=Raw(body))
-            await one.store.lanes.put(bad)
+            bad = QueueItem(key=f"bad{number}", lane="inbox", topic=session, body=Raw(body))
+            await one.store.queues.put(bad)
         assert await one.say("first") is Outcome.DONE
         assert await waiting(one) == []
-        parked = await one.store.lanes.parked("inbox")
+        parked = await one.store.queues.parked("inbox")
         assert [p.parcel.key for p in parked] == ["bad0", "bad1", "bad2"]
         assert all("cannot be read" in p.reason for p in parked)
 
@@ -332,18 +348,18 @@ async def test_a_parcel_that_cannot_be_read_is_put_aside_visibly(tmp_path: Path)
 async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) -> None:
     reached = anyio.Event()
 
-    class Slow(ScriptedPlanner):
+    class Slow(FakePlanner):
         async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Any:
             reached.set()
             await anyio.sleep_forever()
 
-    async with talk(tmp_path) as one:
-        runner = Runner(one.store, FakeClock(), Slow(one.model, {}), half_a_cent, "default")
-        conversation = Conversation(one.store, FakeClock(), runner, Origin())
+    async with conversation_harness(tmp_path) as one:
+        runner = Runner(one.store, FakeClock(), Slow(one.model, {}), fixed_price, "default")
+        conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
         outcomes: list[Outcome] = []
 
         async def run() -> None:
-            outcomes.append(await conversation.say(user("hello").parts, one.ear))
+            outcomes.append(await conversation.say(user_message("hello").parts, one.ear))
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
@@ -353,25 +369,25 @@ async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) ->
         assert await one.sessions() == []
         assert await waiting(one) == []
         assert one.ear.events == []
-        await one.store.leases.hold(conversation.session.id, ELSEWHERE, LEASE)
+        await one.store.leases.hold(conversation.session.id, ELSEWHERE, LEASE_TTL)
 
 
 async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_path: Path) -> None:
     reached, go = anyio.Event(), anyio.Event()
 
-    async with talk(tmp_path) as one:
+    async with conversation_harness(tmp_path) as one:
 
-        async def admit(entrance: Entrance, *writes: Write) -> Admitted:
+        async def admit(begin: BeginTurn, *writes: Write) -> BeginTurnResult:
             reached.set()
             await go.wait()
-            return await one.store.admit(entrance, *writes)
+            return await one.store.admit(begin, *writes)
 
-        planner = ScriptedPlanner(ScriptedModel(HANGS), {})
-        store = StoreWith(one.store, admit=admit)
-        runner = Runner(store, FakeClock(), planner, half_a_cent, "default")  # type: ignore[arg-type]
-        conversation = Conversation(one.store, FakeClock(), runner, Origin())
+        planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
+        store = PatchedStore(one.store, admit=admit)
+        runner = Runner(store, FakeClock(), planner, fixed_price, "default")  # type: ignore[arg-type]
+        conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
         async with anyio.create_task_group() as group:
-            group.start_soon(conversation.say, user("hello").parts, one.ear)
+            group.start_soon(conversation.say, user_message("hello").parts, one.ear)
             await reached.wait()
             conversation.interrupt()
             await anyio.wait_all_tasks_blocked()
@@ -384,23 +400,23 @@ async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_p
 
 async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path: Path) -> None:
     """As it must be when older ones come before it, so that it is not written as it is accepted."""
-    async with talk(tmp_path, says("To all.")) as one:
-        await one.store.lanes.put(parcel(user("oldest"), "s"))
+    async with conversation_harness(tmp_path, answer_script("To all.")) as one:
+        await one.store.queues.put(parcel(user_message("oldest"), "s"))
         full = True
 
         async def commit(*writes: Write, fence: Fence | None = None) -> None:
-            if full and any(isinstance(write, Append) for write in writes):
+            if full and any(isinstance(write, AppendMessage) for write in writes):
                 raise StoreError("The disk is full.")
             await one.store.commit(*writes, fence=fence)
 
-        store = StoreWith(one.store, commit=commit)
-        runner = Runner(store, FakeClock(), one.planner, half_a_cent, "default")  # type: ignore[arg-type]
-        conversation = Conversation(one.store, FakeClock(), runner, Origin())
+        store = PatchedStore(one.store, commit=commit)
+        runner = Runner(store, FakeClock(), one.planner, fixed_price, "default")  # type: ignore[arg-type]
+        conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
         await conversation.begin_with([], "s")
-        assert await conversation.say(user("first").parts, one.ear) is Outcome.FAILED
+        assert await conversation.say(user_message("first").parts, one.ear) is Outcome.FAILED
         assert one.ear.ended.code == "store"
         full = False
-        assert await conversation.say(user("second").parts, Ear()) is Outcome.DONE
+        assert await conversation.say(user_message("second").parts, EventRecorder()) is Outcome.DONE
         assert await waiting(one) == []
     assert [text_of(m) for m in one.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 
@@ -411,7 +427,9 @@ async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
         return "seen"
 
     tools = [FakeTool("look", look)]
-    async with talk(tmp_path, [answer(call("look"))], says("ok"), tools=tools) as one:
+    async with conversation_harness(
+        tmp_path, [assistant_message(tool_call("look"))], answer_script("ok"), tools=tools
+    ) as one:
         await one.say("go")
         rows = await one.rows()
     assert [text_of(row.message) for row in rows][-2:] == ["rather left", "ok"]
@@ -420,25 +438,29 @@ async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
 
 async def test_an_ended_session_is_alive_again_with_its_next_turn(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with talk(tmp_path, says("one"), says("two"), clock=clock) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("one"), answer_script("two"), clock=clock
+    ) as one:
         await one.say("first")
         session = one.conversation.session.id
         end = SessionChange(ended_at=clock.now(), end_reason="reset")
         await one.store.commit(ChangeSession(session, end))
         await one.conversation.resume(session)
         assert one.conversation.session.ended_at is not None
-        await one.say("second", Ear())
+        await one.say("second", EventRecorder())
         assert one.conversation.session.ended_at is None
         assert one.conversation.session.end_reason == ""
 
 
 async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -> None:
-    class Broken(Ear):
+    class Broken(EventRecorder):
         async def __call__(self, event: object) -> None:
             if isinstance(event, TextDelta | RunEnded):
                 raise BrokenPipeError
 
-    async with talk(tmp_path, says("Good ", "day."), says("again")) as one:
+    async with conversation_harness(
+        tmp_path, answer_script("Good ", "day."), answer_script("again")
+    ) as one:
         with pytest.raises(BrokenPipeError):
             await one.say("hello", Broken())
         assert [text_of(row.message) for row in await one.rows()] == ["hello", "Good "]
@@ -447,24 +469,29 @@ async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -
 
 
 async def test_house_words_are_written_as_such(tmp_path: Path) -> None:
-    async with talk(tmp_path, [answer()], says("words")) as one:
+    async with conversation_harness(tmp_path, [assistant_message()], answer_script("words")) as one:
         await one.say("hello")
         rows = await one.rows()
     trusts = [row.message.trust for row in rows if isinstance(row.message, User)]
-    assert trusts == [Trust.OWNER, Trust.HOUSE]
+    assert trusts == [Trust.OWNER, Trust.PROGRAM]
 
 
 async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> None:
     """Its last results come too late: somebody else goes on from what is on disk."""
-    gates = Gates()
+    gates = GatedBody()
     act = FakeTool("act", gates)
-    async with talk(tmp_path, [answer(call("act", gate="a"))], says("late"), tools=[act]) as one:
+    async with conversation_harness(
+        tmp_path,
+        [assistant_message(tool_call("act", gate="a"))],
+        answer_script("late"),
+        tools=[act],
+    ) as one:
         session = one.conversation.session.id
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "hello")
             await gates.reached("a")
             await one.store.leases.release(session, 1)
-            await one.store.leases.hold(session, ELSEWHERE, LEASE)
+            await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
             before = len(await one.rows())
             gates.open("a")
         assert len(await one.rows()) == before
@@ -473,12 +500,12 @@ async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> 
 
 
 async def test_two_runners_of_one_process_keep_each_other_out(tmp_path: Path) -> None:
-    async with talk(tmp_path, HANGS) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT) as one:
         session = one.conversation.session.id
-        other = Runner(one.store, FakeClock(), one.planner, half_a_cent, "default")
+        other = Runner(one.store, FakeClock(), one.planner, fixed_price, "default")
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "hello")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             with pytest.raises(SessionBusy):
                 async with other.holding(session):
                     pass

@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ports.store import Meter, OpenSession
+from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import SpendCapReached
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
-from hermes.session.spending import Caps, Purse
+from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from workbench import FakeTool, answer, call, run_script
+from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 pytestmark = pytest.mark.anyio
 
 
 async def spend(store: SqliteStore, clock: FakeClock, session: Session, cost: float | None) -> None:
     model = "unknown" if cost is None else "m"
-    await store.commit(Meter(session.id, "r", model, "p", Usage(input=1), cost, clock.now()))
+    await store.commit(RecordUsage(session.id, "r", model, "p", Usage(input=1), cost, clock.now()))
 
 
-async def allows(purse: Purse, session: Session) -> bool:
+async def allows(purse: SpendGuard, session: Session) -> bool:
     check = purse.of(session, session.principal)
     assert check is not None
     try:
@@ -42,14 +42,14 @@ async def test_without_limits_nobody_asks(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         session = await begun(store, clock, "s1")
-        assert Purse(store, clock, Caps()).of(session, "owner") is None
+        assert SpendGuard(store, clock, SpendCaps()).of(session, "owner") is None
 
 
 async def test_a_session_has_its_limit(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2")
-        purse = Purse(store, clock, Caps(session=1.0))
+        purse = SpendGuard(store, clock, SpendCaps(session=1.0))
         await spend(store, clock, one, 0.6)
         await spend(store, clock, one, None)
         assert await allows(purse, one)
@@ -63,11 +63,11 @@ async def test_a_day_has_its_limit_and_ends(tmp_path: Path) -> None:
     async with open_store(tmp_path / "state.db", clock) as store:
         one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2", "bob")
         await spend(store, clock, one, 5.0)
-        purse = Purse(store, clock, Caps(day=1.0))
+        purse = SpendGuard(store, clock, SpendCaps(day=1.0))
         assert await allows(purse, one)
         await spend(store, clock, other, 1.0)
         assert not await allows(purse, one)
-        assert not await allows(Purse(store, clock, Caps(day=1.0)), other)
+        assert not await allows(SpendGuard(store, clock, SpendCaps(day=1.0)), other)
         await clock.advance(timedelta(days=1).total_seconds())
         assert await allows(purse, one)
 
@@ -76,7 +76,7 @@ async def test_each_person_has_a_limit(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         ann, bob = await begun(store, clock, "s1", "ann"), await begun(store, clock, "s2", "bob")
-        purse = Purse(store, clock, Caps(principal=1.0))
+        purse = SpendGuard(store, clock, SpendCaps(principal=1.0))
         assert await allows(purse, ann)
         assert await allows(purse, bob)
         await spend(store, clock, bob, 2.0)
@@ -92,8 +92,8 @@ async def test_a_turn_ends_when_the_money_does(tmp_path: Path) -> None:
         if not left.pop(0):
             raise SpendCapReached("The limit is reached.")
 
-    looked = answer(call("look"))
-    model, ear = await run_script([looked], tools=[FakeTool("look")], allowed=allowed)
+    looked = assistant_message(tool_call("look"))
+    model, ear = await run_scripted_turn([looked], tools=[FakeTool("look")], allowed=allowed)
     assert ear.ended.code == "spend_cap"
     assert len(model.requests) == 1
     assert len(ear.results) == 1

@@ -7,25 +7,25 @@ import pytest
 
 from hermes.schema.events import Outcome, ToolStarted
 from hermes.schema.messages import text_of
-from hermes.testing.scripted import says
-from talks import HANGS, Talk, talk
-from workbench import Ear, FakeTool, answer, call
+from hermes.testing.scripted_model import answer_script
+from support.conversation import HANGING_SCRIPT, ConversationHarness, conversation_harness
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 
-async def texts(one: Talk) -> list[str]:
+async def texts(one: ConversationHarness) -> list[str]:
     return [text_of(row.message) for row in await one.rows()]
 
 
-async def inbox(one: Talk) -> bool:
-    return one.conversation.session.id in await one.store.lanes.topics("inbox")
+async def inbox(one: ConversationHarness) -> bool:
+    return one.conversation.session.id in await one.store.queues.topics("inbox")
 
 
-class Steers(Ear):
+class Steers(EventRecorder):
     """Says something as soon as the first tool is used."""
 
-    def __init__(self, one: Talk) -> None:
+    def __init__(self, one: ConversationHarness) -> None:
         super().__init__()
         self._one = one
         self.passed: list[bool] = []
@@ -37,8 +37,11 @@ class Steers(Ear):
 
 
 async def test_the_next_step_hears_it(tmp_path: Path) -> None:
-    async with talk(
-        tmp_path, [answer(call("look"))], says("Yes."), tools=[FakeTool("look")]
+    async with conversation_harness(
+        tmp_path,
+        [assistant_message(tool_call("look"))],
+        answer_script("Yes."),
+        tools=[FakeTool("look")],
     ) as one:
         ear = Steers(one)
         assert await one.say("look", ear) is Outcome.DONE
@@ -49,7 +52,7 @@ async def test_the_next_step_hears_it(tmp_path: Path) -> None:
 
 
 async def test_without_a_turn_nobody_hears_it(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Hi.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         assert not await one.conversation.steer("msg_1", "hello?")
         await one.say("hello")
         assert not await one.conversation.steer("msg_2", "still there?")
@@ -61,29 +64,32 @@ async def test_what_was_not_heard_is_given_back_or_left_to_the_next_turn(
     tmp_path: Path, gone: bool
 ) -> None:
     """Left to it only where whoever said it is gone."""
-    async with talk(tmp_path, HANGS, says("To all.")) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To all.")) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "first")
-            await one.until_it_hangs()
+            await one.wait_until_hanging()
             assert not await one.conversation.steer("msg_0", "  ")
             assert await one.conversation.steer("msg_1", "and this")
             assert await inbox(one)
             if gone:
-                one.conversation.bequeath()
+                one.conversation.keep_for_next_turn()
             one.conversation.interrupt()
         assert one.ear.ended.outcome is Outcome.CANCELLED
         assert await inbox(one) is gone
-        await one.say("second", Ear())
+        await one.say("second", EventRecorder())
         assert ("and this" in await texts(one)) is gone
         assert not await inbox(one)
 
 
 async def test_it_is_on_disk_before_it_is_heard(tmp_path: Path) -> None:
     """So that whoever goes on after a crash finds it."""
-    async with talk(tmp_path, HANGS) as one, anyio.create_task_group() as group:
+    async with (
+        conversation_harness(tmp_path, HANGING_SCRIPT) as one,
+        anyio.create_task_group() as group,
+    ):
         group.start_soon(one.say, "first")
-        await one.until_it_hangs()
+        await one.wait_until_hanging()
         await one.conversation.steer("msg_1", "and this")
-        async with talk(tmp_path) as other:
-            assert one.conversation.session.id in await other.store.lanes.topics("inbox")
+        async with conversation_harness(tmp_path) as other:
+            assert one.conversation.session.id in await other.store.queues.topics("inbox")
         one.conversation.interrupt()

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from hermes.ports.model import Request
+from hermes.ports.model import ModelRequest
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, User, text_of
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import ScriptedModel, Step
-from hermes.testing.validators import check_request
-from talks import Talk
-from workbench import Ear, FakeTool, answer, call
+from hermes.testing.history_validators import check_request
+from hermes.testing.scripted_model import ScriptedModel, ScriptStep
+from support.conversation import ConversationHarness
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 
 class Say(Struct, frozen=True):
@@ -70,17 +70,17 @@ class Asked(Struct):
     outcome: Outcome | None = None
 
 
-def echo(request: Request) -> Sequence[Step]:
+def echo(request: ModelRequest) -> Sequence[ScriptStep]:
     """First look, then answer the last question in its own words."""
     last = request.messages[-1]
     if isinstance(last, User):
-        return [TextDelta("Let me see."), answer("Let me see.", call("look"))]
+        return [TextDelta("Let me see."), assistant_message("Let me see.", tool_call("look"))]
     question = [text_of(m) for m in request.messages if isinstance(m, User)][-1]
-    return [TextDelta("re: "), answer(f"re: {question}")]
+    return [TextDelta("re: "), assistant_message(f"re: {question}")]
 
 
-class Interrupting(Ear):
-    def __init__(self, one: Talk, stop: int) -> None:
+class Interrupting(EventRecorder):
+    def __init__(self, one: ConversationHarness, stop: int) -> None:
         super().__init__()
         self._one = one
         self._stop = stop
@@ -104,7 +104,7 @@ class Person:
         current: str | None = None
         while rest:
             async with open_store(folder / "state.db", self._clock) as store:
-                one = Talk(store, self._clock, [], [FakeTool("look")])
+                one = ConversationHarness(store, self._clock, [], [FakeTool("look")])
                 one.planner.model = ScriptedModel(*[echo] * 100)
                 if current in self._sessions:
                     await one.conversation.resume(current)
@@ -116,7 +116,7 @@ class Person:
                     await self._check(one)
                 current = one.conversation.session.id
 
-    async def _make(self, one: Talk, move: Move) -> None:
+    async def _make(self, one: ConversationHarness, move: Move) -> None:
         talk = self._sessions.get(one.conversation.session.id, [])
         match move:
             case Say(stop=stop):
@@ -134,7 +134,7 @@ class Person:
             case Reopen():
                 pass
 
-    async def _ask(self, one: Talk, question: str, stop: int) -> None:
+    async def _ask(self, one: ConversationHarness, question: str, stop: int) -> None:
         ear = Interrupting(one, stop)
         outcome = await one.say(question, ear)
         assert ear.ended.outcome is outcome
@@ -147,7 +147,7 @@ class Person:
         for request in one.model.requests:
             check_request(request.messages)
 
-    async def _retry(self, one: Talk, talk: list[Asked], stop: int) -> None:
+    async def _retry(self, one: ConversationHarness, talk: list[Asked], stop: int) -> None:
         if not talk:
             with pytest.raises(UsageError):
                 await one.conversation.again()
@@ -157,7 +157,7 @@ class Person:
         talk.pop()
         await self._ask(one, text_of(question), stop)
 
-    async def _undo(self, one: Talk, talk: list[Asked], turns: int) -> None:
+    async def _undo(self, one: ConversationHarness, talk: list[Asked], turns: int) -> None:
         if not talk:
             with pytest.raises(UsageError):
                 await one.conversation.undo(turns)
@@ -166,7 +166,7 @@ class Person:
         assert [text_of(q) for q in taken] == [turn.question for turn in talk[-turns:]]
         del talk[-turns:]
 
-    async def _check(self, one: Talk) -> None:
+    async def _check(self, one: ConversationHarness) -> None:
         rows = [row.message for row in await one.rows()]
         expected = self._sessions.get(one.conversation.session.id, [])
         asked = [text_of(m) for m in rows if isinstance(m, User)]

@@ -9,19 +9,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from hermes.kit.failpoints import watching
+from hermes.kit.failpoints import watch_failpoints
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
-from hermes.session.accepting import Turn
-from hermes.store.connect import open_writer
+from hermes.session.turn_request import TurnRequest
 from hermes.store.connection import Connection
+from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import Script, says
-from talks import Talk
-from workbench import Ear, FakeTool, answer, call, user
+from hermes.testing.scripted_model import Script, answer_script
+from support.conversation import ConversationHarness
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
 R = TypeVar("R")
@@ -61,7 +61,7 @@ class CountingEngine(Engine):
 
 
 class Counted:
-    def __init__(self, engine: CountingEngine, talk: Talk, session: Session) -> None:
+    def __init__(self, engine: CountingEngine, talk: ConversationHarness, session: Session) -> None:
         self._engine = engine
         self._talk = talk
         self._session = session
@@ -77,12 +77,14 @@ class Counted:
             counts["tasks"] += 1
             return asyncio.Task(work, loop=loop, **more)
 
-        turn = Turn(session=self._session, asked=user(), listen=Ear(), new=new)
+        turn = TurnRequest(
+            session=self._session, asked=user_message(), listen=EventRecorder(), new=new
+        )
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()
         loop.set_task_factory(made)
         try:
-            with watching(reached):
+            with watch_failpoints(reached):
                 assert await self._talk.runner.run(turn) is Outcome.DONE
         finally:
             loop.set_task_factory(None)
@@ -101,21 +103,21 @@ async def counted(folder: Path, *scripts: Script) -> AsyncGenerator[Counted]:
     engine = CountingEngine(open_writer(folder / "state.db"), folder / "state.db")
     store = SqliteStore(engine, clock)
     try:
-        one = Talk(store, clock, scripts, [FakeTool("look")])
+        one = ConversationHarness(store, clock, scripts, [FakeTool("look")])
         yield Counted(engine, one, Session(id="s", started_at=clock.now()))
     finally:
         await store.close()
 
 
 async def test_a_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
-    async with counted(tmp_path, says("Good day.")) as one:
+    async with counted(tmp_path, answer_script("Good day.")) as one:
         took = await one.turn(new=True)
     assert took == {"commits": 2, "write": 2, "tasks": 1}
 
 
 async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_path: Path) -> None:
     """The task that renews leases is still there from the first one."""
-    async with counted(tmp_path, says("one"), says("two")) as one:
+    async with counted(tmp_path, answer_script("one"), answer_script("two")) as one:
         await one.turn(new=True)
         took = await one.turn()
     assert took == {"commits": 3, "write": 3}
@@ -123,12 +125,14 @@ async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_pa
 
 async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> None:
     """One for the answer that calls, one for the result."""
-    async with counted(tmp_path, [answer(call("look"))], says("seen")) as one:
+    async with counted(
+        tmp_path, [assistant_message(tool_call("look"))], answer_script("seen")
+    ) as one:
         took = await one.turn(new=True)
     assert (took["commits"], took["write"], took["read"]) == (4, 4, 0)
 
 
 async def test_a_first_turn_is_thirteen_statements(tmp_path: Path) -> None:
     """Seven for the lease, the session and what is asked, six for the answer and the end."""
-    async with counted(tmp_path, [answer("Good day.", usage=Usage(10, 2))]) as one:
+    async with counted(tmp_path, [assistant_message("Good day.", usage=Usage(10, 2))]) as one:
         assert await one.statements(new=True) == 13

@@ -9,26 +9,30 @@ from hermes.ports.model import Model
 from hermes.schema.errors import Overloaded
 from hermes.schema.messages import Assistant, Stop, Text, Usage
 from hermes.schema.sessions import SessionChange
-from hermes.session.titles import Naming, Titles
+from hermes.session.titles import SessionTitles, TitleSettings
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import ScriptedModel, Step, says
-from long_talks import DEAR, priced
-from talks import Talk, talk
+from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
+from support.compaction import PRICE_PER_TOKEN, token_price
+from support.conversation import ConversationHarness, conversation_harness
 
 pytestmark = pytest.mark.anyio
 
 
-def titles(one: Talk, *scripts: list[Step]) -> tuple[Titles, ScriptedModel]:
+def titles(
+    one: ConversationHarness, *scripts: list[ScriptStep]
+) -> tuple[SessionTitles, ScriptedModel]:
     model = ScriptedModel(*scripts)
 
     async def found() -> Model:
         return model
 
-    return Titles(one.store, FakeClock(), priced, Naming(model=found, redact=str)), model
+    return SessionTitles(
+        one.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
+    ), model
 
 
 async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("They are far away.")) as one:
+    async with conversation_harness(tmp_path, answer_script("They are far away.")) as one:
         await one.say("Tell me about stars")
         usage = Usage(input=10, output=5)
         answer = Assistant("m", (Text('"About the stars."\n'),), Stop.END, usage, "small", "p")
@@ -39,16 +43,16 @@ async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
         (request,) = model.requests
         assert request.tools == ()
         (use,) = [use for use in await one.conversation.usage() if use.model == "small"]
-        assert use.cost == pytest.approx(15 * DEAR)
+        assert use.cost == pytest.approx(15 * PRICE_PER_TOKEN)
 
 
 async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Yes."), says("No.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Yes."), answer_script("No.")) as one:
         await one.say("hi")
         await one.conversation.change(SessionChange(title="Stars"))
         one.conversation.start_new()
         await one.say("hello")
-        giver, _ = titles(one, says("Stars"))
+        giver, _ = titles(one, answer_script("Stars"))
         session = one.conversation.session
         await giver.give(session)
         await one.conversation.resume(session.id)
@@ -56,11 +60,11 @@ async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> No
 
 
 async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("Yes.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
         await one.say("hi")
         before = one.conversation.session
         await one.conversation.change(SessionChange(title="Mine"))
-        giver, _ = titles(one, says("Another"))
+        giver, _ = titles(one, answer_script("Another"))
         await giver.give(structs.replace(before))
         await one.conversation.resume(before.id)
         assert one.conversation.session.title == "Mine"
@@ -75,9 +79,11 @@ async def test_trouble_stays_without_consequences(
     async def found() -> Model:
         raise trouble
 
-    async with talk(tmp_path, says("Yes.")) as one:
+    async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
         await one.say("hi")
-        giver = Titles(one.store, FakeClock(), priced, Naming(model=found, redact=str))
+        giver = SessionTitles(
+            one.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
+        )
         await giver.give(one.conversation.session)
         await one.conversation.resume(one.conversation.session.id)
         assert one.conversation.session.title == ""

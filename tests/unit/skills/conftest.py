@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.ledger import Ledger
-from hermes.skills.editing import Editor
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.editor import SkillEditor
+from hermes.learning.skills.usage import SkillUsageLog
 from hermes.testing.clock import FakeClock
 
 
@@ -17,15 +17,17 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(home: Path) -> Shelf:
-    return Shelf(home / "skills", snapshot=home / ".skills_prompt_snapshot.json")
+def shelf(home: Path) -> SkillCatalog:
+    return SkillCatalog(home / "skills", snapshot=home / ".skills_prompt_snapshot.json")
 
 
 @pytest.fixture
-def usage(home: Path, clock: FakeClock) -> Usage:
-    return Usage(home / "skills", clock)
+def usage(home: Path, clock: FakeClock) -> SkillUsageLog:
+    return SkillUsageLog(home / "skills", clock)
 
 
 @pytest.fixture
-def editor(home: Path, shelf: Shelf, usage: Usage, ledger: Ledger, clock: FakeClock) -> Editor:
-    return Editor(home, shelf, usage, ledger, clock)
+def editor(
+    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: FakeClock
+) -> SkillEditor:
+    return SkillEditor(home, shelf, usage, ledger, clock)

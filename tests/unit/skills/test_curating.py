@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.change import Author
-from hermes.changes.ledger import Ledger
-from hermes.skills.curating import ARCHIVED, STALE, Ages, Curator
-from hermes.skills.document import BadSkill
-from hermes.skills.editing import By, Editor
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.ledger.change import Author
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.curator import ARCHIVED, STALE, CurationLimits, Curator
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.editor import Authorship, SkillEditor
+from hermes.learning.skills.usage import SkillUsageLog
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
-AGENT = By(author=Author.AGENT)
-PERSON = By(author=Author.PERSON)
+AGENT = Authorship(author=Author.AGENT)
+PERSON = Authorship(author=Author.PERSON)
 DAY = 86_400.0
 
 
@@ -26,25 +26,27 @@ def text(name: str) -> str:
 
 
 @pytest.fixture
-def curator(home: Path, shelf: Shelf, usage: Usage, editor: Editor, clock: FakeClock) -> Curator:
+def curator(
+    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, editor: SkillEditor, clock: FakeClock
+) -> Curator:
     return Curator(home / "skills", shelf, usage, editor, clock)
 
 
 async def names(curator: Curator) -> dict[str, str]:
-    return {one.name: one.becomes for one in await curator.judge(Ages())}
+    return {one.name: one.becomes for one in await curator.judge(CurationLimits())}
 
 
 async def test_stale_then_archived_then_back(
-    curator: Curator, editor: Editor, usage: Usage, clock: FakeClock, home: Path
+    curator: Curator, editor: SkillEditor, usage: SkillUsageLog, clock: FakeClock, home: Path
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
     await clock.advance(29 * DAY)
-    assert await curator.curate(Ages()) == []
+    assert await curator.curate(CurationLimits()) == []
     await clock.advance(DAY)
-    (stale,) = await curator.curate(Ages())
+    (stale,) = await curator.curate(CurationLimits())
     assert (stale.becomes, stale.days, usage.of("tea").state) == (STALE, 30, "stale")
     await clock.advance(60 * DAY)
-    (archived,) = await curator.curate(Ages())
+    (archived,) = await curator.curate(CurationLimits())
     assert (archived.becomes, usage.of("tea").state) == (ARCHIVED, "archived")
     assert not (home / "skills/tea").exists()
     (backup,) = (home / "skills/.backups").glob("*.tar.gz")
@@ -57,17 +59,17 @@ async def test_stale_then_archived_then_back(
 
 
 async def test_what_is_used_again_is_active_again(
-    curator: Curator, editor: Editor, usage: Usage, clock: FakeClock
+    curator: Curator, editor: SkillEditor, usage: SkillUsageLog, clock: FakeClock
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
     await clock.advance(40 * DAY)
-    await curator.curate(Ages())
+    await curator.curate(CurationLimits())
     usage.viewed("tea")
     assert await names(curator) == {"tea": "active"}
 
 
 async def test_only_what_the_agent_wrote_and_nobody_pinned(
-    curator: Curator, editor: Editor, usage: Usage, clock: FakeClock, home: Path
+    curator: Curator, editor: SkillEditor, usage: SkillUsageLog, clock: FakeClock, home: Path
 ) -> None:
     for name, by in (("mine", PERSON), ("pinned", AGENT), ("old", AGENT)):
         await editor.create(name, text(name), "", by)
@@ -77,41 +79,41 @@ async def test_only_what_the_agent_wrote_and_nobody_pinned(
     await clock.advance(400 * DAY)
     assert await names(curator) == {"old": ARCHIVED}
     before = (home / "skills/mine/SKILL.md").read_bytes()
-    await curator.curate(Ages())
+    await curator.curate(CurationLimits())
     assert (home / "skills/mine/SKILL.md").read_bytes() == before
     assert (home / "skills/pinned").is_dir()
     assert (home / "skills/found").is_dir()
 
 
 async def test_to_judge_changes_nothing(
-    curator: Curator, editor: Editor, clock: FakeClock, home: Path
+    curator: Curator, editor: SkillEditor, clock: FakeClock, home: Path
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
     await clock.advance(400 * DAY)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
-    await curator.judge(Ages())
+    await curator.judge(CurationLimits())
     after = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
     assert {path for path in after if path not in before} <= {home / ".skills_prompt_snapshot.json"}
     assert (home / "skills/tea").is_dir()
 
 
 async def test_few_backups_are_kept(
-    curator: Curator, editor: Editor, clock: FakeClock, home: Path
+    curator: Curator, editor: SkillEditor, clock: FakeClock, home: Path
 ) -> None:
     for number in range(4):
         await editor.create(f"tea{number}", text(f"tea{number}"), "", AGENT)
         await clock.advance(100 * DAY)
-        await curator.curate(Ages(keep=2))
+        await curator.curate(CurationLimits(keep=2))
     assert len(list((home / "skills/.backups").iterdir())) == 2
     assert len(list((home / "skills/.archive").iterdir())) == 4
 
 
 async def test_it_is_in_the_book_and_can_be_undone(
-    curator: Curator, editor: Editor, clock: FakeClock, home: Path, ledger: Ledger
+    curator: Curator, editor: SkillEditor, clock: FakeClock, home: Path, ledger: Ledger
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
     await clock.advance(100 * DAY)
-    await curator.curate(Ages())
+    await curator.curate(CurationLimits())
     (*_, last) = await ledger.log()
     assert (last.change.by, last.change.why) == (Author.CURATOR, "not used for 100 days")
     await ledger.undo(last.change.id)
@@ -121,7 +123,7 @@ async def test_it_is_in_the_book_and_can_be_undone(
 async def test_now_and_then(curator: Curator, clock: FakeClock, home: Path) -> None:
     week = timedelta(days=7)
     assert curator.due(week)
-    await curator.curate(Ages())
+    await curator.curate(CurationLimits())
     assert not curator.due(week)
     await clock.advance(7 * DAY)
     assert curator.due(week)
@@ -129,9 +131,9 @@ async def test_now_and_then(curator: Curator, clock: FakeClock, home: Path) -> N
     assert curator.due(week)
 
 
-async def test_what_is_there_or_never_was_is_not_restored(editor: Editor) -> None:
-    with pytest.raises(BadSkill, match="No skill"):
+async def test_what_is_there_or_never_was_is_not_restored(editor: SkillEditor) -> None:
+    with pytest.raises(InvalidSkill, match="No skill"):
         await editor.restore("tea", PERSON)
     await editor.create("tea", text("tea"), "", AGENT)
-    with pytest.raises(BadSkill, match="archive that one first"):
+    with pytest.raises(InvalidSkill, match="archive that one first"):
         await editor.restore("tea", PERSON)

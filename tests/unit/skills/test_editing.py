@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.change import Author, Origin
-from hermes.changes.ledger import Ledger
-from hermes.skills.document import BadSkill
-from hermes.skills.editing import By, Editor
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.ledger.change import Author, ChangeOrigin
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.editor import Authorship, SkillEditor
+from hermes.learning.skills.usage import SkillUsageLog
 
 pytestmark = pytest.mark.anyio
-AGENT = By(author=Author.AGENT, origin=Origin(session="s1"))
-PERSON = By(author=Author.PERSON)
+AGENT = Authorship(author=Author.AGENT, origin=ChangeOrigin(session="s1"))
+PERSON = Authorship(author=Author.PERSON)
 TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 
 
 async def test_created_changed_and_undone(
-    editor: Editor, home: Path, shelf: Shelf, usage: Usage, ledger: Ledger
+    editor: SkillEditor, home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger
 ) -> None:
     assert await editor.create("tea", TEXT, "kitchen", AGENT) == "skills/kitchen/tea"
     await editor.patch("tea", "", ("Boil", "Heat"), AGENT, every=False)
@@ -34,7 +34,9 @@ async def test_created_changed_and_undone(
     assert shelf.find("tea") is None
 
 
-async def test_archived_whole_and_brought_back(editor: Editor, home: Path, ledger: Ledger) -> None:
+async def test_archived_whole_and_brought_back(
+    editor: SkillEditor, home: Path, ledger: Ledger
+) -> None:
     await editor.create("tea", TEXT, "", AGENT)
     await editor.write_file("tea", "assets/leaf.txt", "green", AGENT)
     where = await editor.archive("tea", AGENT)
@@ -46,7 +48,9 @@ async def test_archived_whole_and_brought_back(editor: Editor, home: Path, ledge
     assert not (home / where).exists()
 
 
-async def test_the_persons_skills_are_left_alone(editor: Editor, home: Path, usage: Usage) -> None:
+async def test_the_persons_skills_are_left_alone(
+    editor: SkillEditor, home: Path, usage: SkillUsageLog
+) -> None:
     (home / "skills/tea").mkdir()
     file = home / "skills/tea/SKILL.md"
     file.write_text(TEXT)
@@ -55,15 +59,15 @@ async def test_the_persons_skills_are_left_alone(editor: Editor, home: Path, usa
         editor.patch("tea", "", ("Boil", "x"), AGENT, every=True),
         editor.write_file("tea", "scripts/x", "x", AGENT),
         editor.archive("tea", AGENT),
-        editor.rewrite("tea", TEXT, By(author=Author.REVIEW)),
+        editor.rewrite("tea", TEXT, Authorship(author=Author.REVIEW)),
     ):
-        with pytest.raises(BadSkill, match="written by the person"):
+        with pytest.raises(InvalidSkill, match="written by the person"):
             await attempt
     assert file.read_text() == TEXT
     await editor.patch("tea", "", ("Boil", "Heat"), PERSON, every=False)
     usage.created("tea", "agent")
     usage.pin("tea", pinned=True)
-    with pytest.raises(BadSkill, match="pinned"):
+    with pytest.raises(InvalidSkill, match="pinned"):
         await editor.archive("tea", AGENT)
 
 
@@ -81,9 +85,9 @@ async def test_the_persons_skills_are_left_alone(editor: Editor, home: Path, usa
         "a\0",
     ],
 )
-async def test_files_stay_inside_the_skill(editor: Editor, home: Path, path: str) -> None:
+async def test_files_stay_inside_the_skill(editor: SkillEditor, home: Path, path: str) -> None:
     await editor.create("tea", TEXT, "", AGENT)
-    with pytest.raises(BadSkill):
+    with pytest.raises(InvalidSkill):
         await editor.write_file("tea", path, "x", AGENT)
     assert sorted(p.name for p in (home / "skills/tea").rglob("*")) == ["SKILL.md"]
 
@@ -99,19 +103,19 @@ async def test_files_stay_inside_the_skill(editor: Editor, home: Path, path: str
     ],
 )
 async def test_bad_skills_are_not_written(
-    editor: Editor, home: Path, name: str, text: str, category: str
+    editor: SkillEditor, home: Path, name: str, text: str, category: str
 ) -> None:
-    with pytest.raises(BadSkill):
+    with pytest.raises(InvalidSkill):
         await editor.create(name, text, category, AGENT)
     assert list((home / "skills").iterdir()) == []
 
 
-async def test_ambiguous_patches_are_refused(editor: Editor) -> None:
+async def test_ambiguous_patches_are_refused(editor: SkillEditor) -> None:
     await editor.create("tea", TEXT + "Boil again.\n", "", AGENT)
-    with pytest.raises(BadSkill, match="2 times"):
+    with pytest.raises(InvalidSkill, match="2 times"):
         await editor.patch("tea", "", ("Boil", "Heat"), AGENT, every=False)
-    with pytest.raises(BadSkill, match="not in"):
+    with pytest.raises(InvalidSkill, match="not in"):
         await editor.patch("tea", "", ("Freeze", "Heat"), AGENT, every=False)
-    with pytest.raises(BadSkill, match="already"):
+    with pytest.raises(InvalidSkill, match="already"):
         await editor.create("tea", TEXT, "", AGENT)
     await editor.patch("tea", "", ("Boil", "Heat"), AGENT, every=True)

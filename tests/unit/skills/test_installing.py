@@ -5,33 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.change import Author
-from hermes.changes.files import Drifted
-from hermes.changes.ledger import Ledger
-from hermes.skills.document import BadSkill
-from hermes.skills.editing import By, Editor
-from hermes.skills.installing import Installer
-from hermes.skills.packages import Package, packages_in
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.ledger.change import Author, FileConflict
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.editor import Authorship, SkillEditor
+from hermes.learning.skills.installer import SkillInstaller
+from hermes.learning.skills.packages import SkillPackage, find_packages
+from hermes.learning.skills.usage import SkillUsageLog
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 TEXT = b"---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
-PERSON = By(author=Author.PERSON)
+PERSON = Authorship(author=Author.PERSON)
 
 
-def package(**files: bytes) -> Package:
+def package(**files: bytes) -> SkillPackage:
     whole: Mapping[str, bytes] = {"SKILL.md": TEXT, **files}
-    (found,) = packages_in(whole).values()
+    (found,) = find_packages(whole).values()
     return found
 
 
 @pytest.fixture
 def installer(
-    home: Path, shelf: Shelf, usage: Usage, ledger: Ledger, clock: FakeClock
-) -> Installer:
-    return Installer(home, shelf, usage, ledger, clock)
+    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: FakeClock
+) -> SkillInstaller:
+    return SkillInstaller(home, shelf, usage, ledger, clock)
 
 
 def files(home: Path) -> dict[str, bytes]:
@@ -44,7 +43,7 @@ def files(home: Path) -> dict[str, bytes]:
 
 
 async def test_let_in_updated_and_undone(
-    installer: Installer, home: Path, shelf: Shelf, usage: Usage, ledger: Ledger
+    installer: SkillInstaller, home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger
 ) -> None:
     first = await installer.install(installer.prepare(package(old=b"1", same=b"s"), "/from/here"))
     found = shelf.find("tea")
@@ -63,13 +62,13 @@ async def test_let_in_updated_and_undone(
     assert files(home) == {}
 
 
-async def test_the_same_again_changes_nothing(installer: Installer) -> None:
+async def test_the_same_again_changes_nothing(installer: SkillInstaller) -> None:
     await installer.install(installer.prepare(package(), "a"))
     assert installer.prepare(package(), "a").nothing_new
 
 
 async def test_what_the_person_changed_is_named_and_what_they_added_stays(
-    installer: Installer, home: Path
+    installer: SkillInstaller, home: Path
 ) -> None:
     await installer.install(installer.prepare(package(a=b"1"), "x"))
     (home / "skills/tea/a").write_bytes(b"mine")
@@ -86,41 +85,41 @@ async def test_what_the_person_changed_is_named_and_what_they_added_stays(
 
 
 async def test_what_is_the_persons_or_the_agents_is_not_replaced(
-    installer: Installer, editor: Editor
+    installer: SkillInstaller, editor: SkillEditor
 ) -> None:
-    await editor.create("tea", TEXT.decode(), "", By(author=Author.AGENT))
-    with pytest.raises(BadSkill, match="was not installed"):
+    await editor.create("tea", TEXT.decode(), "", Authorship(author=Author.AGENT))
+    with pytest.raises(InvalidSkill, match="was not installed"):
         installer.prepare(package(), "x")
     await editor.archive("tea", PERSON)
     await installer.install(installer.prepare(package(), "x"))
 
 
-async def test_files_in_the_way_are_left_alone(installer: Installer, home: Path) -> None:
+async def test_files_in_the_way_are_left_alone(installer: SkillInstaller, home: Path) -> None:
     (home / "skills/tea").mkdir()
     (home / "skills/tea/diary").write_text("mine")
-    with pytest.raises(BadSkill, match="has files in it"):
+    with pytest.raises(InvalidSkill, match="has files in it"):
         installer.prepare(package(), "x")
 
 
 async def test_what_changed_while_somebody_read_it_is_not_lost(
-    installer: Installer, home: Path
+    installer: SkillInstaller, home: Path
 ) -> None:
     await installer.install(installer.prepare(package(a=b"1"), "x"))
     prepared = installer.prepare(package(a=b"2"), "x")
     (home / "skills/tea/a").write_bytes(b"mine")
-    with pytest.raises(Drifted):
+    with pytest.raises(FileConflict):
         await installer.install(prepared)
     assert (home / "skills/tea/a").read_bytes() == b"mine"
 
 
-async def test_the_agent_may_not_change_it(installer: Installer, editor: Editor) -> None:
+async def test_the_agent_may_not_change_it(installer: SkillInstaller, editor: SkillEditor) -> None:
     await installer.install(installer.prepare(package(), "x"))
-    with pytest.raises(BadSkill, match="only they change it"):
-        await editor.patch("tea", "", ("Boil", "x"), By(author=Author.AGENT), every=True)
+    with pytest.raises(InvalidSkill, match="only they change it"):
+        await editor.patch("tea", "", ("Boil", "x"), Authorship(author=Author.AGENT), every=True)
 
 
-async def test_a_broken_book_is_not_written_over(installer: Installer, home: Path) -> None:
+async def test_a_broken_book_is_not_written_over(installer: SkillInstaller, home: Path) -> None:
     (home / "skills/.installed.json").write_text("{")
-    with pytest.raises(BadSkill, match="cannot be read"):
+    with pytest.raises(InvalidSkill, match="cannot be read"):
         installer.prepare(package(), "x")
     assert (home / "skills/.installed.json").read_text() == "{"

@@ -5,21 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from hermes.changes.change import Author
-from hermes.changes.differences import proposed_in_full
-from hermes.changes.ledger import Ledger
-from hermes.skills.curating import AT_ONCE, Curator
-from hermes.skills.document import BadSkill
-from hermes.skills.editing import By, Editor
-from hermes.skills.merging import Pair
-from hermes.skills.requests import accept
-from hermes.skills.shelf import Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.ledger.change import Author
+from hermes.learning.ledger.diffs import proposal_text
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.curator import MAX_MERGES, Curator, SimilarSkills
+from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.editor import Authorship, SkillEditor, accept_proposal
+from hermes.learning.skills.usage import SkillUsageLog
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
-AGENT = By(author=Author.AGENT)
-PERSON = By(author=Author.PERSON)
+AGENT = Authorship(author=Author.AGENT)
+PERSON = Authorship(author=Author.PERSON)
 RELEASE = (
     "Bump the version in pyproject, write the changelog entry, run the whole test suite, "
     "tag the commit, push the tag and wait for the pipeline to publish the packages."
@@ -33,12 +31,14 @@ def text(name: str, body: str) -> str:
 
 
 @pytest.fixture
-def curator(home: Path, shelf: Shelf, usage: Usage, editor: Editor, clock: FakeClock) -> Curator:
+def curator(
+    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, editor: SkillEditor, clock: FakeClock
+) -> Curator:
     return Curator(home / "skills", shelf, usage, editor, clock)
 
 
 @pytest.fixture
-async def shelved(editor: Editor, usage: Usage) -> None:
+async def shelved(editor: SkillEditor, usage: SkillUsageLog) -> None:
     await editor.create("release", text("release", RELEASE), "", AGENT)
     await editor.create("publish", text("publish", NEARLY), "", AGENT)
     await editor.create("tea", text("tea", OTHER), "", AGENT)
@@ -57,20 +57,20 @@ def files(home: Path) -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("shelved")
 async def test_a_merge_is_proposed_agreed_to_and_taken_back(
-    curator: Curator, editor: Editor, ledger: Ledger, home: Path, shelf: Shelf
+    curator: Curator, editor: SkillEditor, ledger: Ledger, home: Path, shelf: SkillCatalog
 ) -> None:
     before = files(home)
-    assert await curator.alike() == [Pair(keep="publish", drop="release")]
+    assert await curator.alike() == [SimilarSkills(keep="publish", drop="release")]
     (proposal,) = await curator.propose_merges(5)
     assert files(home) == before
     (backup,) = (home / "skills/.backups").glob("*.tar.gz")
     with tarfile.open(backup) as packed:
         assert {"release/SKILL.md", "publish/SKILL.md"} <= set(packed.getnames())
-    shown = proposed_in_full(proposal)
+    shown = proposal_text(proposal)
     assert "merge release into publish" in shown
     assert "because: release says nearly the same as publish" in shown
     assert RELEASE in shown
-    await accept(editor, proposal)
+    await accept_proposal(editor, proposal)
     assert shelf.find("release") is None
     kept = home / "skills/publish"
     assert (kept / "references/from-release.md").read_text() == text("release", RELEASE)
@@ -85,7 +85,7 @@ async def test_a_merge_is_proposed_agreed_to_and_taken_back(
 
 @pytest.mark.usefixtures("shelved")
 async def test_who_said_no_is_not_asked_again(
-    curator: Curator, editor: Editor, ledger: Ledger, usage: Usage, home: Path
+    curator: Curator, editor: SkillEditor, ledger: Ledger, usage: SkillUsageLog, home: Path
 ) -> None:
     (proposal,) = await curator.propose_merges(5)
     assert await curator.propose_merges(5) == []
@@ -103,7 +103,7 @@ async def test_who_said_no_is_not_asked_again(
 
 
 async def test_only_what_the_agent_wrote_and_nobody_pinned(
-    curator: Curator, editor: Editor, usage: Usage
+    curator: Curator, editor: SkillEditor, usage: SkillUsageLog
 ) -> None:
     await editor.create("mine", text("mine", RELEASE), "", PERSON)
     await editor.create("pinned", text("pinned", RELEASE), "", AGENT)
@@ -115,32 +115,32 @@ async def test_only_what_the_agent_wrote_and_nobody_pinned(
 @pytest.mark.parametrize("changed", [OTHER, f"{RELEASE} "])
 @pytest.mark.usefixtures("shelved")
 async def test_only_what_was_shown_is_merged(
-    curator: Curator, editor: Editor, home: Path, changed: str
+    curator: Curator, editor: SkillEditor, home: Path, changed: str
 ) -> None:
     (proposal,) = await curator.propose_merges(5)
     await editor.rewrite("release", text("release", changed), AGENT)
     before = files(home)
-    with pytest.raises(BadSkill, match="not what was proposed") as caught:
-        await accept(editor, proposal)
+    with pytest.raises(InvalidSkill, match="not what was proposed") as caught:
+        await accept_proposal(editor, proposal)
     assert caught.value.hint
     assert files(home) == before
     await editor.rewrite("release", text("release", RELEASE), AGENT)
-    await accept(editor, proposal)
+    await accept_proposal(editor, proposal)
 
 
 @pytest.mark.usefixtures("shelved")
 async def test_what_became_the_persons_meanwhile_stays(
-    curator: Curator, editor: Editor, usage: Usage
+    curator: Curator, editor: SkillEditor, usage: SkillUsageLog
 ) -> None:
     (proposal,) = await curator.propose_merges(5)
     usage.pin("publish", pinned=True)
-    with pytest.raises(BadSkill, match="pinned"):
-        await accept(editor, proposal)
-    with pytest.raises(BadSkill, match="itself"):
+    with pytest.raises(InvalidSkill, match="pinned"):
+        await accept_proposal(editor, proposal)
+    with pytest.raises(InvalidSkill, match="itself"):
         await editor.absorb("tea", "tea", AGENT)
 
 
-async def test_few_at_once(curator: Curator, editor: Editor, ledger: Ledger) -> None:
+async def test_few_at_once(curator: Curator, editor: SkillEditor, ledger: Ledger) -> None:
     bodies = [f"{topic} " * 3 + f"is about {topic} and {topic} things only" for topic in (
         "ferns", "boats", "clocks", "stones", "birds", "lamps", "roads",
     )]  # fmt: skip
@@ -149,7 +149,7 @@ async def test_few_at_once(curator: Curator, editor: Editor, ledger: Ledger) -> 
             await editor.create(name, text(name, body), "", AGENT)
     assert len(await curator.alike()) == len(bodies)
     made = await curator.propose_merges(0)
-    assert len(made) == AT_ONCE
+    assert len(made) == MAX_MERGES
     for proposal in made:
         await ledger.decide(proposal, accepted=False)
-    assert len(await curator.propose_merges(0)) == len(bodies) - AT_ONCE
+    assert len(await curator.propose_merges(0)) == len(bodies) - MAX_MERGES

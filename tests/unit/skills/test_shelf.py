@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from hermes.skills.document import BadSkill, check_name, parse
-from hermes.skills.gate import Surroundings, missing, shown
-from hermes.skills.index import index
-from hermes.skills.shelf import BUILTIN, Shelf
-from hermes.skills.usage import Usage
+from hermes.learning.skills.catalog import (
+    BUILTIN_SKILLS,
+    SkillCatalog,
+    SkillEnvironment,
+    missing_requirements,
+    skill_index,
+    usable_skills,
+)
+from hermes.learning.skills.document import InvalidSkill, check_name, parse_skill
+from hermes.learning.skills.usage import SkillUsageLog
 
 HEAD = "---\nname: {name}\ndescription: {what}\n{more}---\n\n# {name}\n\nDo it.\n"
 
@@ -21,11 +26,11 @@ def put(folder: Path, name: str, what: str = "When it rains.", more: str = "") -
     return file
 
 
-def own(shelf: Shelf) -> list[str]:
+def own(shelf: SkillCatalog) -> list[str]:
     return [skill.name for skill in shelf.skills() if not skill.builtin]
 
 
-def test_found_with_and_without_a_category(home: Path, shelf: Shelf) -> None:
+def test_found_with_and_without_a_category(home: Path, shelf: SkillCatalog) -> None:
     put(home / "skills/umbrella", "umbrella")
     put(home / "skills/weather/snow", "snow")
     put(home / "skills/.archive/old", "old")
@@ -37,7 +42,7 @@ def test_found_with_and_without_a_category(home: Path, shelf: Shelf) -> None:
     assert shelf.find("nothing") is None
 
 
-def test_what_changed_is_read_again(home: Path, shelf: Shelf) -> None:
+def test_what_changed_is_read_again(home: Path, shelf: SkillCatalog) -> None:
     file = put(home / "skills/umbrella", "umbrella")
     assert own(shelf) == ["umbrella"]
     file.write_text(HEAD.format(name="parasol", what="Sun.", more=""))
@@ -46,17 +51,17 @@ def test_what_changed_is_read_again(home: Path, shelf: Shelf) -> None:
     assert own(shelf) == []
 
 
-def test_another_process_need_not_read_what_is_known(home: Path, shelf: Shelf) -> None:
+def test_another_process_need_not_read_what_is_known(home: Path, shelf: SkillCatalog) -> None:
     file = put(home / "skills/umbrella", "umbrella")
     assert own(shelf) == ["umbrella"]
     stat = file.stat()
     file.write_text(HEAD.format(name="umbrellb", what="When it rains.", more=""))
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    other = Shelf(home / "skills", snapshot=home / ".skills_prompt_snapshot.json")
+    other = SkillCatalog(home / "skills", snapshot=home / ".skills_prompt_snapshot.json")
     assert own(other) == ["umbrella"], "same size, time and file: the head was not read"
 
 
-def test_a_broken_snapshot_is_no_trouble(home: Path, shelf: Shelf) -> None:
+def test_a_broken_snapshot_is_no_trouble(home: Path, shelf: SkillCatalog) -> None:
     put(home / "skills/umbrella", "umbrella")
     (home / ".skills_prompt_snapshot.json").write_text("{")
     assert own(shelf) == ["umbrella"]
@@ -66,7 +71,7 @@ def test_the_persons_own_skill_wins(home: Path, tmp_path: Path) -> None:
     put(home / "skills/umbrella", "umbrella", "Mine.")
     put(tmp_path / "team/umbrella", "umbrella", "Theirs.")
     put(tmp_path / "team/snow", "snow")
-    shelf = Shelf(home / "skills", [tmp_path / "team"])
+    shelf = SkillCatalog(home / "skills", [tmp_path / "team"])
     found = {skill.name: skill for skill in shelf.skills() if not skill.builtin}
     assert found["umbrella"].head.description == "Mine."
     assert not found["snow"].own
@@ -88,7 +93,9 @@ def test_the_persons_own_skill_wins(home: Path, tmp_path: Path) -> None:
         "x" * 100_001,
     ],
 )
-def test_a_file_that_is_no_skill_is_named_and_left_out(home: Path, shelf: Shelf, text: str) -> None:
+def test_a_file_that_is_no_skill_is_named_and_left_out(
+    home: Path, shelf: SkillCatalog, text: str
+) -> None:
     (home / "skills/bad").mkdir()
     (home / "skills/bad/SKILL.md").write_text(text)
     put(home / "skills/good", "good")
@@ -104,7 +111,7 @@ def test_everything_a_head_may_say() -> None:
         "metadata:\n  hermes:\n    tags: [x, y]\n    category: work\n"
         "    related_skills: [other]\n    requires_tools: [terminal]\n---\nBody\n---\nmore"
     )
-    document = parse(text, Path("SKILL.md"))
+    document = parse_skill(text, Path("SKILL.md"))
     head = document.head
     assert (head.description, head.version) == ("two lines", "1.0")
     assert [one.name for one in head.variables] == ["B", "C", "A"]
@@ -115,11 +122,11 @@ def test_everything_a_head_may_say() -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../a", "a/b", ".a", "a..b", "x" * 65, "-"])
 def test_names_that_are_none(name: str) -> None:
-    with pytest.raises(BadSkill):
+    with pytest.raises(InvalidSkill):
         check_name(name)
 
 
-def here(**more: object) -> Surroundings:
+def here(**more: object) -> SkillEnvironment:
     given = {
         "tools": ["terminal"],
         "toolsets": ["terminal"],
@@ -127,10 +134,10 @@ def here(**more: object) -> Surroundings:
         "has_program": lambda name: name == "sh",
         "system": "linux",
     }
-    return Surroundings(**{**given, **more})  # type: ignore[arg-type]
+    return SkillEnvironment(**{**given, **more})  # type: ignore[arg-type]
 
 
-def test_only_what_fits_this_place_is_shown(home: Path, shelf: Shelf) -> None:
+def test_only_what_fits_this_place_is_shown(home: Path, shelf: SkillCatalog) -> None:
     put(home / "skills/a", "a", more="platforms: [macos]\n")
     put(home / "skills/b", "b", more="metadata: {hermes: {requires_tools: [browser]}}\n")
     put(home / "skills/c", "c", more="metadata: {hermes: {fallback_for_tools: [terminal]}}\n")
@@ -138,13 +145,13 @@ def test_only_what_fits_this_place_is_shown(home: Path, shelf: Shelf) -> None:
     put(home / "skills/e", "e", more="environments: [docker]\n")
     put(home / "skills/f", "f", more="metadata: {hermes: {requires_toolsets: [web]}}\n")
     skills = [skill for skill in shelf.skills() if not skill.builtin]
-    assert [skill.name for skill in shown(skills, here())] == ["d"]
-    assert [skill.name for skill in shown(skills, here(system="macos"))] == ["a", "d"]
-    assert [skill.name for skill in shown(skills, here(tools=[]))] == ["c", "d"]
-    assert shown(skills, here(disabled=["d"])) == []
+    assert [skill.name for skill in usable_skills(skills, here())] == ["d"]
+    assert [skill.name for skill in usable_skills(skills, here(system="macos"))] == ["a", "d"]
+    assert [skill.name for skill in usable_skills(skills, here(tools=[]))] == ["c", "d"]
+    assert usable_skills(skills, here(disabled=["d"])) == []
 
 
-def test_what_is_missing_is_named(home: Path, shelf: Shelf) -> None:
+def test_what_is_missing_is_named(home: Path, shelf: SkillCatalog) -> None:
     put(
         home / "skills/a",
         "a",
@@ -152,34 +159,34 @@ def test_what_is_missing_is_named(home: Path, shelf: Shelf) -> None:
     )
     skill = shelf.find("a")
     assert skill is not None
-    lacks = missing(skill.head, here())
+    lacks = missing_requirements(skill.head, here())
     assert (lacks.variables, lacks.programs) == (("UNSET",), ("absent",))
 
 
-def test_the_index_is_short_and_steady(home: Path, shelf: Shelf) -> None:
+def test_the_index_is_short_and_steady(home: Path, shelf: SkillCatalog) -> None:
     put(home / "skills/work/b", "b", "x" * 500)
     put(home / "skills/work/a", "a")
     put(home / "skills/c", "c")
     skills = [skill for skill in shelf.skills() if not skill.builtin]
-    text = index(skills)
-    assert text == index(list(reversed(skills)))
+    text = skill_index(skills)
+    assert text == skill_index(list(reversed(skills)))
     assert text.index("general:\n- c") < text.index("work:\n- a: When it rains.\n- b: xxx")
     assert len(text.splitlines()[-1]) < 220
-    assert index([]) == ""
+    assert skill_index([]) == ""
 
 
 def test_the_built_in_skills_are_good_ones(home: Path) -> None:
-    shelf = Shelf(home / "skills")
+    shelf = SkillCatalog(home / "skills")
     skills = [skill for skill in shelf.skills() if skill.builtin]
     assert len(skills) >= 5
     assert shelf.troubles() == {}
     for skill in skills:
-        assert Path(skill.folder).is_relative_to(BUILTIN)
+        assert Path(skill.folder).is_relative_to(BUILTIN_SKILLS)
         assert Path(skill.folder).name == skill.name
         assert len(shelf.read(skill).body) > 400
 
 
-def test_usage_is_counted_and_foreign_fields_stay(home: Path, usage: Usage) -> None:
+def test_usage_is_counted_and_foreign_fields_stay(home: Path, usage: SkillUsageLog) -> None:
     (home / "skills/.usage.json").write_text('{"a": {"view_count": 2, "theirs": [1]}, "b": 7}')
     assert usage.records() == {}, "a file that is not as it should be is not understood"
     (home / "skills/.usage.json").write_text('{"a": {"view_count": 2, "theirs": [1]}}')

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from hermes.testing.mock_openai import Reply, Script
-from processes import PATIENCE, MockModel, mock_model
+from hermes.testing.fake_openai import Reply, Script
+from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_process
 
 
 class Budget(NamedTuple):
@@ -27,7 +27,7 @@ BUDGETS = {
     "-p work --version": Budget(5, "typing re argparse asyncio msgspec json logging collections"),
     "chat --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
     "model --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
-    "config get model.default": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel shutil"),
+    "config get model.default": Budget(120, f"{NETWORK} asyncio anyio apsw ruamel shutil"),
     "profile list": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
     "completion bash": Budget(130, f"{NETWORK} asyncio anyio apsw ruamel"),
     "sessions list": Budget(250, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
@@ -46,14 +46,14 @@ sys.exit(code)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeModelProcess]:
     script = Script(default=Reply("Hi."))
-    with mock_model(tmp_path_factory.mktemp("model"), script) as running:
+    with fake_model_process(tmp_path_factory.mktemp("model"), script) as running:
         yield running
 
 
 @pytest.fixture
-def env(tmp_path: Path, model: MockModel) -> dict[str, str]:
+def env(tmp_path: Path, model: FakeModelProcess) -> dict[str, str]:
     (tmp_path / "home/profiles/work").mkdir(parents=True)
     return {
         "PATH": os.environ["PATH"],
@@ -69,7 +69,7 @@ def env(tmp_path: Path, model: MockModel) -> dict[str, str]:
 def loaded(words: list[str], env: dict[str, str]) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *words], env=env, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=PATIENCE, check=True,
+        capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True,
     )  # fmt: skip
     return set(done.stderr.splitlines())
 

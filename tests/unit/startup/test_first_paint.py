@@ -7,14 +7,14 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
 
 MOST = 520
 """Modules in all, those of the library that draws included."""
 LATER = """
 aiohttp http apsw sqlite3 ruamel yaml markdown_it pygments linkify_it rich.traceback
 textual.widgets._markdown hermes.app hermes.agent hermes.store hermes.tools hermes.sandbox
-hermes.local.here hermes.local.remote hermes.session
+hermes.ipc.in_process hermes.ipc.socket_client hermes.session
 """
 PROBE = """
 import sys
@@ -23,7 +23,7 @@ from pathlib import Path
 
 class Notes:
     def find_spec(self, name, path=None, target=None):
-        if name == "hermes.local.meet":
+        if name == "hermes.ipc.connect":
             Path(sys.argv[1]).write_text("\\n".join(sys.modules))
 
 
@@ -50,7 +50,7 @@ def test_the_screen_comes_before_the_agent(tmp_path: Path) -> None:
     }
     child = pexpect.spawn(
         sys.executable, ["-c", PROBE, str(notes)], env=env, encoding="utf-8",
-        dimensions=(24, 80), timeout=PATIENCE,
+        dimensions=(24, 80), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     try:
         child.expect_exact("sk anything")

@@ -7,21 +7,21 @@ import pytest
 from msgspec import Raw
 
 from hermes.ports.store import (
-    Append,
-    Done,
-    Entrance,
+    AppendMessage,
+    BeginTurn,
+    CompleteItem,
+    EnqueueItem,
     Fence,
     OpenSession,
-    Parcel,
-    Post,
-    Release,
+    QueueItem,
+    ReleaseLease,
     Store,
 )
 from hermes.schema.errors import LeaseLost, NotFound, SessionBusy
 from hermes.schema.messages import User, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import answered, asked, session
+from hermes.testing.contracts.samples import assistant_message, session, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -30,32 +30,34 @@ HOLDER = "elsewhere/boot/7/1"
 OTHER = "elsewhere/boot/8/1"
 
 
-def parcel(message: User) -> Parcel:
+def parcel(message: User) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
-    return Parcel(key=message.id, lane="inbox", topic="s1", body=body)
+    return QueueItem(key=message.id, lane="inbox", topic="s1", body=body)
 
 
-def entrance(first: Append | None = None, generation: int = 0, holder: str = HOLDER) -> Entrance:
-    return Entrance(
+def begin(
+    first: AppendMessage | None = None, generation: int = 0, holder: str = HOLDER
+) -> BeginTurn:
+    return BeginTurn(
         session="s1", holder=holder, ttl=TTL, generation=generation, limit=10, first=first
     )
 
 
 async def texts(store: Store) -> list[str]:
-    return [text_of(row.message) for row in await store.seen_by(OWNER).messages("s1")]
+    return [text_of(row.message) for row in await store.archive_for(OWNER).messages("s1")]
 
 
 async def test_lease_session_parcel_and_first_message_come_together(
     store: Store, clock: FakeClock
 ) -> None:
-    hello = asked("hello")
-    first = Append("s1", "run_1", hello, clock.now())
+    hello = user_message("hello")
+    first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    admitted = await store.admit(entrance(first), opening, Post(parcel(hello)))
-    assert admitted.appended
-    assert [one.key for one in admitted.waiting] == [hello.id]
+    started = await store.admit(begin(first), opening, EnqueueItem(parcel(hello)))
+    assert started.appended
+    assert [one.key for one in started.waiting] == [hello.id]
     assert await texts(store) == ["hello"]
-    assert await store.leases.renew("s1", admitted.generation, TTL)
+    assert await store.leases.renew("s1", started.generation, TTL)
     with pytest.raises(SessionBusy):
         await store.leases.hold("s1", OTHER, TTL)
 
@@ -63,24 +65,24 @@ async def test_lease_session_parcel_and_first_message_come_together(
 async def test_what_waited_longer_keeps_the_new_one_from_going_ahead(
     store: Store, clock: FakeClock
 ) -> None:
-    old, new = asked("left behind"), asked("hello")
-    await store.lanes.put(parcel(old))
-    first = Append("s1", "run_1", new, clock.now())
+    old, new = user_message("left behind"), user_message("hello")
+    await store.queues.put(parcel(old))
+    first = AppendMessage("s1", "run_1", new, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    admitted = await store.admit(entrance(first), opening, Post(parcel(new)))
-    assert not admitted.appended
-    assert [one.key for one in admitted.waiting] == [old.id, new.id]
+    started = await store.admit(begin(first), opening, EnqueueItem(parcel(new)))
+    assert not started.appended
+    assert [one.key for one in started.waiting] == [old.id, new.id]
     assert await texts(store) == []
 
 
 async def test_what_was_accepted_before_is_not_said_again(store: Store, clock: FakeClock) -> None:
-    hello = asked("hello")
-    first = Append("s1", "run_1", hello, clock.now())
+    hello = user_message("hello")
+    first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    admitted = await store.admit(entrance(first), opening, Post(parcel(hello)))
-    fence = Fence("s1", admitted.generation)
-    await store.commit(Done(hello.id), Release("s1", admitted.generation), fence=fence)
-    again = await store.admit(entrance(first), Post(parcel(hello)))
+    started = await store.admit(begin(first), opening, EnqueueItem(parcel(hello)))
+    fence = Fence("s1", started.generation)
+    await store.commit(CompleteItem(hello.id), ReleaseLease("s1", started.generation), fence=fence)
+    again = await store.admit(begin(first), EnqueueItem(parcel(hello)))
     assert not again.appended
     assert list(again.waiting) == []
     assert await texts(store) == ["hello"]
@@ -90,12 +92,12 @@ async def test_what_is_posted_as_somebodys_is_free_as_soon_as_its_session(
     store: Store, clock: FakeClock
 ) -> None:
     """Its holder may die: whoever comes next finds it."""
-    hello = asked("hello")
-    first = Append("s1", "run_1", hello, clock.now())
+    hello = user_message("hello")
+    first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    await store.admit(entrance(first), opening, Post(parcel(hello)))
+    await store.admit(begin(first), opening, EnqueueItem(parcel(hello)))
     await clock.advance(31)
-    found = await store.admit(entrance(holder=OTHER))
+    found = await store.admit(begin(holder=OTHER))
     assert [(one.key, one.attempts) for one in found.waiting] == [(hello.id, 1)]
 
 
@@ -103,13 +105,13 @@ async def test_a_session_that_another_holds_is_left_as_it_is(
     store: Store, clock: FakeClock
 ) -> None:
     await store.leases.hold("s1", OTHER, TTL)
-    hello = asked("hello")
+    hello = user_message("hello")
     with pytest.raises(SessionBusy):
-        await store.admit(entrance(), OpenSession(session(clock, "s1")), Post(parcel(hello)))
+        await store.admit(begin(), OpenSession(session(clock, "s1")), EnqueueItem(parcel(hello)))
     with pytest.raises(NotFound):
-        await store.seen_by(OWNER).get("s1")
+        await store.archive_for(OWNER).get("s1")
     with pytest.raises(NotFound):
-        await store.lanes.fate(hello.id)
+        await store.queues.fate(hello.id)
 
 
 async def test_nobody_comes_in_with_a_lease_that_was_lost(store: Store, clock: FakeClock) -> None:
@@ -117,25 +119,25 @@ async def test_nobody_comes_in_with_a_lease_that_was_lost(store: Store, clock: F
     old = await store.leases.hold("s1", HOLDER, TTL)
     await clock.advance(31)
     await store.leases.hold("s1", OTHER, TTL)
-    hello = asked("hello")
+    hello = user_message("hello")
     with pytest.raises(LeaseLost):
-        await store.admit(entrance(generation=old), Post(parcel(hello)))
+        await store.admit(begin(generation=old), EnqueueItem(parcel(hello)))
     with pytest.raises(NotFound):
-        await store.lanes.fate(hello.id)
+        await store.queues.fate(hello.id)
 
 
 async def test_a_lease_that_is_held_already_stays(store: Store, clock: FakeClock) -> None:
     await store.commit(OpenSession(session(clock, "s1")))
     held = await store.leases.hold("s1", HOLDER, TTL)
-    assert (await store.admit(entrance(generation=held))).generation == held
+    assert (await store.admit(begin(generation=held))).generation == held
 
 
 async def test_what_is_released_with_a_last_word_is_free(store: Store, clock: FakeClock) -> None:
     opening = OpenSession(session(clock, "s1"))
-    generation = (await store.admit(entrance(), opening)).generation
+    generation = (await store.admit(begin(), opening)).generation
     fence = Fence("s1", generation)
-    word = Append("s1", "run_1", answered("bye"), clock.now())
-    await store.commit(word, Release("s1", generation), fence=fence)
+    word = AppendMessage("s1", "run_1", assistant_message("bye"), clock.now())
+    await store.commit(word, ReleaseLease("s1", generation), fence=fence)
     assert await texts(store) == ["bye"]
     assert await store.leases.hold("s1", OTHER, TTL) == generation + 1
     with pytest.raises(LeaseLost):
@@ -146,6 +148,6 @@ async def test_an_old_release_does_not_free_the_new_holder(store: Store, clock: 
     old = await store.leases.hold("s1", HOLDER, TTL)
     await clock.advance(31)
     await store.leases.hold("s1", OTHER, TTL)
-    await store.commit(Release("s1", old))
+    await store.commit(ReleaseLease("s1", old))
     with pytest.raises(SessionBusy):
         await store.leases.hold("s1", HOLDER, TTL)

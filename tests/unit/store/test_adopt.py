@@ -11,8 +11,8 @@ import pytest
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, Usage, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUse, SessionFilter
-from hermes.store.adopt import Adopted, adopt
+from hermes.schema.sessions import ModelUsage, SessionFilter
+from hermes.store.legacy_import import ImportResult, import_legacy
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 
@@ -133,11 +133,11 @@ def public(path: Path) -> Path:
 
 
 async def test_everything_is_taken_over(public: Path, clock: FakeClock):
-    adopted = adopt(public, clock)
+    adopted = import_legacy(public, clock)
     kept = public.with_name("state.db.public-1")
-    assert adopted == Adopted(sessions=4, messages=9, kept_as=kept)
+    assert adopted == ImportResult(sessions=4, messages=9, kept_as=kept)
     async with open_store(public, clock) as store:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         first = await archive.get("20260131_120000_aaaaaa")
         assert first.system == "You are old."
         assert (first.title, first.model, first.provider) == ("Old plans", "gpt", "openai")
@@ -152,9 +152,9 @@ async def test_everything_is_taken_over(public: Path, clock: FakeClock):
 
 
 async def test_messages_keep_their_meaning(public: Path, clock: FakeClock):
-    adopt(public, clock)
+    import_legacy(public, clock)
     async with open_store(public, clock) as store:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         stored = await archive.messages("20260131_120000_aaaaaa")
         asked, called, done, said = [row.message for row in stored]
         assert [row.seq for row in stored] == [3, 4, 5, 6]
@@ -178,24 +178,24 @@ async def test_messages_keep_their_meaning(public: Path, clock: FakeClock):
 
 
 async def test_compacted_is_found_and_undone_is_not(public: Path, clock: FakeClock):
-    adopt(public, clock)
+    import_legacy(public, clock)
     async with open_store(public, clock) as store:
-        hits = await store.seen_by(OWNER).search("kumquat")
+        hits = await store.archive_for(OWNER).search("kumquat")
         assert {hit.snippet for hit in hits} == {
             "forgotten >>>kumquat<<<",
             "live >>>kumquat<<<",
         }
-        digests = await store.seen_by(OWNER).list(SessionFilter(title="Old plans"))
+        digests = await store.archive_for(OWNER).list(SessionFilter(title="Old plans"))
         assert (digests[0].messages, digests[0].tool_calls) == (5, 2)
         assert digests[0].preview == "forgotten kumquat"
 
 
 async def test_usage_is_taken_over(public: Path, clock: FakeClock):
-    adopt(public, clock)
+    import_legacy(public, clock)
     async with open_store(public, clock) as store:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         assert list(await archive.usage("20260131_120000_aaaaaa")) == [
-            ModelUse(
+            ModelUsage(
                 model="gpt",
                 provider="openai",
                 calls=3,
@@ -210,7 +210,7 @@ async def test_usage_is_taken_over(public: Path, clock: FakeClock):
 
 
 async def test_the_old_file_is_kept_whole(public: Path, clock: FakeClock):
-    kept = adopt(public, clock).kept_as
+    kept = import_legacy(public, clock).kept_as
     assert kept is not None
     old = apsw.Connection(str(kept))
     assert old.execute("SELECT count(*) FROM messages").get == 9
@@ -220,9 +220,9 @@ async def test_the_old_file_is_kept_whole(public: Path, clock: FakeClock):
 
 
 async def test_a_second_time_changes_nothing(public: Path, clock: FakeClock):
-    adopt(public, clock)
+    import_legacy(public, clock)
     before = hashlib.sha256(public.read_bytes()).hexdigest()
-    assert adopt(public, clock) == Adopted(0, 0, None)
+    assert import_legacy(public, clock) == ImportResult(0, 0, None)
     assert hashlib.sha256(public.read_bytes()).hexdigest() == before
     assert not public.with_name("state.db.public-2").exists()
 
@@ -231,14 +231,14 @@ async def test_what_a_killed_adoption_left_is_no_hindrance(public: Path, clock: 
     public.with_name(".state.db.adopting").write_bytes(b"half a database")
     public.with_name(".state.db.adopting-wal").write_bytes(b"half a journal")
     public.with_name("state.db.public-1").hardlink_to(public)
-    adopted = adopt(public, clock)
+    adopted = import_legacy(public, clock)
     assert adopted.kept_as == public.with_name("state.db.public-1")
     assert adopted.messages == 9
 
 
 async def test_an_older_kept_file_is_not_overwritten(public: Path, clock: FakeClock):
     public.with_name("state.db.public-1").write_text("from long ago")
-    assert adopt(public, clock).kept_as == public.with_name("state.db.public-2")
+    assert import_legacy(public, clock).kept_as == public.with_name("state.db.public-2")
     assert public.with_name("state.db.public-1").read_text() == "from long ago"
 
 
@@ -246,21 +246,21 @@ async def test_refused_while_somebody_has_it_open(public: Path, clock: FakeClock
     running = apsw.Connection(str(public))
     assert running.execute("SELECT count(*) FROM sessions").get == 3
     with pytest.raises(StoreError, match="Another process") as caught:
-        adopt(public, clock)
+        import_legacy(public, clock)
     assert caught.value.hint
     running.execute("UPDATE sessions SET title = 'still running' WHERE id = 'early'")
     running.close()
-    assert adopt(public, clock).sessions == 4
+    assert import_legacy(public, clock).sessions == 4
 
 
 async def test_only_the_public_database_is_adopted(path: Path, clock: FakeClock):
     with pytest.raises(StoreError, match="no database"):
-        adopt(path, clock)
+        import_legacy(path, clock)
     other = apsw.Connection(str(path))
     other.execute("CREATE TABLE cats (name TEXT)")
     other.close()
     with pytest.raises(StoreError, match="another program"):
-        adopt(path, clock)
+        import_legacy(path, clock)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(StoreError):
-        adopt(path, clock)
+        import_legacy(path, clock)

@@ -6,7 +6,7 @@ import pytest
 
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.blobs import BlobsContract
-from hermes.testing.contracts.matters import MattersContract
+from hermes.testing.contracts.records import RecordsContract
 from hermes.testing.contracts.store import StoreContract
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ class TestSqliteStore(StoreContract):
     pass
 
 
-class TestSqliteMatters(MattersContract):
+class TestSqliteMatters(RecordsContract):
     pass
 
 

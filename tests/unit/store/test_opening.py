@@ -6,14 +6,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hermes.ports.store import Append, OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.schema.scope import OWNER
-from hermes.store.connect import APPLICATION_ID
+from hermes.store.database_file import APPLICATION_ID
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.store.statements import migrations
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, session
+from hermes.testing.contracts.samples import session, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_a_new_file_is_ours_private_and_durable(path: Path, clock: FakeClo
         for file in (path, path.with_name("state.db-wal")):
             assert file.stat().st_mode & 0o777 == 0o600
     async with open_store(path, clock) as store:
-        assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+        assert (await store.archive_for(OWNER).get("s1")).id == "s1"
     assert not path.with_name("state.db-wal").exists()
 
 
@@ -145,7 +145,7 @@ async def test_a_journal_without_its_database_is_refused_and_kept(
     assert digest(kept) == before
     lost.write_bytes(copies[0][1])
     async with open_store(lost, clock) as store:
-        assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+        assert (await store.archive_for(OWNER).get("s1")).id == "s1"
 
 
 async def test_a_link_to_a_lost_database_does_not_delete_its_journal(
@@ -192,7 +192,7 @@ async def test_after_damage_nothing_more_is_written(path: Path, clock: FakeClock
         breaker.pragma("schema_version", breaker.pragma("schema_version") + 1)
         breaker.close()
         with pytest.raises(StoreCorrupt) as caught:
-            await store.commit(Append("s1", "r", asked("hello"), clock.now()))
+            await store.commit(AppendMessage("s1", "r", user_message("hello"), clock.now()))
         assert caught.value.hint
         with pytest.raises(StoreCorrupt):
             await store.commit(OpenSession(session(clock, "s2")))
@@ -210,7 +210,7 @@ async def test_damage_that_a_reader_meets_stops_the_writer(path: Path, clock: Fa
         breaker.pragma("schema_version", breaker.pragma("schema_version") + 1)
         breaker.close()
         with pytest.raises(StoreCorrupt):
-            await store.seen_by(OWNER).usage()
+            await store.archive_for(OWNER).usage()
         with pytest.raises(StoreCorrupt):
             await store.commit(OpenSession(session(clock, "s2")))
 
@@ -225,7 +225,7 @@ async def test_a_closed_store_says_so(path: Path, clock: FakeClock):
     with pytest.raises(StoreError, match="closed"):
         await store.commit(OpenSession(session(clock, "s1")))
     with pytest.raises(StoreError, match="closed"):
-        await store.seen_by(OWNER).latest()
+        await store.archive_for(OWNER).latest()
     await store.close()
 
 
@@ -240,5 +240,5 @@ async def test_an_older_schema_is_brought_up_to_date(path: Path, clock: FakeCloc
     )
     old.close()
     async with open_store(path, clock) as store:
-        found = await store.seen_by(OWNER).get("s1")
+        found = await store.archive_for(OWNER).get("s1")
         assert (found.model, found.cwd, found.effort, found.personality) == ("m", "/w", "", "")

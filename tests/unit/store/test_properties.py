@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from hermes.ports.store import Append, Hide, Meter, OpenSession
+from hermes.ports.store import AppendMessage, HideMessages, OpenSession, RecordUsage
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, calling, session
+from hermes.testing.contracts.samples import calling_message, session, user_message
 
 PEOPLE = (OWNER, "ann", "bob", "bob2")
 WORDS = ("apple", "pear", "梨", "plum")
@@ -78,21 +78,21 @@ async def play(store: SqliteStore, clock: FakeClock, steps: list) -> dict[str, M
                 await store.commit(OpenSession(session(clock, name, principal=who)))
                 world[name] = Model(who, [], [])
             case Say(_, word, calls) if name:
-                message = calling(*[word] * calls) if calls else asked(word)
-                await store.commit(Append(name, "r", message, clock.now()))
+                message = calling_message(*[word] * calls) if calls else user_message(word)
+                await store.commit(AppendMessage(name, "r", message, clock.now()))
                 world[name].rows.append((word, calls, True))
             case TakeBack(_, seq) if name:
-                await store.commit(Hide(name, seq))
+                await store.commit(HideMessages(name, seq))
                 world[name].rows = [
                     (w, c, shown and place < seq)
                     for place, (w, c, shown) in enumerate(world[name].rows, 1)
                 ]
             case Pay(_, cost) if name:
-                await store.commit(Meter(name, "r", "m", "p", Usage(1), cost, clock.now()))
+                await store.commit(RecordUsage(name, "r", "m", "p", Usage(1), cost, clock.now()))
                 world[name].costs.append(cost)
             case Delete(_, who) if name:
                 may = who in (OWNER, world[name].who)
-                assert await store.seen_by(who).delete([name]) == int(may)
+                assert await store.archive_for(who).delete([name]) == int(may)
                 if may:
                     del world[name]
             case _:
@@ -101,7 +101,7 @@ async def play(store: SqliteStore, clock: FakeClock, steps: list) -> dict[str, M
 
 
 async def compare(store: SqliteStore, who: str, world: dict[str, Model]) -> None:
-    archive = store.seen_by(who)
+    archive = store.archive_for(who)
     mine = {name: model for name, model in world.items() if who in (OWNER, model.who)}
     digests = {row.session.id: row for row in await archive.list(SessionFilter(), 500)}
     assert set(digests) == set(mine)

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hermes.ports.store import Append, Hide, OpenSession
+from hermes.ports.store import AppendMessage, HideMessages, OpenSession
 from hermes.schema.messages import Assistant, Result, Stop, Text, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Hit, Session
-from hermes.store.connect import open_writer
+from hermes.schema.sessions import SearchHit, Session
+from hermes.store.database_file import open_writer
 from hermes.store.embedding import Embedder
-from hermes.store.nearness import Nearness, _Builder, is_installed
-from hermes.store.search import Wanted, fused
+from hermes.store.search import SearchRequest, fuse_rankings
 from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.vector_search import VectorSearch, _VectorBuilder, has_packages
 from hermes.testing.clock import FakeClock
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -79,23 +79,23 @@ async def begin(store: SqliteStore, name: str, principal: str = OWNER) -> None:
 async def say(store: SqliteStore, name: str, *texts: str) -> None:
     now = FakeClock().now()
     said = [User(f"{name}-{n}-{len(text)}", (Text(text),)) for n, text in enumerate(texts)]
-    await store.commit(*(Append(name, "run", one, now) for one in said))
+    await store.commit(*(AppendMessage(name, "run", one, now) for one in said))
 
 
 async def ready(store: SqliteStore) -> None:
     """A search waits two seconds for vectors; a busy machine may need longer to make them."""
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         while not await store.make_vectors():
             pass
 
 
 async def recalled(store: SqliteStore, query: str, who: str = OWNER, limit: int = 5) -> list[str]:
     await ready(store)
-    return [hit.snippet for hit in await store.seen_by(who).recall(query, limit)]
+    return [hit.snippet for hit in await store.archive_for(who).recall(query, limit)]
 
 
 def test_the_extra_is_here_to_be_tested():
-    assert is_installed()
+    assert has_packages()
 
 
 async def test_of_thirty_questions_in_other_words_nearly_all_find_what_is_meant(
@@ -104,7 +104,7 @@ async def test_of_thirty_questions_in_other_words_nearly_all_find_what_is_meant(
     await begin(store, "s")
     await say(store, "s", *SAID.values(), *OTHER)
     await ready(store)
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     with_meaning = by_words = 0
     for question, said in SAID.items():
         with_meaning += said in [hit.snippet for hit in await archive.recall(question, 5)]
@@ -136,12 +136,12 @@ async def test_only_the_role_that_is_asked_for(store: SqliteStore):
     await begin(store, "s")
     texts = "The cat takes pills.", "Cats need their drugs.", "Feline medicine: 2 pills"
     await store.commit(
-        Append("s", "run", User("u", (Text(texts[0]),)), now),
-        Append("s", "run", Assistant("a", (Text(texts[1]),), Stop.END), now),
-        Append("s", "run", Result("r", "c", (Text(texts[2]),)), now),
+        AppendMessage("s", "run", User("u", (Text(texts[0]),)), now),
+        AppendMessage("s", "run", Assistant("a", (Text(texts[1]),), Stop.END), now),
+        AppendMessage("s", "run", Result("r", "c", (Text(texts[2]),)), now),
     )
     await ready(store)
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     for role, expected in (("user", [0]), ("assistant", [1]), ("result", []), (None, [0, 1])):
         hits = await archive.recall("kitten medication", 9, role)
         assert sorted(hit.snippet for hit in hits) == sorted(texts[place] for place in expected)
@@ -160,7 +160,7 @@ async def test_a_passage_far_into_a_long_message_is_found_and_shown(store: Sqlit
     pills = "The cat must take her pills, and the cat hates pills. " * 9
     await say(store, "s", minutes + pills + minutes)
     await ready(store)
-    (hit,) = await store.seen_by(OWNER).recall("kitten medication")
+    (hit,) = await store.archive_for(OWNER).recall("kitten medication")
     assert (hit.seq, "cat hates pills" in hit.snippet) == (1, True)
 
 
@@ -178,8 +178,8 @@ async def test_what_was_taken_back_or_deleted_is_not_found(store: SqliteStore):
     await say(store, "s", "Hello.", "The cat takes pills.")
     await say(store, "t", "Cats get their drugs at noon.")
     assert len(await recalled(store, "feline medication")) == 2
-    await store.commit(Hide("s", 2))
-    await store.seen_by(OWNER).delete(["t"])
+    await store.commit(HideMessages("s", 2))
+    await store.archive_for(OWNER).delete(["t"])
     assert await recalled(store, "feline medication") == []
 
 
@@ -187,7 +187,7 @@ async def test_an_id_that_is_given_again_means_what_is_said_now(store: SqliteSto
     await begin(store, "old")
     await say(store, "old", "The cat takes pills.")
     assert await recalled(store, "feline medication") == ["The cat takes pills."]
-    await store.seen_by(OWNER).delete(["old"])
+    await store.archive_for(OWNER).delete(["old"])
     await begin(store, "new")
     await say(store, "new", "Who won the football match last night?")
     assert await recalled(store, "feline medication") == []
@@ -252,13 +252,13 @@ async def test_two_processes_that_make_vectors_at_once_make_each_once(path: Path
 
 
 async def test_a_store_that_is_closed_while_vectors_are_made_closes(path: Path, clock: FakeClock):
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         async with open_store(path, clock) as store:
             await begin(store, "s")
             await say(store, "s", *OTHER * 30)
             async with anyio.create_task_group() as group:
                 group.start_soon(store.make_vectors)
-                await store.seen_by(OWNER).search("anything")
+                await store.archive_for(OWNER).search("anything")
                 group.cancel_scope.cancel()
 
 
@@ -277,8 +277,8 @@ async def test_a_thread_that_breaks_is_told_of_and_nobody_waits_for_it(
 ):
     await begin(store, "s")
     await say(store, "s", "hello")
-    builder = _Builder(path, Broken())
-    with anyio.fail_after(PATIENCE):
+    builder = _VectorBuilder(path, Broken())
+    with anyio.fail_after(TEST_TIMEOUT):
         wait = partial(builder.wait_for, 1, None)
         assert not await anyio.to_thread.run_sync(wait, abandon_on_cancel=True)
         await builder.close()
@@ -289,14 +289,14 @@ async def test_a_thread_that_breaks_is_told_of_and_nobody_waits_for_it(
 async def test_without_the_extra_only_words_count(store: SqliteStore, path: Path):
     await begin(store, "s")
     await say(store, "s", "The cat takes pills.")
-    nearness = Nearness(path, needs=("a_package_that_nobody_has",))
-    wanted = Wanted.parse("feline medication", limit=5, role=None, principal=OWNER)
+    vector_search = VectorSearch(path, needs=("a_package_that_nobody_has",))
+    wanted = SearchRequest.parse("feline medication", limit=5, role=None, principal=OWNER)
 
     async def read(_: object) -> object:
         raise AssertionError("nothing is read")
 
-    assert await nearness.find(wanted, read) == []  # type: ignore[arg-type]
-    await nearness.close()
+    assert await vector_search.find(wanted, read) == []  # type: ignore[arg-type]
+    await vector_search.close()
 
 
 def test_nothing_is_loaded_until_something_is_recalled(tmp_path: Path):
@@ -308,10 +308,10 @@ from hermes.store.sqlite import open_store
 
 async def main():
     async with open_store(Path(sys.argv[1]), SystemClock()) as store:
-        await store.seen_by("owner").search("anything")
+        await store.archive_for("owner").search("anything")
 
 anyio.run(main)
-heavy = {"numpy", "tokenizers", "wordllama", "hermes.store.nearness", "hermes.store.vectors"}
+heavy = {"numpy", "tokenizers", "wordllama", "hermes.store.vector_search", "hermes.store.vectors"}
 print(*heavy & set(sys.modules))
 """
     done = subprocess.run(
@@ -327,11 +327,13 @@ print(*heavy & set(sys.modules))
 def test_what_both_find_comes_first_and_each_comes_once():
     session = Session(id="s", started_at=FakeClock().now())
 
-    def hit(seq: int, snippet: str = "") -> Hit:
-        return Hit(session=session, seq=seq, at=session.started_at, role="user", snippet=snippet)
+    def hit(seq: int, snippet: str = "") -> SearchHit:
+        return SearchHit(
+            session=session, seq=seq, at=session.started_at, role="user", snippet=snippet
+        )
 
     words = [hit(1), hit(2, "by words")]
     meaning = [hit(3), hit(2, "by meaning"), hit(4)]
-    both = fused(words, meaning, 3)
+    both = fuse_rankings(words, meaning, 3)
     assert [one.seq for one in both] == [2, 1, 3]
     assert both[0].snippet == "by words"

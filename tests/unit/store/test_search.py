@@ -8,19 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.ports.store import Append, OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import OWNER
-from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
-from hermes.store.folding import fold, origins, tokens
-from hermes.store.index import PRODUCED, findable, index_some, is_behind, newest
-from hermes.store.query import MOST_TERMS, Kind, Term, parse
-from hermes.store.search import Finder, Wanted
-from hermes.store.snippet import CLOSE, OPEN, snippet
-from hermes.store.writes import apply
+from hermes.store.database_file import open_writer
+from hermes.store.search import MARK_END, MARK_START, MessageSearch, SearchRequest, make_snippet
+from hermes.store.search_index import (
+    MAX_INDEXED_OUTPUT,
+    index_batch,
+    indexed_text,
+    is_index_behind,
+    newest_message,
+)
+from hermes.store.search_query import MAX_TERMS, SearchTerm, TermKind, parse_query
+from hermes.store.tokenizer import fold_offsets, fold_text, tokenize
+from hermes.store.writes import apply_writes
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, result_of, session
+from hermes.testing.contracts.samples import result_message, session, user_message
 
 LETTERS = "abcdeéßŁÖñ東京タワ한국🎉_-./:()\"'*%^+&|~ \n\t019"
 words = st.text(LETTERS, max_size=60)
@@ -29,20 +34,20 @@ words = st.text(LETTERS, max_size=60)
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     opened = open_writer(tmp_path_factory.mktemp("search") / "state.db")
-    apply(opened, [OpenSession(session(FakeClock(), "s1"))], 0)
+    apply_writes(opened, [OpenSession(session(FakeClock(), "s1"))], 0)
     yield opened
     opened.close()
 
 
 def find(connection: Connection, query: str, limit: int = 400) -> list[str]:
-    finder = Finder(Wanted.parse(query, limit=limit, role=None, principal=OWNER))
+    finder = MessageSearch(SearchRequest.parse(query, limit=limit, role=None, principal=OWNER))
     while (hits := finder.find(connection)) is None:
-        index_some(connection)
+        index_batch(connection)
     return [hit.snippet for hit in hits]
 
 
 def say(connection: Connection, text: str) -> None:
-    apply(connection, [Append("s1", "r", asked(text), FakeClock().now())], 0)
+    apply_writes(connection, [AppendMessage("s1", "r", user_message(text), FakeClock().now())], 0)
 
 
 @pytest.mark.slow
@@ -61,7 +66,7 @@ def test_every_word_and_every_part_of_one_finds_its_message(
     # Not an id: every example begins with the same chance, and two may begin in one millisecond.
     mark = f"mark_{token_hex(16)}"
     say(connection, f"{text} {mark}")
-    for token in tokens(fold(text)):
+    for token in tokenize(fold_text(text)):
         assert len(find(connection, f"{token} {mark}")) == 1, token
     pieces = [piece for piece in text.replace('"', " ").split() if len(piece) > 3]
     if pieces:
@@ -76,16 +81,16 @@ def test_every_word_and_every_part_of_one_finds_its_message(
 @settings(deadline=None, max_examples=300)
 @given(text=st.one_of(words, st.text(max_size=300)), query=words)
 def test_a_snippet_is_the_text_with_marks(text: str, query: str):
-    shown = snippet(text, parse(query))
-    plain = shown.replace(OPEN, "").replace(CLOSE, "").replace("…", "")
-    flat = "".join(text.replace(OPEN, "").replace(CLOSE, "").replace("…", "").split())
+    shown = make_snippet(text, parse_query(query))
+    plain = shown.replace(MARK_START, "").replace(MARK_END, "").replace("…", "")
+    flat = "".join(text.replace(MARK_START, "").replace(MARK_END, "").replace("…", "").split())
     assert "".join(plain.split()) in flat
-    assert shown.count(OPEN) >= shown.count(CLOSE)
+    assert shown.count(MARK_START) >= shown.count(MARK_END)
 
 
 @given(text=st.text(max_size=50))
 def test_folded_places_lead_back(text: str):
-    places = origins(text)
+    places = fold_offsets(text)
     assert places == sorted(places)
     assert places[-1] == len(text)
 
@@ -104,50 +109,57 @@ def test_folded_places_lead_back(text: str):
     ],
 )
 def test_folding(text: str, folded: str):
-    assert fold(text) == folded
+    assert fold_text(text) == folded
 
 
 def test_what_a_query_means():
-    assert parse('Fox "Brown  Dog" conf* - ->') == [
-        Term("fox", Kind.WORD),
-        Term("brown dog", Kind.PHRASE),
-        Term("conf", Kind.BEGINNING),
+    assert parse_query('Fox "Brown  Dog" conf* - ->') == [
+        SearchTerm("fox", TermKind.WORD),
+        SearchTerm("brown dog", TermKind.PHRASE),
+        SearchTerm("conf", TermKind.BEGINNING),
     ]
-    assert parse("=>") == [Term("=>", Kind.WORD)]
-    assert parse("fox fox FOX") == [Term("fox", Kind.WORD)]
-    assert len(parse(" ".join(f"w{number}" for number in range(100)))) == MOST_TERMS
+    assert parse_query("=>") == [SearchTerm("=>", TermKind.WORD)]
+    assert parse_query("fox fox FOX") == [SearchTerm("fox", TermKind.WORD)]
+    assert len(parse_query(" ".join(f"w{number}" for number in range(100)))) == MAX_TERMS
 
 
 def test_the_best_of_the_newest_comes_first(connection: Connection):
     say(connection, "walrus " + "filler " * 50)
     say(connection, "walrus walrus walrus")
     say(connection, "walrus " + "filler " * 50)
-    assert find(connection, "walrus")[0].count(OPEN) == 3
+    assert find(connection, "walrus")[0].count(MARK_START) == 3
 
 
 def test_only_the_beginning_of_a_tools_output_is_findable():
-    assert len(findable(result_of("c", "x" * (PRODUCED + 5)))) == PRODUCED
-    assert len(findable(User("u", (Text("x" * (PRODUCED + 5)),)))) == PRODUCED + 5
+    assert (
+        len(indexed_text(result_message("c", "x" * (MAX_INDEXED_OUTPUT + 5)))) == MAX_INDEXED_OUTPUT
+    )
+    assert (
+        len(indexed_text(User("u", (Text("x" * (MAX_INDEXED_OUTPUT + 5)),))))
+        == MAX_INDEXED_OUTPUT + 5
+    )
 
 
 def test_indexing_goes_in_short_steps(tmp_path: Path):
     connection = open_writer(tmp_path / "state.db")
     clock = FakeClock()
-    apply(connection, [OpenSession(session(clock, "s1"))], 0)
+    apply_writes(connection, [OpenSession(session(clock, "s1"))], 0)
     texts = ["lorem ipsum " * 5_000 for _ in range(10)]
-    apply(connection, [Append("s1", "r", asked(text), clock.now()) for text in texts], 0)
+    apply_writes(
+        connection, [AppendMessage("s1", "r", user_message(text), clock.now()) for text in texts], 0
+    )
     steps = 1
-    while index_some(connection):
+    while index_batch(connection):
         steps += 1
     assert steps == 4
-    assert not is_behind(connection, newest(connection))
+    assert not is_index_behind(connection, newest_message(connection))
     connection.close()
 
 
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u05b0\u0f73", "\uff9e\u0316"])
 def test_a_pile_of_marks_takes_no_time(marks: str):
     pile = marks * 300_000
-    folded = fold(f"apple{pile} pear{pile}")
+    folded = fold_text(f"apple{pile} pear{pile}")
     assert folded.startswith("apple")
     assert " pear" in folded
     assert len(folded) < 200
@@ -156,7 +168,7 @@ def test_a_pile_of_marks_takes_no_time(marks: str):
 @given(words, st.text("\u0301\u0316\u05b0", max_size=120), words)
 def test_every_place_in_a_folded_text_has_its_origin(before: str, marks: str, after: str):
     text = before + marks + after
-    places = origins(text)
+    places = fold_offsets(text)
     assert places[-1] == len(text)
     assert places == sorted(places)
-    assert len(places) == len(fold(text)) + 1
+    assert len(places) == len(fold_text(text)) + 1

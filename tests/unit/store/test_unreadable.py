@@ -7,16 +7,16 @@ import anyio
 import apsw
 import pytest
 
-from hermes.ports.store import Append, OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
-from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
+from hermes.store.database_file import open_writer
+from hermes.store.engine import Writer
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.store.writer import Writer
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, session
+from hermes.testing.contracts.samples import session, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -35,8 +35,11 @@ async def fill(store: SqliteStore, clock: FakeClock) -> None:
     await store.commit(
         OpenSession(session(clock, "s1")),
         OpenSession(session(clock, "s2")),
-        *(Append("s1", "r", asked(f"kumquat {number}"), clock.now()) for number in range(3)),
-        Append("s2", "r", asked("kumquat elsewhere"), clock.now()),
+        *(
+            AppendMessage("s1", "r", user_message(f"kumquat {number}"), clock.now())
+            for number in range(3)
+        ),
+        AppendMessage("s2", "r", user_message("kumquat elsewhere"), clock.now()),
     )
 
 
@@ -52,11 +55,11 @@ async def test_the_end_can_be_read_without_what_stands_before(path: Path, clock:
         await fill(store, clock)
     spoil(path, 1, b"{", unindex=False)
     async with open_store(path, clock) as store:
-        tail = await store.seen_by(OWNER).tail("s1", 2, 10_000)
+        tail = await store.archive_for(OWNER).tail("s1", 2, 10_000)
         assert [text_of(row.message) for row in tail.rows] == ["kumquat 1", "kumquat 2"]
         assert tail.more == 1
         with pytest.raises(StoreError):
-            await store.seen_by(OWNER).tail("s1", 3, 10_000)
+            await store.archive_for(OWNER).tail("s1", 3, 10_000)
 
 
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
@@ -68,11 +71,11 @@ async def test_one_row_stops_neither_writes_nor_searches(
         await store.optimize()
     spoil(path, 2, body, unindex=True)
     async with open_store(path, clock) as store:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         found = {hit.snippet for hit in await archive.search("kumquat")}
         assert found == {f">>>kumquat<<< {name}" for name in ("0", "2", "elsewhere")}
         assert "left out of the search" in caplog.text
-        await store.commit(Append("s1", "r", asked("a new kumquat"), clock.now()))
+        await store.commit(AppendMessage("s1", "r", user_message("a new kumquat"), clock.now()))
         assert len(await archive.search("kumquat")) == 4
         assert len(await archive.messages("s2")) == 1
         with pytest.raises(StoreError):
@@ -85,7 +88,7 @@ async def test_the_row_is_named(store: SqliteStore, clock: FakeClock, path: Path
     await fill(store, clock)
     spoil(path, 2, FROM_THE_FUTURE, unindex=False)
     with pytest.raises(StoreError, match="Message 2 of session s1") as caught:
-        await store.seen_by(OWNER).messages("s1")
+        await store.archive_for(OWNER).messages("s1")
     assert "update" in caught.value.hint
 
 
@@ -93,7 +96,7 @@ async def test_what_another_version_indexed_is_left_out(
     store: SqliteStore, clock: FakeClock, path: Path
 ):
     await fill(store, clock)
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     assert len(await archive.search("kumquat")) == 4
     spoil(path, 2, FROM_THE_FUTURE, unindex=False)
     for query in ("kumquat", "umqua"):
@@ -107,7 +110,7 @@ async def test_other_columns_are_read_with_the_same_care(
     with closing(apsw.Connection(str(path))) as raw:
         raw.execute("UPDATE sessions SET cwd = x'ff' WHERE id = 's1'")
         raw.execute("UPDATE sessions SET started_at = 9223372036854775807 WHERE id = 's2'")
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     with pytest.raises(StoreError, match="s1"):
         await archive.get("s1")
     with pytest.raises(StoreError, match="9223372036854775807"):

@@ -6,69 +6,78 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from hermes.ports.store import Append, Begin, Done, Intent, Meter, OpenSession, Parcel, Post
+from hermes.ports.store import (
+    AppendMessage,
+    CompleteItem,
+    EnqueueItem,
+    Intent,
+    OpenSession,
+    QueueItem,
+    RecordIntent,
+    RecordUsage,
+)
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.tools import Effect
-from hermes.store.lanes import Parked
+from hermes.store.maintenance import SourceCounts
+from hermes.store.queues import ParkedItem
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.store.upkeep import Source
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, session
+from hermes.testing.contracts.samples import session, user_message
 
 pytestmark = pytest.mark.anyio
 
 
-def parcel(key: str) -> Parcel:
-    return Parcel(key=key, lane="outbox", topic="s", body=Raw(b"1"))
+def parcel(key: str) -> QueueItem:
+    return QueueItem(key=key, lane="outbox", topic="s", body=Raw(b"1"))
 
 
 async def test_stats_count_by_source(store: SqliteStore, clock: FakeClock):
     for name, source in (("s1", "cli"), ("s2", "cron"), ("s3", "cron")):
         await store.commit(
             OpenSession(session(clock, name, source=source)),
-            Append(name, "r", asked("x"), clock.now()),
+            AppendMessage(name, "r", user_message("x"), clock.now()),
         )
-    await store.lanes.put(parcel("k1"))
-    await store.lanes.put(parcel("k2"))
-    await store.lanes.park("k2", "why")
+    await store.queues.put(parcel("k1"))
+    await store.queues.put(parcel("k2"))
+    await store.queues.park("k2", "why")
     stats = await store.stats()
     assert (stats.sessions, stats.messages) == (3, 3)
-    assert stats.sources == [Source("cli", 1, 1), Source("cron", 2, 2)]
+    assert stats.sources == [SourceCounts("cli", 1, 1), SourceCounts("cron", 2, 2)]
     assert (stats.waiting, stats.parked) == (1, 1)
     assert stats.size > 0
 
 
 async def test_parked_parcels_can_be_seen(store: SqliteStore):
-    await store.lanes.put(parcel("k1"))
-    await store.lanes.park("k1", "no such chat")
-    assert await store.lanes.parked("outbox") == [Parked(parcel("k1"), "no such chat")]
-    assert await store.lanes.parked("inbox") == []
+    await store.queues.put(parcel("k1"))
+    await store.queues.park("k1", "no such chat")
+    assert await store.queues.parked("outbox") == [ParkedItem(parcel("k1"), "no such chat")]
+    assert await store.queues.parked("inbox") == []
 
 
 async def test_keys_of_done_parcels_are_forgotten_in_time(store: SqliteStore, clock: FakeClock):
-    await store.lanes.put(parcel("k1"))
-    await store.commit(Done("k1"))
+    await store.queues.put(parcel("k1"))
+    await store.commit(CompleteItem("k1"))
     await clock.advance(3600)
-    await store.lanes.put(parcel("k2"))
-    assert await store.lanes.forget(clock.now() - timedelta(hours=2)) == 0
-    assert await store.lanes.forget(clock.now()) == 1
-    assert await store.lanes.put(parcel("k1"))
-    assert not await store.lanes.put(parcel("k2"))
+    await store.queues.put(parcel("k2"))
+    assert await store.queues.forget(clock.now() - timedelta(hours=2)) == 0
+    assert await store.queues.forget(clock.now()) == 1
+    assert await store.queues.put(parcel("k1"))
+    assert not await store.queues.put(parcel("k2"))
 
 
 async def test_optimizing_forgets_what_was_done_long_ago(store: SqliteStore, clock: FakeClock):
     for key in ("done", "waiting", "parked", "fresh"):
-        await store.lanes.put(parcel(key))
-    await store.commit(Done("done"))
-    await store.lanes.park("parked", "why")
+        await store.queues.put(parcel(key))
+    await store.commit(CompleteItem("done"))
+    await store.queues.park("parked", "why")
     await clock.advance(8 * 24 * 3600)
-    await store.commit(Done("fresh"))
+    await store.commit(CompleteItem("fresh"))
     await store.optimize()
-    assert await store.lanes.put(parcel("done"))
+    assert await store.queues.put(parcel("done"))
     for key in ("waiting", "parked", "fresh"):
-        assert not await store.lanes.put(parcel(key))
+        assert not await store.queues.put(parcel(key))
 
 
 async def test_nothing_of_a_deleted_session_is_left(
@@ -79,14 +88,14 @@ async def test_nothing_of_a_deleted_session_is_left(
     )
     await store.commit(
         OpenSession(session(clock, "s1", system="be kind")),
-        Append("s1", "r", asked("pear"), clock.now()),
-        Meter("s1", "r", "m", "p", Usage(1), 0.5, clock.now()),
-        Begin(intent),
-        Post(Parcel(key="k", lane="inbox", topic="s1", body=Raw(b"1"))),
+        AppendMessage("s1", "r", user_message("pear"), clock.now()),
+        RecordUsage("s1", "r", "m", "p", Usage(1), 0.5, clock.now()),
+        RecordIntent(intent),
+        EnqueueItem(QueueItem(key="k", lane="inbox", topic="s1", body=Raw(b"1"))),
     )
     await store.leases.hold("s1", "a", timedelta(minutes=1))
-    await store.seen_by(OWNER).search("pear")
-    await store.seen_by(OWNER).delete(["s1"])
+    await store.archive_for(OWNER).search("pear")
+    await store.archive_for(OWNER).delete(["s1"])
     raw = apsw.Connection(str(path))
     for table in ("sessions", "prompts", "messages", "uses", "intents", "parcels"):
         assert raw.execute(f"SELECT count(*) FROM {table}").get == 0, table  # noqa: S608
@@ -103,7 +112,7 @@ async def test_a_backup_is_made_while_others_write(
 
     async def keep_writing() -> None:
         for _ in range(50):
-            await store.commit(Append("s1", "r", asked("pear"), clock.now()))
+            await store.commit(AppendMessage("s1", "r", user_message("pear"), clock.now()))
 
     async with anyio.create_task_group() as group:
         group.start_soon(keep_writing)
@@ -111,7 +120,7 @@ async def test_a_backup_is_made_while_others_write(
     assert to.stat().st_mode & 0o777 == 0o600
     assert not list(tmp_path.glob(".*"))
     async with open_store(to, clock) as copy:
-        assert (await copy.seen_by(OWNER).get("s1")).id == "s1"
+        assert (await copy.archive_for(OWNER).get("s1")).id == "s1"
         assert list(await copy.integrity()) == []
 
 
@@ -126,16 +135,19 @@ async def test_space_is_given_back(store: SqliteStore, clock: FakeClock):
     for number in range(20):
         await store.commit(
             OpenSession(session(clock, f"s{number}")),
-            *(Append(f"s{number}", "r", asked("pear " * 500), clock.now()) for _ in range(20)),
+            *(
+                AppendMessage(f"s{number}", "r", user_message("pear " * 500), clock.now())
+                for _ in range(20)
+            ),
         )
     await store.optimize()
     before = await store.stats()
-    await store.seen_by(OWNER).delete([f"s{number}" for number in range(1, 20)])
+    await store.archive_for(OWNER).delete([f"s{number}" for number in range(1, 20)])
     await store.optimize()
     await store.vacuum()
     after = await store.stats()
     assert after.size < before.size / 3
-    assert len(await store.seen_by(OWNER).search("pear", limit=50)) == 20
+    assert len(await store.archive_for(OWNER).search("pear", limit=50)) == 20
     assert list(await store.integrity()) == []
 
 
@@ -153,7 +165,7 @@ async def test_damage_is_found(path: Path, clock: FakeClock):
 async def test_no_lock_is_lost_by_any_call(store: SqliteStore, clock: FakeClock, tmp_path: Path):
     """Opening the file behind SQLite's back would drop this process's locks on it."""
     await store.commit(OpenSession(session(clock, "s1")))
-    archive = store.seen_by(OWNER)
+    archive = store.archive_for(OWNER)
     await archive.latest()
 
     def locks() -> set[str]:
@@ -163,7 +175,7 @@ async def test_no_lock_is_lost_by_any_call(store: SqliteStore, clock: FakeClock,
 
     before = locks()
     assert before
-    await store.commit(Append("s1", "r", asked("pear"), clock.now()))
+    await store.commit(AppendMessage("s1", "r", user_message("pear"), clock.now()))
     await archive.search("pear")
     await store.stats()
     await store.integrity()

@@ -11,17 +11,16 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from hermes.ports.store import Append, ChangeSession, OpenSession, Parcel, Write
+from hermes.ports.store import AppendMessage, ChangeSession, OpenSession, QueueItem, Write
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange, SessionFilter
-from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
-from hermes.store.engine import Engine
+from hermes.store.database_file import open_writer
+from hermes.store.engine import MAX_WAITING_WRITES, Engine
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.store.writer import WAITING
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, session
+from hermes.testing.contracts.samples import session, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +92,9 @@ async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeCloc
     gate = Gate(engine)
 
     async def write(number: int) -> None:
-        extra: list[Write] = [Append("nobody", "r", asked("x"), clock.now())] if number % 3 else []
+        extra: list[Write] = (
+            [AppendMessage("nobody", "r", user_message("x"), clock.now())] if number % 3 else []
+        )
         try:
             await store.commit(OpenSession(session(clock, f"s{number}")), *extra)
         except NotFound:
@@ -106,7 +107,7 @@ async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeCloc
         await settle()
         gate.open()
     assert sorted(failed) == [1, 2, 4, 5, 7, 8]
-    kept = await store.seen_by(OWNER).list(SessionFilter())
+    kept = await store.archive_for(OWNER).list(SessionFilter())
     assert {row.session.id for row in kept} == {"s0", "s3", "s6"}
 
 
@@ -123,28 +124,30 @@ async def test_a_waiter_may_leave_without_harm(
         group.start_soon(store.commit, OpenSession(session(clock, "stayed")))
         await settle()
         gate.open()
-    kept = await store.seen_by(OWNER).list(SessionFilter())
+    kept = await store.archive_for(OWNER).list(SessionFilter())
     assert {row.session.id for row in kept} == {"left", "stayed"}
 
 
 async def test_nobody_claims_for_somebody_who_left(store: SqliteStore, engine: Engine):
-    await store.lanes.put(Parcel(key="k", lane="inbox", topic="s", body=Raw(b"1")))
+    await store.queues.put(QueueItem(key="k", lane="inbox", topic="s", body=Raw(b"1")))
     minute = timedelta(minutes=1)
     gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
         async with anyio.create_task_group() as leaving:
-            leaving.start_soon(store.lanes.claim, "inbox", None, "gone", minute)
+            leaving.start_soon(store.queues.claim, "inbox", None, "gone", minute)
             leaving.start_soon(store.leases.hold, "s", "gone", minute)
             await settle()
             leaving.cancel_scope.cancel()
         gate.open()
-    assert len(await store.lanes.claim("inbox", None, "here", minute)) == 1
+    assert len(await store.queues.claim("inbox", None, "here", minute)) == 1
     assert await store.leases.hold("s", "here", minute) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("patient", "kept"), [(True, WAITING + 50), (False, WAITING)])
+@pytest.mark.parametrize(
+    ("patient", "kept"), [(True, MAX_WAITING_WRITES + 50), (False, MAX_WAITING_WRITES)]
+)
 async def test_a_full_queue_makes_askers_wait(
     patient: bool, kept: int, engine: Engine, store: SqliteStore, clock: FakeClock
 ):
@@ -153,7 +156,7 @@ async def test_a_full_queue_makes_askers_wait(
     async with anyio.create_task_group() as group:
         await gate.close(group)
         async with anyio.create_task_group() as askers:
-            for number in range(WAITING + 50):
+            for number in range(MAX_WAITING_WRITES + 50):
                 askers.start_soon(store.commit, OpenSession(session(clock, f"s{number}")))
             await settle()
             if patient:
@@ -181,7 +184,7 @@ async def test_text_that_is_not_unicode_is_refused(store: SqliteStore, clock: Fa
     with pytest.raises(StoreError, match="Unicode"):
         await store.commit(ChangeSession("s1", SessionChange(title="\ud800")))
     with pytest.raises(StoreError, match="Unicode"):
-        await store.seen_by(OWNER).get("\ud800")
+        await store.archive_for(OWNER).get("\ud800")
 
 
 async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
@@ -213,7 +216,7 @@ async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
             await settle()
         gate.open()
     assert all("disk is full" in text for text in outcomes.values()), outcomes
-    assert list(await store.seen_by(OWNER).list(SessionFilter())) == []
+    assert list(await store.archive_for(OWNER).list(SessionFilter())) == []
     await store.commit(OpenSession(session(clock, "later")))
 
 
@@ -226,12 +229,12 @@ async def test_a_full_disk_is_told_and_costs_nothing_confirmed(
     await store.commit(OpenSession(session(clock, "s1")))
     await engine.alone(limit(1))
     with pytest.raises(StoreError, match="disk is full") as caught:
-        await store.commit(Append("s1", "r", asked("long " * 100_000), clock.now()))
+        await store.commit(AppendMessage("s1", "r", user_message("long " * 100_000), clock.now()))
     assert caught.value.hint
-    assert list(await store.seen_by(OWNER).messages("s1")) == []
+    assert list(await store.archive_for(OWNER).messages("s1")) == []
     await engine.alone(limit(1_000_000))
-    await store.commit(Append("s1", "r", asked("short"), clock.now()))
-    assert [row.seq for row in await store.seen_by(OWNER).messages("s1")] == [1]
+    await store.commit(AppendMessage("s1", "r", user_message("short"), clock.now()))
+    assert [row.seq for row in await store.archive_for(OWNER).messages("s1")] == [1]
 
 
 @pytest.mark.slow
@@ -244,7 +247,7 @@ async def test_a_search_ends_while_others_keep_writing(store: SqliteStore, clock
     async def keep_writing() -> None:
         nonlocal written
         while not found.is_set():
-            await store.commit(Append("s1", "r", asked("pear"), clock.now()))
+            await store.commit(AppendMessage("s1", "r", user_message("pear"), clock.now()))
             written += 1
 
     async with anyio.create_task_group() as group:
@@ -252,7 +255,7 @@ async def test_a_search_ends_while_others_keep_writing(store: SqliteStore, clock
             group.start_soon(keep_writing)
         for _ in range(20):
             before = written
-            assert len(await store.seen_by(OWNER).search("pear", limit=100_000)) >= before
+            assert len(await store.archive_for(OWNER).search("pear", limit=100_000)) >= before
         found.set()
 
 
@@ -262,8 +265,10 @@ async def test_used_from_several_event_loops_at_once(path: Path, clock: FakeCloc
 
         async def append(loop: int) -> None:
             for number in range(20):
-                await store.commit(Append("s1", f"r{loop}", asked(f"{number}"), clock.now()))
-                await store.seen_by(OWNER).messages("s1")
+                await store.commit(
+                    AppendMessage("s1", f"r{loop}", user_message(f"{number}"), clock.now())
+                )
+                await store.archive_for(OWNER).messages("s1")
 
         def on_a_loop_of_its_own(loop: int) -> None:
             asyncio.run(append(loop))
@@ -272,7 +277,7 @@ async def test_used_from_several_event_loops_at_once(path: Path, clock: FakeCloc
             group.start_soon(append, 0)
             for loop in range(1, 4):
                 group.start_soon(anyio.to_thread.run_sync, on_a_loop_of_its_own, loop)
-        stored = await store.seen_by(OWNER).messages("s1")
+        stored = await store.archive_for(OWNER).messages("s1")
     assert [row.seq for row in stored] == list(range(1, 81))
     assert {row.run for row in stored} == {"r0", "r1", "r2", "r3"}
 
@@ -300,7 +305,7 @@ async def test_a_loop_that_died_takes_nobody_along(
         group.start_soon(store.commit, OpenSession(session(clock, "s1")))
         await settle()
         gate.open()
-    assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+    assert (await store.archive_for(OWNER).get("s1")).id == "s1"
 
 
 async def test_a_writer_that_dies_fails_everybody(

@@ -7,37 +7,43 @@ import anyio
 import pytest
 from msgspec import structs
 
-from delegating import SCOPE, below, echo, house, silent
-from hermes.app.later import Homecoming
-from hermes.app.subagents import delegation_parts
+from hermes.app.followups import FollowupRouter
+from hermes.app.subagents import delegation_deps
 from hermes.config.schema import Config
 from hermes.config.sections.models import Delegation
-from hermes.ports.delegation import Fate, Task
+from hermes.ports.delegation import Task, TaskStatus
 from hermes.ports.store import ChangeSession
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ModelError, UsageError
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import SessionChange
-from hermes.subagents.child import Budget, Mind, Patience
-from hermes.subagents.desk import Rules
+from hermes.subagents.child import SubagentBudget, SubagentModel, SubagentTimeouts
+from hermes.subagents.delegations import DelegationRules
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import Script, says
-from talks import HANGS
-from workbench import FakeTool, answer, call
+from hermes.testing.scripted_model import Script, answer_script
+from support.conversation import HANGING_SCRIPT
+from support.delegations import (
+    SCOPE,
+    delegation_harness,
+    echo_task,
+    ignore_progress,
+    subagent_sessions,
+)
+from support.turns import FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_each_task_gets_a_session_below_the_one_that_asked(tmp_path: Path) -> None:
-    async with house(tmp_path, echo, echo) as (built, delegations):
+    async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         tasks = [Task(goal="count", context="in a"), Task(goal="weigh")]
-        reports = await delegations.run(SCOPE, tasks, silent)
+        reports = await delegations.run(SCOPE, tasks, ignore_progress)
         assert [(r.fate, r.summary) for r in reports] == [
-            (Fate.COMPLETED, "did in a"),
-            (Fate.COMPLETED, "did weigh"),
+            (TaskStatus.COMPLETED, "did in a"),
+            (TaskStatus.COMPLETED, "did weigh"),
         ]
-        found = await below(built)
+        found = await subagent_sessions(built)
         assert {session.source for session in found} == {"subagent"}
         assert {session.id for session in found} == {report.session for report in reports}
 
@@ -60,42 +66,45 @@ async def test_what_needs_leave_is_done_only_where_the_settings_say_so(
         heard.append(context.scope)
         return "ok"
 
-    async with house(
+    async with delegation_harness(
         tmp_path,
-        [answer(call("act"))],
-        says("done"),
+        [assistant_message(tool_call("act"))],
+        answer_script("done"),
         tools=[FakeTool("act", act)],
-        rules=Rules(budget=Budget(leave=leave)),
+        rules=DelegationRules(budget=SubagentBudget(leave=leave)),
     ) as (_, delegations):
         scope = structs.replace(SCOPE, yolo=yolo)
-        await delegations.run(scope, [Task(goal="act", foreign=foreign)], silent)
+        await delegations.run(scope, [Task(goal="act", foreign=foreign)], ignore_progress)
     assert [(one.yolo, one.attended) for one in heard] == [(free, False)]
 
 
 def test_the_setting_reaches_them() -> None:
     config = Config(delegation=Delegation(subagent_auto_approve=True))
     nothing: Any = None
-    home = Homecoming(nothing)
-    parts = delegation_parts(config, nothing, nothing, FakeClock(), home)
+    home = FollowupRouter(nothing)
+    parts = delegation_deps(config, nothing, nothing, FakeClock(), home)
     assert parts.rules.budget.leave
-    assert not delegation_parts(Config(), nothing, nothing, FakeClock(), home).rules.budget.leave
+    assert not delegation_deps(Config(), nothing, nothing, FakeClock(), home).rules.budget.leave
 
 
 def test_the_settings_name_the_toolsets_of_subagents() -> None:
     nothing: Any = None
-    home = Homecoming(nothing)
+    home = FollowupRouter(nothing)
     some = Config(delegation=Delegation(default_toolsets=("file", "of-another-version")))
-    left_out = delegation_parts(some, nothing, nothing, FakeClock(), home).rules.budget.without
+    left_out = delegation_deps(some, nothing, nothing, FakeClock(), home).rules.budget.without
     assert {"terminal", "process", "todo"} <= left_out
     assert not {"read_file", "patch"} & left_out
-    assert not delegation_parts(Config(), nothing, nothing, FakeClock(), home).rules.budget.without
+    assert not delegation_deps(Config(), nothing, nothing, FakeClock(), home).rules.budget.without
 
 
 async def test_a_subagent_has_no_tools_that_the_settings_do_not_name(tmp_path: Path) -> None:
     tools = [FakeTool("terminal"), FakeTool("read_file")]
-    rules = Rules(budget=Budget(without=frozenset({"terminal", "delegate_task"})))
-    async with house(tmp_path, says("Done."), tools=tools, rules=rules) as (built, delegations):
-        await delegations.run(SCOPE, [Task(goal="a")], silent)
+    rules = DelegationRules(budget=SubagentBudget(without=frozenset({"terminal", "delegate_task"})))
+    async with delegation_harness(tmp_path, answer_script("Done."), tools=tools, rules=rules) as (
+        built,
+        delegations,
+    ):
+        await delegations.run(SCOPE, [Task(goal="a")], ignore_progress)
         (request,) = built.model.requests
         assert [spec.name for spec in request.tools] == ["read_file"]
 
@@ -103,20 +112,20 @@ async def test_a_subagent_has_no_tools_that_the_settings_do_not_name(tmp_path: P
 @pytest.mark.parametrize(
     ("mind", "told"),
     [
-        (Mind(), ("large", "den", "high")),
-        (Mind(model="small", provider="shed"), ("small", "shed", "high")),
-        (Mind(effort="low"), ("large", "den", "low")),
+        (SubagentModel(), ("large", "den", "high")),
+        (SubagentModel(model="small", provider="shed"), ("small", "shed", "high")),
+        (SubagentModel(effort="low"), ("large", "den", "low")),
     ],
     ids=["as above", "its own", "its own effort"],
 )
 async def test_the_model_of_the_session_above_unless_the_settings_say_otherwise(
-    tmp_path: Path, mind: Mind, told: tuple[str, str, str]
+    tmp_path: Path, mind: SubagentModel, told: tuple[str, str, str]
 ) -> None:
-    rules = Rules(budget=Budget(mind=mind))
-    async with house(tmp_path, echo, rules=rules) as (built, delegations):
+    rules = DelegationRules(budget=SubagentBudget(mind=mind))
+    async with delegation_harness(tmp_path, echo_task, rules=rules) as (built, delegations):
         chosen = SessionChange(model="large", provider="den", effort="high")
         await built.store.commit(ChangeSession("parent", chosen))
-        await delegations.run(SCOPE, [Task(goal="a")], silent)
+        await delegations.run(SCOPE, [Task(goal="a")], ignore_progress)
         (child,) = built.planner.sessions
         assert (child.model, child.provider, child.effort) == told
 
@@ -129,19 +138,21 @@ async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
         return "ok"
 
     tool = FakeTool("look", wait)
-    scripts: list[Script] = [[answer(call("look"))] for _ in range(5)]
+    scripts: list[Script] = [[assistant_message(tool_call("look"))] for _ in range(5)]
 
     async with (
-        house(
+        delegation_harness(
             tmp_path,
             *scripts,
-            *(says("done") for _ in range(5)),
+            *(answer_script("done") for _ in range(5)),
             tools=[tool],
-            rules=Rules(at_once=2),
+            rules=DelegationRules(at_once=2),
         ) as (_, delegations),
         anyio.create_task_group() as group,
     ):
-        group.start_soon(delegations.run, SCOPE, [Task(goal=f"{n}") for n in range(5)], silent)
+        group.start_soon(
+            delegations.run, SCOPE, [Task(goal=f"{n}") for n in range(5)], ignore_progress
+        )
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(60):
             while tool.now < 2:
@@ -152,39 +163,43 @@ async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
 
 async def test_tools_of_the_talking_agent_are_not_a_subagents(tmp_path: Path) -> None:
     names = ["look", "delegate_task", "memory", "send_message", "clarify"]
-    async with house(tmp_path, echo, tools=[FakeTool(name) for name in names]) as (built, them):
-        await them.run(SCOPE, [Task(goal="x", role="orchestrator")], silent)
+    async with delegation_harness(
+        tmp_path, echo_task, tools=[FakeTool(name) for name in names]
+    ) as (built, them):
+        await them.run(SCOPE, [Task(goal="x", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[0].tools] == ["look"]
 
 
 async def test_an_orchestrator_may_hand_on_where_the_rules_let_it(tmp_path: Path) -> None:
     tools = [FakeTool("look"), FakeTool("delegate_task")]
-    async with house(tmp_path, echo, tools=tools, rules=Rules(depth=2)) as (built, them):
-        (report,) = await them.run(SCOPE, [Task(goal="x", role="orchestrator")], silent)
+    async with delegation_harness(
+        tmp_path, echo_task, tools=tools, rules=DelegationRules(depth=2)
+    ) as (built, them):
+        (report,) = await them.run(SCOPE, [Task(goal="x", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[0].tools] == ["delegate_task", "look"]
         below = structs.replace(SCOPE, session=report.session, source="subagent")
         assert await them.allowed(SCOPE)
         assert await them.allowed(below)
-        built.model.scripts.append(echo)
-        (deeper,) = await them.run(below, [Task(goal="y", role="orchestrator")], silent)
+        built.model.scripts.append(echo_task)
+        (deeper,) = await them.run(below, [Task(goal="y", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[1].tools] == ["look"]
         assert not await them.allowed(structs.replace(below, session=deeper.session))
 
 
 async def test_trouble_is_reported_with_what_was_said(tmp_path: Path) -> None:
-    async with house(tmp_path, [ModelError("no credit left")]) as (_, delegations):
-        (report,) = await delegations.run(SCOPE, [Task(goal="x")], silent)
-    assert (report.fate, report.summary) == (Fate.FAILED, "")
+    async with delegation_harness(tmp_path, [ModelError("no credit left")]) as (_, delegations):
+        (report,) = await delegations.run(SCOPE, [Task(goal="x")], ignore_progress)
+    assert (report.fate, report.summary) == (TaskStatus.FAILED, "")
     assert "no credit left" in report.error
 
 
 async def test_one_that_does_not_move_is_ended(tmp_path: Path) -> None:
-    rules = Rules(budget=Budget(patience=Patience(idle=100)))
-    async with house(tmp_path, HANGS, rules=rules) as (built, delegations):
+    rules = DelegationRules(budget=SubagentBudget(patience=SubagentTimeouts(idle=100)))
+    async with delegation_harness(tmp_path, HANGING_SCRIPT, rules=rules) as (built, delegations):
         reports = []
 
         async def run() -> None:
-            reports.extend(await delegations.run(SCOPE, [Task(goal="x")], silent))
+            reports.extend(await delegations.run(SCOPE, [Task(goal="x")], ignore_progress))
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
@@ -192,22 +207,27 @@ async def test_one_that_does_not_move_is_ended(tmp_path: Path) -> None:
                 while not built.model.requests:
                     await anyio.wait_all_tasks_blocked()
             await built.clock.advance(201)
-        assert [report.fate for report in reports] == [Fate.TIMEOUT]
+        assert [report.fate for report in reports] == [TaskStatus.TIMEOUT]
 
 
 async def test_words_of_strangers_go_along(tmp_path: Path) -> None:
-    async with house(tmp_path, echo, echo) as (built, delegations):
+    async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         for foreign in (True, False):
-            (report,) = await delegations.run(SCOPE, [Task(goal="x", foreign=foreign)], silent)
-            rows = await built.store.seen_by(OWNER).messages(report.session)
+            (report,) = await delegations.run(
+                SCOPE, [Task(goal="x", foreign=foreign)], ignore_progress
+            )
+            rows = await built.store.archive_for(OWNER).messages(report.session)
             asked = rows[0].message
             assert isinstance(asked, User)
-            assert asked.trust is (Trust.DATA if foreign else Trust.HOUSE)
+            assert asked.trust is (Trust.DATA if foreign else Trust.PROGRAM)
 
 
 async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
-    rules = Rules(waiting=2, at_once=1)
-    async with house(tmp_path, *([HANGS] * 4), rules=rules) as (built, delegations):
+    rules = DelegationRules(waiting=2, at_once=1)
+    async with delegation_harness(tmp_path, *([HANGING_SCRIPT] * 4), rules=rules) as (
+        built,
+        delegations,
+    ):
         for _ in range(2):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
         with pytest.raises(UsageError, match="under way already"):

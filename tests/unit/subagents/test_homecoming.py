@@ -7,27 +7,41 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
-from delegating import SCOPE, at_rest, below, echo, house, silent, under_way
-from hermes.kit.failpoints import watching
+from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.ids import new_id
-from hermes.kit.plain import headline
+from hermes.kit.terminal_text import headline
 from hermes.ports.delegation import Task
-from hermes.ports.matters import Matter, PutMatter
-from hermes.ports.store import Append, Fence, Write
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import AppendMessage, Fence, Write
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User
-from hermes.schema.scope import Address, Bounds, Role, Scope
+from hermes.schema.scope import Address, InheritedLimits, Role, Scope
 from hermes.store.sqlite import SqliteStore
-from hermes.subagents.desk import KIND, RUNNING, Rules, open_delegations, read_delegation
-from hermes.testing.scripted import Script
-from talks import HANGS
-from workbench import FakeTool, answer, call
+from hermes.subagents.delegations import (
+    KIND,
+    RUNNING,
+    DelegationRules,
+    open_delegations,
+    read_delegation,
+)
+from hermes.testing.scripted_model import Script
+from support.conversation import HANGING_SCRIPT
+from support.delegations import (
+    SCOPE,
+    delegation_harness,
+    echo_task,
+    ignore_progress,
+    subagent_sessions,
+    wait_for_requests,
+    wait_until_settled,
+)
+from support.turns import FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
-    async with house(tmp_path, echo, echo) as (built, delegations):
+    async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
         letter = await built.brought()
         assert name in letter
@@ -39,43 +53,49 @@ async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
 
 
 async def test_what_is_stopped_brings_what_was_done_until_then(tmp_path: Path) -> None:
-    rules = Rules(at_once=1)
-    async with house(tmp_path, echo, HANGS, rules=rules) as (built, delegations):
+    rules = DelegationRules(at_once=1)
+    async with delegation_harness(tmp_path, echo_task, HANGING_SCRIPT, rules=rules) as (
+        built,
+        delegations,
+    ):
         await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="long work")])
-        await under_way(built, 2)
+        await wait_for_requests(built, 2)
         assert delegations.end_all("another session", "") == 0
         assert delegations.end_all("parent", "") == 1
         letter = await built.brought()
         assert "did a" in letter
         assert "interrupted" in letter
-        await at_rest(built, delegations)
+        await wait_until_settled(built, delegations)
 
 
 async def test_whoever_stops_it_before_anything_came_of_it_hears_no_more(tmp_path: Path) -> None:
-    async with house(tmp_path, HANGS) as (built, delegations):
+    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
-        await under_way(built)
+        await wait_for_requests(built)
         assert delegations.end_all("parent", "") == 1
-        await at_rest(built, delegations)
+        await wait_until_settled(built, delegations)
         assert await built.letters() == []
 
 
 async def test_what_is_stopped_before_its_first_step_does_not_begin(tmp_path: Path) -> None:
-    async with house(tmp_path, HANGS) as (built, delegations):
+    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
         assert delegations.end_all("parent", "") == 1
-        await at_rest(built, delegations)
+        await wait_until_settled(built, delegations)
         assert built.model.requests == []
 
 
 async def test_it_can_be_seen_what_each_one_does(tmp_path: Path) -> None:
     scope = structs.replace(SCOPE, key="chat")
-    rules = Rules(at_once=1)
-    scripts: list[Script] = [[answer(call("look", where="out"))], HANGS]
+    rules = DelegationRules(at_once=1)
+    scripts: list[Script] = [[assistant_message(tool_call("look", where="out"))], HANGING_SCRIPT]
     tools = [FakeTool("look")]
-    async with house(tmp_path, *scripts, tools=tools, rules=rules) as (built, delegations):
+    async with delegation_harness(tmp_path, *scripts, tools=tools, rules=rules) as (
+        built,
+        delegations,
+    ):
         await delegations.dispatch(scope, [Task(goal="a"), Task(goal="b")])
-        await under_way(built, 2)
+        await wait_for_requests(built, 2)
         (going,) = delegations.of("the one after a reset", "chat")
         assert going.doing[0].startswith("look")
         assert going.doing[1] == "waits for its turn"
@@ -86,19 +106,19 @@ async def test_reports_follow_a_conversation_that_moved(tmp_path: Path) -> None:
         return structs.replace(scope, session="elsewhere")
 
     async with (
-        house(tmp_path, echo) as (built, _),
+        delegation_harness(tmp_path, echo_task) as (built, _),
         open_delegations(structs.replace(built.parts, present=moved)) as delegations,
     ):
         await delegations.dispatch(SCOPE, [Task(goal="a")])
-        await at_rest(built, delegations)
+        await wait_until_settled(built, delegations)
         assert built.mail.rung == ["elsewhere"]
 
 
 async def test_a_row_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> None:
-    async with house(tmp_path, echo) as (built, delegations):
+    async with delegation_harness(tmp_path, echo_task) as (built, delegations):
         at, body = built.clock.now(), Raw(b'{"id": 7}')
-        odd = Matter(kind=KIND, id="odd", session="s", state=RUNNING, at=at, body=body)
-        await built.store.commit(PutMatter(odd, was=""))
+        odd = StateRecord(kind=KIND, id="odd", session="s", state=RUNNING, at=at, body=body)
+        await built.store.commit(PutRecord(odd, was=""))
         await delegations.dispatch(SCOPE, [Task(goal="a")])
         assert "did a" in await built.brought()
         await delegations.recover()
@@ -110,18 +130,18 @@ class Full(SqliteStore):
     full = False
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
-        if self.full and any(isinstance(one, PutMatter) for one in writes):
+        if self.full and any(isinstance(one, PutRecord) for one in writes):
             raise StoreError("The disk is full.")
         await super().commit(*writes, fence=fence)
 
 
 async def test_a_full_disk_costs_neither_the_report_nor_the_profile(tmp_path: Path) -> None:
-    async with house(tmp_path, echo) as (built, _):
+    async with delegation_harness(tmp_path, echo_task) as (built, _):
         store = Full(built.store._engine, built.clock)
         async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
             await delegations.dispatch(SCOPE, [Task(goal="a")])
             store.full = True
-            await under_way(built)
+            await wait_for_requests(built)
             await anyio.wait_all_tasks_blocked()
             assert await built.letters() == []
             store.full = False
@@ -144,7 +164,7 @@ class Interrupting(SqliteStore):
 
 
 async def test_a_start_that_is_interrupted_leaves_nothing_under_way(tmp_path: Path) -> None:
-    async with house(tmp_path, HANGS) as (built, _):
+    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, _):
         store = Interrupting(built.store._engine, built.clock)
         async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
             with anyio.CancelScope() as store.scope:
@@ -152,7 +172,7 @@ async def test_a_start_that_is_interrupted_leaves_nothing_under_way(tmp_path: Pa
             assert store.scope.cancelled_caught
             # What is on its way to the disk has arrived when something else has.
             await store.leases.hold("s-1", "me", timedelta(minutes=1))
-            assert list(await store.matters.find(KIND, only_open=True)) == []
+            assert list(await store.records.find(KIND, only_open=True)) == []
         assert await built.letters() == [], "nobody has ever heard of it"
 
 
@@ -171,18 +191,21 @@ async def killed_at(path: Path, step: str) -> tuple[str, int]:
             raise Killed
 
     with pytest.RaisesGroup(Killed, allow_unwrapped=True, flatten_subgroups=True):
-        async with house(path, echo, echo, echo, echo) as (built, delegations):
-            with watching(kill):
+        async with delegation_harness(path, echo_task, echo_task, echo_task, echo_task) as (
+            built,
+            delegations,
+        ):
+            with watch_failpoints(kill):
                 await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
                 await built.brought()
-    async with house(path) as (built, delegations):
-        for matter in await built.store.matters.find("delegation", only_open=True):
+    async with delegation_harness(path) as (built, delegations):
+        for matter in await built.store.records.find("delegation", only_open=True):
             dead = structs.replace(matter, holder="")
-            await built.store.commit(PutMatter(dead, was=matter.state))
+            await built.store.commit(PutRecord(dead, was=matter.state))
         await delegations.recover()
         await delegations.recover()
         (letter,) = await built.letters()
-        found = await below(built)
+        found = await subagent_sessions(built)
         return letter, len(found)
 
 
@@ -194,23 +217,26 @@ async def test_killed_before_it_began(tmp_path: Path) -> None:
 
 
 async def test_what_it_is_held_to_outlives_the_process(tmp_path: Path) -> None:
-    place, held = Address("test", "1"), Bounds(platform="test", tools=("delegate_task", "todo"))
+    place, held = (
+        Address("test", "1"),
+        InheritedLimits(platform="test", tools=("delegate_task", "todo")),
+    )
     begun = structs.replace(
         SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=held
     )
-    async with house(tmp_path, HANGS) as (built, delegations):
+    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(begun, [Task(goal="long work")])
-        await under_way(built)
+        await wait_for_requests(built)
         assert built.planner.scopes[0].bounds == held
-    async with house(tmp_path, echo) as (built, delegations):
-        (matter,) = await built.store.matters.find(KIND, only_open=True)
+    async with delegation_harness(tmp_path, echo_task) as (built, delegations):
+        (matter,) = await built.store.records.find(KIND, only_open=True)
         work = read_delegation(matter)
         assert work is not None
         assert work.scope == begun
-        await delegations.run(work.scope, work.tasks, silent)
+        await delegations.run(work.scope, work.tasks, ignore_progress)
         (again,) = built.planner.scopes
         assert (again.bounds, again.role, again.address) == (held, Role.MEMBER, None)
-        await built.store.commit(PutMatter(structs.replace(matter, holder=""), was=RUNNING))
+        await built.store.commit(PutRecord(structs.replace(matter, holder=""), was=RUNNING))
         await delegations.recover()
         (letter,) = await built.letters()
         assert "lost" in letter
@@ -229,11 +255,13 @@ async def test_killed_after_it_was_brought(tmp_path: Path) -> None:
 
 
 async def test_reports_do_not_begin_work_without_end(tmp_path: Path) -> None:
-    async with house(tmp_path, *([echo] * 6), rules=Rules(rounds=2)) as (built, delegations):
+    async with delegation_harness(
+        tmp_path, *([echo_task] * 6), rules=DelegationRules(rounds=2)
+    ) as (built, delegations):
 
         async def said(trust: Trust) -> None:
             words = User(new_id("msg"), (Text("x"),), trust)
-            await built.store.commit(Append("parent", "run", words, built.clock.now()))
+            await built.store.commit(AppendMessage("parent", "run", words, built.clock.now()))
 
         await said(Trust.OWNER)
         for _ in range(2):

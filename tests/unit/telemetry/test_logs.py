@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from hermes.kit.redact import MASK, Redactor
-from hermes.telemetry.logs import (
-    FileLog,
+from hermes.logs.files import (
+    FileLogHandler,
+    LogScope,
     LogSettings,
-    LogShare,
-    at_work_for,
+    RotatingFile,
     level_of,
+    log_to,
     set_up_logs,
 )
-from hermes.telemetry.rotation import RotatingFile
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_nothing_is_written_to_stdout_and_a_failing_disk_is_told_once(begin, cap
 
 
 def test_odd_characters_and_bad_arguments_do_no_harm(tmp_path, capsys):
-    log = FileLog(RotatingFile(tmp_path / "a.log", 0, 0), Redactor(), logging.INFO)
+    log = FileLogHandler(RotatingFile(tmp_path / "a.log", 0, 0), Redactor(), logging.INFO)
     for message, given in (("surrogate \ud800", ()), ("%d", ("no number",)), ("after", ())):
         log.handle(logging.LogRecord("x", logging.INFO, "f", 1, message, given, None))
     log.close()
@@ -171,7 +171,7 @@ def test_setting_up_logs_loads_no_handlers_module():
     code = (
         "import sys; from pathlib import Path\n"
         "from hermes.kit.redact import Redactor\n"
-        "from hermes.telemetry.logs import LogSettings, set_up_logs\n"
+        "from hermes.logs.files import LogSettings, set_up_logs\n"
         "set_up_logs(Path('/nowhere'), LogSettings(), Redactor(['secret-value']))\n"
         "print([m for m in ('logging.handlers', 'socket', 'asyncio', 'yaml') if m in sys.modules])"
     )
@@ -182,15 +182,15 @@ def test_setting_up_logs_loads_no_handlers_module():
 
 def test_two_homes_in_one_process_keep_their_records_apart(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    shares = LogShare.OWN_AND_NOBODYS, LogShare.OWN
+    shares = LogScope.OWN_AND_NOBODYS, LogScope.OWN
     process = set_up_logs(first, LogSettings(level="WARNING"), Redactor(["hunter22"]), shares[0])
     process.mask_also(Redactor(["swordfish"]))
     other = set_up_logs(second, LogSettings(level="INFO"), Redactor(["swordfish"]), shares[1])
     log = logging.getLogger("hermes.x")
     log.warning("nobody's: hunter22 and swordfish")
-    with at_work_for(first):
+    with log_to(first):
         log.warning("of the first")
-    with at_work_for(second):
+    with log_to(second):
         log.info("of the second: swordfish")
     other.close()
     log.warning("after")
@@ -225,7 +225,7 @@ class SlowFile(RotatingFile):
 
 def test_a_file_is_not_closed_while_another_thread_writes_to_it(tmp_path):
     file = SlowFile(tmp_path / "agent.log")
-    log = FileLog(file, Redactor(), logging.INFO)
+    log = FileLogHandler(file, Redactor(), logging.INFO)
     record = logging.LogRecord("hermes.x", logging.INFO, "", 0, "last words", (), None)
     closing = threading.Event()
 

@@ -1,27 +1,27 @@
 import anyio
 import pytest
 
-from hermes.ports.channel import Inbound, Outgoing
+from hermes.ports.channel import Inbound, Outbound
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.channel import ChannelDown, FakeChannel
-from hermes.testing.contracts.channel import Bench, ChannelContract
+from hermes.testing.contracts.channel import ChannelBench, ChannelContract
 
 pytestmark = pytest.mark.anyio
 
 
 class TestFakeChannel(ChannelContract):
     @pytest.fixture
-    def bench(self) -> Bench:
+    def bench(self) -> ChannelBench:
         channel = FakeChannel()
 
         async def arrive(text: str) -> None:
             await channel.say(text)
 
         async def shown(home: Address) -> list[str]:
-            return channel.seen_in(home.chat)
+            return channel.texts_in(home.chat)
 
-        return Bench(channel, Address("fake", "1"), arrive, shown)
+        return ChannelBench(channel, Address("fake", "1"), arrive, shown)
 
 
 async def test_the_same_update_can_come_twice():
@@ -43,9 +43,9 @@ async def test_a_platform_that_is_down_refuses():
     channel = FakeChannel()
     channel.down = True
     with pytest.raises(ChannelDown):
-        await channel.send(Address("fake", "1"), Outgoing((Text("hi"),)))
+        await channel.send(Address("fake", "1"), Outbound((Text("hi"),)))
 
 
 async def test_a_post_for_another_channel_is_refused():
     with pytest.raises(ValueError, match="telegram"):
-        await FakeChannel().send(Address("telegram", "1"), Outgoing((Text("hi"),)))
+        await FakeChannel().send(Address("telegram", "1"), Outbound((Text("hi"),)))

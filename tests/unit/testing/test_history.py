@@ -2,94 +2,96 @@
 
 import pytest
 
-from hermes.gateway.delivery import MARK
-from hermes.testing.history import Waiting, WrongHistory, judge
-from hermes.testing.platform.truth import Truth
+from hermes.gateway.delivery import RECOVERED_MARK
+from hermes.testing.delivery_check import DeliveryError, PendingAnswers, check_delivery
+from hermes.testing.platform.state import FakePlatform
 
 
 @pytest.fixture
-def truth() -> Truth:
-    truth = Truth()
+def truth() -> FakePlatform:
+    truth = FakePlatform()
     for name in ("q-1", "q-2"):
         truth.say("bot", "c", "ann", name)
     truth.say("bot", "d", "bob", "/queue q-3")
     return truth
 
 
-def answer(truth: Truth, name: str, *, chat: str = "c", mark: str = "", to: str | None = None):
+def answer(
+    truth: FakePlatform, name: str, *, chat: str = "c", mark: str = "", to: str | None = None
+):
     truth.post("bot", chat, f"{mark}re: {name}", to)
 
 
-def test_all_is_well(truth: Truth):
+def test_all_is_well(truth: FakePlatform):
     answer(truth, "q-1", to="u0")
     answer(truth, "q-2")
-    answer(truth, "q-2", mark=MARK)
+    answer(truth, "q-2", mark=RECOVERED_MARK)
     answer(truth, "q-3", chat="d")
-    verdict = judge(truth)
+    verdict = check_delivery(truth)
     verdict.check()
     assert (verdict.asked, verdict.answered, verdict.marked) == (3, 3, 1)
 
 
-def test_lost(truth: Truth):
+def test_lost(truth: FakePlatform):
     answer(truth, "q-1")
     answer(truth, "q-3", chat="d")
-    assert judge(truth).lost == ["bot/c: q-2"]
-    with pytest.raises(WrongHistory, match="1 lost"):
-        judge(truth).check()
+    assert check_delivery(truth).lost == ["bot/c: q-2"]
+    with pytest.raises(DeliveryError, match="1 lost"):
+        check_delivery(truth).check()
 
 
-def test_doubled(truth: Truth):
+def test_doubled(truth: FakePlatform):
     answer(truth, "q-1")
     answer(truth, "q-1")
-    assert judge(truth).doubled == ["bot/c: q-1"]
+    assert check_delivery(truth).doubled == ["bot/c: q-1"]
 
 
-def test_inverted(truth: Truth):
+def test_inverted(truth: FakePlatform):
     answer(truth, "q-2")
     answer(truth, "q-1")
-    assert judge(truth).inverted == ["bot/c: q-1 after q-2"]
+    assert check_delivery(truth).inverted == ["bot/c: q-1 after q-2"]
 
 
 @pytest.mark.parametrize(("chat", "to"), [("d", None), ("c", "u1")])
-def test_strayed(truth: Truth, chat: str, to: str | None):
+def test_strayed(truth: FakePlatform, chat: str, to: str | None):
     answer(truth, "q-1", chat=chat, to=to)
-    assert len(judge(truth).strayed) == 1
+    assert len(check_delivery(truth).strayed) == 1
 
 
-def test_told_otherwise(truth: Truth):
+def test_told_otherwise(truth: FakePlatform):
     truth.post("bot", "d", "“/queue q-3” was cut off and may not be done.", None)
     truth.post("bot", "c", "This turn is set aside.", "u0")
-    verdict = judge(truth)
+    verdict = check_delivery(truth)
     assert sorted(verdict.told) == ["q-1", "q-3"]
     assert verdict.lost == ["bot/c: q-2"]
 
 
-def test_a_long_answer_is_whole_only_with_all_its_lines(truth: Truth):
+def test_a_long_answer_is_whole_only_with_all_its_lines(truth: FakePlatform):
     truth.say("bot", "e", "eve", "q-4 long")
     answer(truth, "q-4 long", chat="e")
-    assert "bot/e: q-4 line 11" in judge(truth).lost
+    assert "bot/e: q-4 line 11" in check_delivery(truth).lost
 
 
-def test_waiting_knows_when_all_is_said(truth: Truth):
-    waiting = Waiting(truth)
+def test_waiting_knows_when_all_is_said(truth: FakePlatform):
+    waiting = PendingAnswers(truth)
     truth.feed("bot").after(3, 10)
-    assert not waiting.is_over()
+    assert not waiting.all_answered()
     answer(truth, "q-1")
     truth.post("bot", "c", "· a tool", None)
     truth.edit("bot", "p1", "re: q-2")
-    assert not waiting.is_over()
+    assert not waiting.all_answered()
     answer(truth, "q-3", chat="d")
-    assert waiting.is_over()
+    assert waiting.all_answered()
     truth.say("bot", "c", "ann", "q-5")
-    assert not waiting.is_over()
+    assert not waiting.all_answered()
 
 
-def test_left_over(truth: Truth):
+def test_left_over(truth: FakePlatform):
     """Progress that stayed is wrong where it could be known; else it is only counted."""
     known = truth.post("bot", "c", "· terminal ls", None)
     truth.post("bot", "c", "· terminal pwd", None)
-    verdict = judge(truth, receipts={known.id})
+    verdict = check_delivery(truth, receipts={known.id})
     assert verdict.left_over == ["bot/c: · terminal ls"]
     assert verdict.unknown == 1
-    with pytest.raises(WrongHistory, match="1 left over"):
+    with pytest.raises(DeliveryError, match="1 left over"):
         verdict.check()

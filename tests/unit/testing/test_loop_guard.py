@@ -6,7 +6,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from hermes.testing.loop_guard import LIMIT, LoopBlocked, guarded
+from hermes.testing.event_loop_guard import MAX_BLOCK, LoopBlocked, guard_loop
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ def busy_for(seconds: float) -> None:
 
 
 async def blocked_by(block: Callable[[float], None]) -> None:
-    async with guarded(LIMIT):
+    async with guard_loop(MAX_BLOCK):
         await anyio.lowlevel.checkpoint()
         block(0.6)
 
@@ -42,6 +42,6 @@ async def test_who_blocks_the_loop_is_named(block: Callable[[float], None]):
 
 
 async def test_work_in_a_thread_blocks_nothing():
-    async with guarded(LIMIT) as guard:
+    async with guard_loop(MAX_BLOCK) as guard:
         await anyio.to_thread.run_sync(idle_for, 0.2)
     assert guard.blocks == []

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.testing.gateway_process import Spec
-from hermes.testing.nursery import LIVE, OVER
-from processes import PATIENCE, wait_for_data
+from hermes.testing.fork_server import EXIT_LINE, START_COMMAND
+from hermes.testing.gateway_process import GatewaySpec
+from support.cli_process import TEST_TIMEOUT, wait_for_data
 
 
 @pytest.fixture
 def nursery() -> Generator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "hermes.testing.nursery"]
+    command = [sys.executable, "-m", "hermes.testing.fork_server"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
@@ -28,10 +28,10 @@ def order(process: subprocess.Popen[bytes], folder: Path, lives: int = 1) -> Non
     """Lives that break as soon as they begin: their home is a file."""
     home = folder / "home"
     home.touch()
-    spec = Spec(folder=str(folder), home=str(home), overheard=("default",))
+    spec = GatewaySpec(folder=str(folder), home=str(home), overheard=("default",))
     (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
     assert process.stdin is not None
-    process.stdin.write(f"{LIVE}{folder / 'spec.json'}\n".encode() * lives)
+    process.stdin.write(f"{START_COMMAND}{folder / 'spec.json'}\n".encode() * lives)
     process.stdin.flush()
 
 
@@ -39,18 +39,18 @@ def test_a_life_that_breaks_says_why(nursery: subprocess.Popen[bytes], tmp_path:
     order(nursery, tmp_path)
     assert nursery.stdout is not None
     heard = b""
-    while OVER.encode() not in heard:
+    while EXIT_LINE.encode() not in heard:
         piece = wait_for_data(nursery.stdout.fileno())
         assert piece, "it ended before its life"
         heard += piece
-    _, said = nursery.communicate(timeout=PATIENCE)
-    assert f"{OVER}1".encode() in heard
+    _, said = nursery.communicate(timeout=TEST_TIMEOUT)
+    assert f"{EXIT_LINE}1".encode() in heard
     assert b"Traceback" in said
     assert str(tmp_path / "home").encode() in said
 
 
 def test_it_has_one_at_a_time(nursery: subprocess.Popen[bytes], tmp_path: Path) -> None:
     order(nursery, tmp_path, lives=2)
-    _, said = nursery.communicate(timeout=PATIENCE)
+    _, said = nursery.communicate(timeout=TEST_TIMEOUT)
     assert b"one life at a time" in said
     assert nursery.returncode == 1

@@ -5,39 +5,39 @@ import pytest
 
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import (
-    Edits,
     Inbound,
-    Lives,
     NotSent,
     Offline,
-    Outgoing,
-    Reacts,
+    Outbound,
+    SupportsEdit,
+    SupportsLiveness,
+    SupportsReactions,
+    SupportsTyping,
     Throttled,
-    Types,
 )
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
-from hermes.testing.contracts.channel import Bench, ChannelContract
-from hermes.testing.platform.server import PlatformServer, serve
-from hermes.testing.platform.truth import Truth
-from hermes.testing.platform.weather import ROUGH, Weather
-from hermes.testing.platform_channel import open_channel
+from hermes.testing.contracts.channel import ChannelBench, ChannelContract
+from hermes.testing.platform.channel import open_platform_channel
+from hermes.testing.platform.faults import SOME_FAULTS, FaultRates
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.platform.state import FakePlatform
 
 pytestmark = pytest.mark.anyio
 
 HOME = Address("test", "kitchen")
-HELLO = Outgoing((Text("hello"),))
+HELLO = Outbound((Text("hello"),))
 
 
 @pytest.fixture
 async def server() -> AsyncGenerator[PlatformServer]:
-    async with serve() as server:
+    async with serve_platform() as server:
         yield server
 
 
 class TestPlatformChannel(ChannelContract):
     @pytest.fixture
-    async def bench(self, server: PlatformServer) -> AsyncGenerator[Bench]:
+    async def bench(self, server: PlatformServer) -> AsyncGenerator[ChannelBench]:
         async def arrive(text: str) -> None:
             server.say("bot", "kitchen", "ann", text)
             await server.until(lambda: not server.truth.feed("bot").updates)
@@ -45,13 +45,13 @@ class TestPlatformChannel(ChannelContract):
         async def shown(home: Address) -> list[str]:
             return [one.text for one in server.truth.seen("bot", home.chat)]
 
-        async with open_channel(server.url, "bot", SystemClock()) as channel:
-            yield Bench(channel, HOME, arrive, shown)
+        async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
+            yield ChannelBench(channel, HOME, arrive, shown)
 
 
 async def test_it_is_a_channel_with_everything(server: PlatformServer):
-    async with open_channel(server.url, "bot", SystemClock()) as channel:
-        for extra in (Edits, Types, Reacts, Lives):
+    async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
+        for extra in (SupportsEdit, SupportsTyping, SupportsReactions, SupportsLiveness):
             assert isinstance(channel, extra)
         await channel.typing(HOME, True)
         assert server.truth.typing == {("bot", "kitchen")}
@@ -61,23 +61,23 @@ async def test_it_is_a_channel_with_everything(server: PlatformServer):
 
 @pytest.mark.parametrize(
     ("weather", "error"),
-    [(Weather(refused=1), NotSent), (Weather(throttled=1), Throttled)],
+    [(FaultRates(refused=1), NotSent), (FaultRates(throttled=1), Throttled)],
 )
-async def test_a_post_that_was_not_taken_is_known(weather: Weather, error: type[NotSent]):
+async def test_a_post_that_was_not_taken_is_known(weather: FaultRates, error: type[NotSent]):
     async with (
-        serve(weather) as server,
-        open_channel(server.url, "bot", SystemClock()) as channel,
+        serve_platform(weather) as server,
+        open_platform_channel(server.url, "bot", SystemClock()) as channel,
     ):
         with pytest.raises(error):
             await channel.send(HOME, HELLO)
         assert not server.truth.shown
 
 
-@pytest.mark.parametrize("weather", [Weather(dropped=1), Weather(lost_reply=1)])
-async def test_a_cut_connection_leaves_it_open(weather: Weather):
+@pytest.mark.parametrize("weather", [FaultRates(dropped=1), FaultRates(lost_reply=1)])
+async def test_a_cut_connection_leaves_it_open(weather: FaultRates):
     async with (
-        serve(weather) as server,
-        open_channel(server.url, "bot", SystemClock()) as channel,
+        serve_platform(weather) as server,
+        open_platform_channel(server.url, "bot", SystemClock()) as channel,
     ):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             await channel.send(HOME, HELLO)
@@ -86,9 +86,9 @@ async def test_a_cut_connection_leaves_it_open(weather: Weather):
 
 
 async def test_a_platform_that_is_not_there_is_offline():
-    async with serve() as server:
+    async with serve_platform() as server:
         url = server.url
-    async with open_channel(url, "bot", SystemClock()) as channel:
+    async with open_platform_channel(url, "bot", SystemClock()) as channel:
         with pytest.raises(Offline):
             await channel.send(HOME, HELLO)
 
@@ -101,7 +101,7 @@ async def test_what_was_not_acknowledged_comes_again(server: PlatformServer):
         if len(heard) == 1:
             raise ConnectionError("the disk is full")
 
-    async with open_channel(server.url, "bot", SystemClock()) as channel:
+    async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
         server.say("bot", "kitchen", "ann", "hello")
         with pytest.raises(ConnectionError):
             await channel.run(deliver)
@@ -113,7 +113,7 @@ async def test_what_was_not_acknowledged_comes_again(server: PlatformServer):
 
 
 def test_rough_weather_repeats_and_mixes_but_keeps_each_chat_in_order():
-    truth = Truth(ROUGH, seed=7)
+    truth = FakePlatform(SOME_FAULTS, seed=7)
     said = [("bot", f"c{n % 5}", "ann", str(n)) for n in range(500)]
     truth.say_all(said)
     given = [update.spoken for update in truth.feed("bot").updates]
@@ -123,6 +123,6 @@ def test_rough_weather_repeats_and_mixes_but_keeps_each_chat_in_order():
     for chat in range(5):
         texts = [int(one.text) for one in firsts if one.chat == f"c{chat}"]
         assert texts == sorted(texts)
-    again = Truth(ROUGH, seed=7)
+    again = FakePlatform(SOME_FAULTS, seed=7)
     again.say_all(said)
     assert [update.spoken for update in again.feed("bot").updates] == given

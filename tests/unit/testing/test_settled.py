@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.settled import Stillness, settled
+from hermes.testing.idle_loop import IdleWaiter, wait_until_idle
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def test_whoever_has_a_few_steps_to_go_takes_them() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(walk)
-        await settled()
+        await wait_until_idle()
         assert len(steps) == 50
         group.cancel_scope.cancel()
 
@@ -47,7 +47,7 @@ async def test_a_thread_is_waited_for_even_in_a_generator() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
-        await settled()
+        await wait_until_idle()
         assert begun.is_set()
         assert done.is_set()
         group.cancel_scope.cancel()
@@ -63,7 +63,7 @@ async def test_the_store_is_waited_for(tmp_path: Path) -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(count)
-            await settled()
+            await wait_until_idle()
             assert len(counted) == 20
 
 
@@ -78,9 +78,9 @@ async def test_whoever_is_cancelled_has_left() -> None:
 
     async with anyio.create_task_group() as outer:
         inner = await outer.start(_group_of, stay)
-        await settled()
+        await wait_until_idle()
         inner.cancel()
-        await settled()
+        await wait_until_idle()
         assert sorted(left) == ["a", "b"]
 
 
@@ -93,7 +93,7 @@ async def _group_of(stay, *, task_status) -> None:
 
 async def test_a_thread_that_hangs_is_waited_for_once() -> None:
     gate, looks, patience = threading.Event(), 100, 0.3
-    stillness = Stillness(threads=patience)
+    stillness = IdleWaiter(threads=patience)
     async with anyio.create_task_group() as group:
         group.start_soon(anyio.to_thread.run_sync, gate.wait, PATIENCE)
         with anyio.fail_after(patience * looks):
@@ -105,9 +105,9 @@ async def test_a_thread_that_hangs_is_waited_for_once() -> None:
 async def test_two_who_wait_do_not_wait_for_each_other() -> None:
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
-            group.start_soon(settled)
-            group.start_soon(settled)
-            await settled()
+            group.start_soon(wait_until_idle)
+            group.start_soon(wait_until_idle)
+            await wait_until_idle()
 
 
 async def test_two_who_move_one_clock_move_it_one_after_the_other() -> None:

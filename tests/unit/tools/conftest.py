@@ -9,15 +9,15 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.redact import Redactor
-from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.catalog import ToolDeps, build_tools
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
@@ -32,7 +32,7 @@ def secret() -> str:
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[LocalSandbox]:
-    with Door(grace=0.2) as door:
+    with Spawner(grace=0.2) as door:
         yield LocalSandbox(door)
 
 
@@ -67,13 +67,13 @@ def deps(sandbox: LocalSandbox, tmp_path: Path) -> ToolDeps:
 
 @pytest.fixture
 def tools(deps: ToolDeps) -> dict[str, Tool]:
-    return first_tools(deps)
+    return build_tools(deps)
 
 
 class Answer:
     """A result's JSON, with what else the tool gave."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: ToolOutput) -> None:
         self.output = output
         first = output.parts[0]
         assert isinstance(first, Text)

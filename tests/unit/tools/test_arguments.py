@@ -5,7 +5,7 @@ from inline_snapshot import snapshot
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.schema.errors import ToolError
-from hermes.tools.arguments import Arguments
+from hermes.tools.tool_io import Arguments
 
 
 class Item(Struct, forbid_unknown_fields=True):

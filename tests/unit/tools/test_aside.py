@@ -6,7 +6,7 @@ import anyio.lowlevel
 import pytest
 
 from hermes.schema.errors import ToolError
-from hermes.tools.aside import Aside
+from hermes.tools.thread_runner import ThreadRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ async def test_work_that_hangs_is_left_alone_but_counted(tmp_path: Path):
     """What never answers is played by a pipe that nobody writes to."""
     os.mkfifo(tmp_path / "silent")
     handle = os.open(tmp_path / "silent", os.O_RDWR)
-    aside = Aside(most=1)
+    aside = ThreadRunner(most=1)
 
     def hang() -> bytes:
         return os.read(handle, 1)
@@ -31,7 +31,7 @@ async def test_work_that_hangs_is_left_alone_but_counted(tmp_path: Path):
     os.close(handle)
 
 
-async def _as_soon_as_there_is_room(aside: Aside) -> int:
+async def _as_soon_as_there_is_room(aside: ThreadRunner) -> int:
     while True:
         try:
             return await aside.run(lambda: 7)
@@ -44,4 +44,4 @@ async def test_what_goes_wrong_aside_is_raised_here():
         raise LookupError("x")
 
     with pytest.raises(LookupError, match="x"):
-        await Aside().run(fail)
+        await ThreadRunner().run(fail)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.kit.files import surplus_files
 from hermes.kit.redact import MASK, Redactor
-from hermes.tools.newest import beyond
-from hermes.tools.terminal.plain import Cleaner, plain
-from hermes.tools.terminal.spills import Spills
+from hermes.tools.terminal.output import OutputFiles
+from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
 
 SECRET = "canary-4711-secret"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "c2VjcmV0\n" * 30 + "-----END RSA PRIVATE KEY-----\n"
@@ -20,11 +20,11 @@ _redactor = Redactor([SECRET])
 
 
 def _clean(text: str) -> str:
-    return _redactor.redact(plain(text))
+    return _redactor.redact(strip_controls(text))
 
 
 def _in_pieces(pieces: Iterable[str]) -> str:
-    cleaner = Cleaner(_clean)
+    cleaner = StreamCleaner(_clean)
     return "".join([*(cleaner.add(piece) for piece in pieces), cleaner.finish()])
 
 
@@ -74,7 +74,7 @@ ENDLESS = {
 def test_what_has_no_end_is_not_held_in_memory(kind: str):
     begin, shape = ENDLESS[kind]
     piece = shape * (30_000 // len(shape))
-    cleaner = Cleaner(_clean)
+    cleaner = StreamCleaner(_clean)
     tracemalloc.start()
     try:
         cleaner.add(begin)
@@ -88,10 +88,10 @@ def test_what_has_no_end_is_not_held_in_memory(kind: str):
 
 def test_the_file_with_cleaned_output_is_bounded(tmp_path: Path):
     """Each of these characters takes three bytes once it was made readable."""
-    with Spills(tmp_path).opened() as spill:
+    with OutputFiles(tmp_path).opened() as spill:
         assert spill is not None
         Path(spill.path).write_bytes(b"\a" * 23_000_000)
-        kept = spill.keep(plain).read_bytes()
+        kept = spill.keep(strip_controls).read_bytes()
     assert 64 << 20 < len(kept) < (64 << 20) + 100
     assert kept.endswith(b"\n[the rest was not kept]\n")
 
@@ -101,6 +101,6 @@ def test_the_newest_files_stay_within_their_number_and_size(tmp_path: Path):
     for age, file in enumerate(files):
         file.write_bytes(b"0123456789")
         os.utime(file, (1_000 - age, 1_000 - age))
-    assert [*beyond(files, 4, 1_000)] == files[4:]
-    assert [*beyond(files, 10, 25)] == files[2:]
-    assert [*beyond(files, 10, 1)] == files[1:]
+    assert [*surplus_files(files, 4, 1_000)] == files[4:]
+    assert [*surplus_files(files, 10, 25)] == files[2:]
+    assert [*surplus_files(files, 10, 1)] == files[1:]

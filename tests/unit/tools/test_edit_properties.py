@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files import ladder
-from hermes.tools.files.diffs import unified
-from hermes.tools.files.text_file import Dress, lines_of, undress
-from hermes.tools.files.v4a import Add, Update, edit, parse
+from hermes.tools.files import fuzzy_match
+from hermes.tools.files.drafts import diff_text
+from hermes.tools.files.text_file import TextFormat, decode_text, split_lines
+from hermes.tools.files.v4a import Add, Update, apply_update, parse_patch
 
 TEXT = st.text(st.sampled_from("ab \n\t"), max_size=40)
 LINES = st.lists(st.text(st.sampled_from("xyz -+@ "), max_size=6), max_size=12)
@@ -21,15 +21,15 @@ LINES = st.lists(st.text(st.sampled_from("xyz -+@ "), max_size=6), max_size=12)
 @given(TEXT, st.text(st.sampled_from("ab \n\t"), min_size=1, max_size=4), TEXT, TEXT)
 def test_exact_replacement_is_str_replace(before: str, old: str, after: str, new: str):
     text = before + old + after
-    found = ladder.find(text, old, new)
+    found = fuzzy_match.find_matches(text, old, new)
     assert found is not None
     assert found.strategy == "exact"
-    assert ladder.replace(text, found.places) == text.replace(old, new)
+    assert fuzzy_match.replace(text, found.places) == text.replace(old, new)
 
 
 @given(TEXT, TEXT.filter(str.strip))
 def test_a_loose_match_differs_only_in_white_space(text: str, old: str):
-    found = ladder.find(text, old, "")
+    found = fuzzy_match.find_matches(text, old, "")
     if found is not None and found.strategy != "first and last line matched":
         for place in found.places:
             assert text[place.start : place.end].split() == old.split()
@@ -37,8 +37,8 @@ def test_a_loose_match_differs_only_in_white_space(text: str, old: str):
 
 @given(TEXT)
 def test_lines_put_together_are_the_text(text: str):
-    assert "".join(lines_of(text)) == text
-    assert all(line.count("\n") <= 1 for line in lines_of(text))
+    assert "".join(split_lines(text)) == text
+    assert all(line.count("\n") <= 1 for line in split_lines(text))
 
 
 @given(
@@ -48,15 +48,15 @@ def test_lines_put_together_are_the_text(text: str):
 def test_a_file_that_is_read_and_written_is_unchanged(text: str, encoding: str):
     data = text.encode(encoding)
     path = Path("f")
-    plain, dress = undress(data, path)
-    assert dress.put_on(plain, path) == data
+    plain, dress = decode_text(data, path)
+    assert dress.encode_text(plain, path) == data
 
 
 @given(TEXT)
 def test_line_ends_convert_both_ways(text: str):
-    windows = Dress(newline="\r\n").line_ends(text)
+    windows = TextFormat(newline="\r\n").with_newlines(text)
     assert windows.count("\r\n") == text.count("\n")
-    assert Dress().line_ends(windows) == text
+    assert TextFormat().with_newlines(windows) == text
 
 
 def numbered(draw: st.DrawFn) -> tuple[list[str], list[str]]:
@@ -95,11 +95,11 @@ def test_a_generated_patch_reproduces_its_target(
     assume(before != after)
     end = newline if closed else ""
     text = newline.join(before) + (end if before else "")
-    (update,) = parse(as_patch(before, after, context))
+    (update,) = parse_patch(as_patch(before, after, context))
     assert isinstance(update, Update)
     removed_all_context = any(not hunk.wanted for hunk in update.hunks)
     assume(not removed_all_context)
-    assert edit(text, update, newline).text == newline.join(after) + (end if after else "")
+    assert apply_update(text, update, newline).text == newline.join(after) + (end if after else "")
 
 
 @given(LINES.filter(lambda lines: bool(lines) and bool(lines[-1])))
@@ -107,20 +107,20 @@ def test_a_new_file_is_what_was_added(lines: list[str]):
     patch = "\n".join(
         ["*** Begin Patch", "*** Add File: f", *(f"+{x}" for x in lines), "*** End Patch"]
     )
-    assert parse(patch) == [Add("f", "".join(f"{line}\n" for line in lines))]
+    assert parse_patch(patch) == [Add("f", "".join(f"{line}\n" for line in lines))]
 
 
 @given(st.text(max_size=200))
 def test_no_text_crashes_the_parser(text: str):
     for patch in (text, f"*** Begin Patch\n{text}\n*** End Patch"):
         with suppress(ToolError):
-            assert parse(patch)
+            assert parse_patch(patch)
 
 
 @given(VERSIONS)
 def test_a_diff_tells_exactly_what_changed(versions):
     before, after = versions
-    shown = unified("\n".join(before), "\n".join(after), "f").splitlines()[2:]
+    shown = diff_text("\n".join(before), "\n".join(after), "f").splitlines()[2:]
     gone = [line[1:] for line in shown if line.startswith("-")]
     come = [line[1:] for line in shown if line.startswith("+")]
     blocks = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
@@ -136,7 +136,7 @@ def test_a_diff_tells_exactly_what_changed(versions):
 def test_line_numbers_in_a_diff_count_from_the_beginning(versions):
     before, after = versions
     prefix = [f"same {n}" for n in range(50)]
-    ours = unified("\n".join(prefix + before), "\n".join(prefix + after), "f").splitlines()
+    ours = diff_text("\n".join(prefix + before), "\n".join(prefix + after), "f").splitlines()
     plain = list(unified_diff(prefix + before, prefix + after, "a/f", "b/f", lineterm=""))
     assert [line for line in ours if line.startswith("@@")] == [
         line for line in plain if line.startswith("@@")
@@ -146,33 +146,35 @@ def test_line_numbers_in_a_diff_count_from_the_beginning(versions):
 def test_a_huge_change_is_summed_up():
     before = "".join(f"{n}\n" for n in range(5_000))
     after = "".join(f"x{n}\n" for n in range(4_000))
-    assert "5,000 lines became 4,000" in unified(before, after, "f")
+    assert "5,000 lines became 4,000" in diff_text(before, after, "f")
 
 
 @pytest.mark.parametrize("first", [" def g():\n", ""], ids=["repeated", "once"])
 def test_a_heading_may_be_the_first_line_of_its_block_as_well(first: str):
     text = "def f():\n    pass\n\ndef g():\n    pass\n"
     hunk = f"@@ def g():\n{first}-    pass\n+    return 1\n"
-    (update,) = parse(f"*** Begin Patch\n*** Update File: f\n{hunk}*** End Patch")
+    (update,) = parse_patch(f"*** Begin Patch\n*** Update File: f\n{hunk}*** End Patch")
     assert isinstance(update, Update)
-    assert edit(text, update, "\n").text == "def f():\n    pass\n\ndef g():\n    return 1\n"
+    assert apply_update(text, update, "\n").text == "def f():\n    pass\n\ndef g():\n    return 1\n"
 
 
 @pytest.mark.parametrize("heading", ["@@ -1,2 +1,2 @@", "@@ -1 +1 @@", "@@"])
 def test_headings_of_other_dialects_are_understood(heading: str):
-    (update,) = parse(f"*** Begin Patch\n*** Update File: f\n{heading}\n-a\n+b\n*** End Patch")
+    (update,) = parse_patch(
+        f"*** Begin Patch\n*** Update File: f\n{heading}\n-a\n+b\n*** End Patch"
+    )
     assert isinstance(update, Update)
     assert update.hunks[0].heading == ""
 
 
 def test_an_empty_hunk_body_goes_to_the_end_of_the_file():
-    (update,) = parse("*** Begin Patch\n*** Update File: f\n@@\n+last\n*** End Patch")
+    (update,) = parse_patch("*** Begin Patch\n*** Update File: f\n@@\n+last\n*** End Patch")
     assert isinstance(update, Update)
-    assert edit("a\nb", update, "\n").text == "a\nb\nlast"
+    assert apply_update("a\nb", update, "\n").text == "a\nb\nlast"
 
 
 def test_end_of_file_chooses_the_last_place():
     patch = "*** Begin Patch\n*** Update File: f\n@@\n x\n-y\n+z\n*** End of File\n*** End Patch"
-    (update,) = parse(patch)
+    (update,) = parse_patch(patch)
     assert isinstance(update, Update)
-    assert edit("x\ny\nx\ny\n", update, "\n").text == "x\ny\nx\nz\n"
+    assert apply_update("x\ny\nx\ny\n", update, "\n").text == "x\ny\nx\nz\n"

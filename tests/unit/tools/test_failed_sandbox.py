@@ -9,20 +9,20 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
-from hermes.app.sandboxes import Sandboxes, SandboxParts
+from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.sections.work import Terminal
-from hermes.ports.counsel import Reaching, Ruling, Wish
-from hermes.ports.sandbox import Job, Reach
+from hermes.config.sections.execution import Terminal
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
+from hermes.ports.sandbox import ProcessPermissions, ProcessSpec
 from hermes.ports.tool import ToolContext
 from hermes.sandbox.bubblewrap import find_bubblewrap
-from hermes.sandbox.door import Door
 from hermes.sandbox.landlock import landlock_version
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.catalog import ToolDeps, build_tools
 
 pytestmark = pytest.mark.anyio
 LONG = 3_600.0
@@ -32,7 +32,7 @@ LONG = 3_600.0
 class Machine:
     """One whose bubblewrap can be broken and mended; `starts` counts how often it was started."""
 
-    def __init__(self, base: Path, door: Door, *, landlock: bool) -> None:
+    def __init__(self, base: Path, door: Spawner, *, landlock: bool) -> None:
         self.clock = FakeClock()
         self._broken, self._counted = base / "broken", base / "counted"
         real = find_bubblewrap(os.environ["PATH"])
@@ -46,7 +46,7 @@ class Machine:
         home = Home(base / "home", base / "home")
         home.root.mkdir()
         env = Env({"HOME": str(base), "PATH": os.environ["PATH"]})
-        parts = SandboxParts(home, env, Terminal(), door, self.clock)
+        parts = SandboxDeps(home, env, Terminal(), door, self.clock)
         version = landlock_version if landlock else lambda: 0
         self.sandboxes = Sandboxes(parts, str(program), landlock=version)
         self.sandbox = self.sandboxes.on("cli")
@@ -67,8 +67,8 @@ class Machine:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    with Door(grace=0.2) as door:
+def door() -> Iterator[Spawner]:
+    with Spawner(grace=0.2) as door:
         yield door
 
 
@@ -76,9 +76,9 @@ class Commands:
     """The terminal tool in that machine, and somebody who refuses whatever they are asked for."""
 
     def __init__(self, machine: Machine, deps: ToolDeps, scope: Scope) -> None:
-        self.asked: list[Wish] = []
+        self.asked: list[ApprovalRequest] = []
         self._scope = scope
-        self._tool = first_tools(structs.replace(deps, sandbox=machine.sandbox))["terminal"]
+        self._tool = build_tools(structs.replace(deps, sandbox=machine.sandbox))["terminal"]
 
     async def run(self, command: str) -> None:
         async def progress(text: str) -> None:
@@ -87,15 +87,15 @@ class Commands:
         ctx = ToolContext(self._scope, "c", progress, self._rule)
         await self._tool.run(Raw(msgspec.json.encode({"command": command})), ctx)
 
-    async def _rule(self, wish: Wish) -> Ruling:
-        if wish.reaching is Reaching.INSIDE:
-            return Ruling(allowed=True)
+    async def _rule(self, wish: ApprovalRequest) -> Decision:
+        if wish.reaching is Isolation.INSIDE:
+            return Decision(allowed=True)
         self.asked.append(wish)
-        return Ruling(allowed=False, why="No.")
+        return Decision(allowed=False, why="No.")
 
 
 async def test_while_the_sandbox_fails_every_command_is_asked_about(
-    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Door, caplog: pytest.LogCaptureFixture
+    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Spawner, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO, "hermes.app")
     machine = Machine(tmp_path, door, landlock=False)
@@ -107,7 +107,7 @@ async def test_while_the_sandbox_fails_every_command_is_asked_about(
         with pytest.raises(ToolError, match="No"):
             await commands.run("echo x > note")
         assert len(commands.asked) == count
-    assert {one.reaching for one in commands.asked} == {Reaching.BEYOND}
+    assert {one.reaching for one in commands.asked} == {Isolation.BEYOND}
     assert all("out of order" in one.reason for one in commands.asked)
     assert "Every command needs approval" in machine.state
     assert "out of order" in machine.state
@@ -126,7 +126,7 @@ async def test_while_the_sandbox_fails_every_command_is_asked_about(
     assert len(changes) == 2, caplog.text
 
 
-async def test_how_often_it_is_tried_is_bounded(tmp_path: Path, door: Door):
+async def test_how_often_it_is_tried_is_bounded(tmp_path: Path, door: Spawner):
     machine = Machine(tmp_path, door, landlock=False)
     machine.break_it()
     await machine.sandbox.confinement()
@@ -138,17 +138,17 @@ async def test_how_often_it_is_tried_is_bounded(tmp_path: Path, door: Door):
 
 
 async def test_a_job_is_refused_where_less_is_left_than_it_was_decided_on(
-    tmp_path: Path, door: Door, scope: Scope
+    tmp_path: Path, door: Spawner, scope: Scope
 ):
     machine = Machine(tmp_path, door, landlock=True)
     sandbox, note = machine.sandbox, Path(scope.workspace, "note")
     held = await sandbox.confinement()
     assert held.wall == "bubblewrap"
 
-    def job(wall: str) -> Job:
-        reach = Reach(writable=(scope.workspace,), wall=wall)
+    def job(wall: str) -> ProcessSpec:
+        reach = ProcessPermissions(writable=(scope.workspace,), wall=wall)
         argv, env = ("/bin/sh", "-c", "echo x >> note"), {"PATH": os.environ["PATH"]}
-        return Job(argv=argv, cwd=scope.workspace, env=env, timeout=60.0, reach=reach)
+        return ProcessSpec(argv=argv, cwd=scope.workspace, env=env, timeout=60.0, reach=reach)
 
     machine.break_it()
     for _ in range(2):
@@ -165,7 +165,7 @@ async def test_a_job_is_refused_where_less_is_left_than_it_was_decided_on(
 
 
 async def test_commands_are_asked_about_where_the_sandbox_has_gaps(
-    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Door
+    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Spawner
 ):
     """Root owns the files of the system, and landlock does not know their modes."""
     machine = Machine(tmp_path, door, landlock=True)
@@ -176,5 +176,5 @@ async def test_commands_are_asked_about_where_the_sandbox_has_gaps(
         return
     with pytest.raises(ToolError, match="No"):
         await commands.run("true")
-    assert [one.reaching for one in commands.asked] == [Reaching.OPEN]
+    assert [one.reaching for one in commands.asked] == [Isolation.OPEN]
     assert "approved as without a sandbox" in machine.state

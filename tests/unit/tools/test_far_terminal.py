@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.ports.sandbox import Job
+from hermes.ports.sandbox import ProcessSpec
 from hermes.ports.tool import Tool, ToolContext
-from hermes.sandbox.door import Door
-from hermes.sandbox.far import LISTEN, Call, FarSandbox
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.remote import BOOTSTRAP, ClientCommand, RemoteSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, Text
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, first_tools
-from workbench import answer, call
+from hermes.tools.catalog import ToolDeps, build_tools
+from support.turns import assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -31,8 +31,8 @@ class OtherMachine:
     def __init__(self, home: Path) -> None:
         self._env = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
 
-    async def call(self, job: Job, door: Door) -> Call:
-        return Call(argv=("sh", "-c", LISTEN), env=self._env, folder=job.cwd)
+    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
+        return ClientCommand(argv=("sh", "-c", BOOTSTRAP), env=self._env, folder=job.cwd)
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def there(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deps(deps: ToolDeps, sandbox: LocalSandbox, there: Path, door: Door) -> ToolDeps:
+def deps(deps: ToolDeps, sandbox: LocalSandbox, there: Path, door: Spawner) -> ToolDeps:
     return msgspec.structs.replace(
         deps,
-        sandbox=FarSandbox(door, OtherMachine(there), grace=0.2),
+        sandbox=RemoteSandbox(door, OtherMachine(there), grace=0.2),
         near=sandbox,
         elsewhere=True,
         far="~",
@@ -56,7 +56,7 @@ def deps(deps: ToolDeps, sandbox: LocalSandbox, there: Path, door: Door) -> Tool
 
 @pytest.fixture
 def door():
-    with Door(grace=0.2) as door:
+    with Spawner(grace=0.2) as door:
         yield door
 
 
@@ -96,17 +96,17 @@ async def test_a_folder_that_is_gone_keeps_nobody_from_going_on(call, there: Pat
 
 
 async def test_the_settings_name_where_commands_begin(deps: ToolDeps, scope: Scope, there: Path):
-    tools = first_tools(msgspec.structs.replace(deps, far="~/project"))
+    tools = build_tools(msgspec.structs.replace(deps, far="~/project"))
     assert await _said(tools, scope, "pwd") == f"{there}/project\n"
 
 
 async def test_after_a_restart_it_stands_where_it_stood(deps: ToolDeps, scope: Scope, there: Path):
     """Nobody here can look whether the folder is still there."""
-    made = call("terminal", command="cd project")
+    made = tool_call("terminal", command="cd project")
     moved = {"output": "", "exit_code": 0, "error": None, "cwd": f"{there}/project"}
     told = Result("msg_1", made.id, (Text(msgspec.json.encode(moved).decode()),))
-    tools = first_tools(deps)
-    tools["terminal"].restore(scope.session, [answer(made), told])
+    tools = build_tools(deps)
+    tools["terminal"].restore(scope.session, [assistant_message(made), told])
     assert await _said(tools, scope, "pwd") == f"{there}/project\n"
 
 
@@ -147,16 +147,18 @@ async def test_a_command_may_print_what_marks_the_end(call):
 class Talkative(OtherMachine):
     """Its greeting is long, and has no lines."""
 
-    async def call(self, job: Job, door: Door) -> Call:
+    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
         greeting = "head -c 8000000 /dev/zero | tr '\\0' '\\a'"
-        return Call(argv=("sh", "-c", f"{greeting}; {LISTEN}"), env=self._env, folder=job.cwd)
+        return ClientCommand(
+            argv=("sh", "-c", f"{greeting}; {BOOTSTRAP}"), env=self._env, folder=job.cwd
+        )
 
 
-async def test_a_long_greeting_is_not_held_in_memory(there: Path, door: Door):
-    job = Job(argv=("echo", "here"), cwd=str(there), env={}, timeout=60)
+async def test_a_long_greeting_is_not_held_in_memory(there: Path, door: Spawner):
+    job = ProcessSpec(argv=("echo", "here"), cwd=str(there), env={}, timeout=60)
     tracemalloc.start()
     try:
-        done = await FarSandbox(door, Talkative(there), grace=0.2).run(job)
+        done = await RemoteSandbox(door, Talkative(there), grace=0.2).run(job)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

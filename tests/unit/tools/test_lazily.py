@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.scope import Scope
 from hermes.testing.tools import all_tools
-from hermes.tools.lazily import SPECS, Lazily, known_specs, specs_text
-from workbench import FakeTool, answer, call, result, user
+from hermes.tools.tool_wrappers import SPECS_FILE, LazyTool, encode_specs, load_specs
+from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
 
 pytestmark = pytest.mark.anyio
 
 
 def test_the_file_says_what_the_tools_say(tmp_path: Path) -> None:
-    text = specs_text(all_tools(tmp_path))
-    assert SPECS.read_bytes() == text, "make specs writes it anew"
+    text = encode_specs(all_tools(tmp_path))
+    assert SPECS_FILE.read_bytes() == text, "make specs writes it anew"
 
 
 async def test_made_with_the_first_call_and_once(tmp_path: Path) -> None:
@@ -29,11 +29,11 @@ async def test_made_with_the_first_call_and_once(tmp_path: Path) -> None:
     async def progress(text: str) -> None:
         raise AssertionError(text)
 
-    lazy = Lazily(FakeTool("look").spec, make)
+    lazy = LazyTool(FakeTool("look").spec, make)
     assert made == []
     for _ in range(2):
         ctx = ToolContext(Scope("p", "s", "r", str(tmp_path)), "c", progress)
-        assert isinstance(await lazy.run(Raw(b"{}"), ctx), Output)
+        assert isinstance(await lazy.run(Raw(b"{}"), ctx), ToolOutput)
     assert len(made) == 1
 
 
@@ -45,16 +45,16 @@ def test_restored_only_where_it_was_used() -> None:
             sessions.append(session)
 
     tool = Remembers("look")
-    lazy = Lazily(tool.spec, lambda: tool)
-    asked = call("look", "c1")
-    other = call("other", "c2")
-    lazy.restore("never", [user(), answer(other), result("c2")])
+    lazy = LazyTool(tool.spec, lambda: tool)
+    asked = tool_call("look", "c1")
+    other = tool_call("other", "c2")
+    lazy.restore("never", [user_message(), assistant_message(other), tool_result("c2")])
     assert sessions == []
-    lazy.restore("once", [user(), answer(asked), result("c1")])
+    lazy.restore("once", [user_message(), assistant_message(asked), tool_result("c1")])
     lazy.restore("never", [])
     assert sessions == ["once", "never"]
 
 
 def test_small_enough_for_every_request() -> None:
-    told = sum(len(spec.description) + len(str(spec.schema)) for spec in known_specs().values())
+    told = sum(len(spec.description) + len(str(spec.schema)) for spec in load_specs().values())
     assert told < 14_000

@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hermes.changes.change import Author
-from hermes.memory.entries import Limits
-from hermes.memory.notebook import Notebook
+from hermes.learning.ledger.change import Author
+from hermes.learning.memory.entries import MemoryLimits
+from hermes.learning.memory.memory_store import MemoryStore
+from hermes.learning.skills.editor import Authorship
 from hermes.schema.messages import Result, ToolCall, text_of
-from hermes.skills.editing import By
-from hermes.testing.scripted import says
-from hermes.tools.memory.tool import PATIENCE, Memory, MemoryParts
-from hermes.tools.skills.listing import SkillParts, SkillView
-from hermes.tools.skills.managing import ManageParts, SkillManage
-from learners import Learner, learner, using
-from workbench import answer
+from hermes.testing.scripted_model import answer_script
+from hermes.tools.memory import MAX_REFUSALS, MemoryDeps, MemoryTool
+from hermes.tools.skill_manage import ManageDeps, SkillManage
+from hermes.tools.skills_list import SkillDeps, SkillView
+from support.learning import LearningHarness, learning_harness, make_call
+from support.turns import assistant_message
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +29,9 @@ NEEDY = (
 ELSEWHERE = "---\nname: elsewhere\ndescription: Of others.\nplatforms: [windows]\n---\n\nx\n"
 
 
-async def use(one: Learner, *calls: ToolCall) -> list[dict[str, Any]]:
+async def use(one: LearningHarness, *calls: ToolCall) -> list[dict[str, Any]]:
     """What came of each, in one turn."""
-    one.talk.model.scripts += [[answer(*calls)], says("Done.")]
+    one.talk.model.scripts += [[assistant_message(*calls)], answer_script("Done.")]
     await one.talk.say("Go on, please.")
     results = [row.message for row in await one.talk.rows() if isinstance(row.message, Result)]
     return [_fields(message) for message in results[-len(calls) :]]
@@ -51,16 +51,16 @@ async def test_a_batch_of_memory_is_done_whole_or_not_at_all(tmp_path: Path) -> 
         {"action": "replace", "old_text": "Rome", "content": "lives in Lyon"},
         {"action": "remove", "old_text": "tea"},
     ]
-    async with learner(tmp_path) as one:
-        (done,) = await use(one, using("memory", target="user", operations=first))
+    async with learning_harness(tmp_path) as one:
+        (done,) = await use(one, make_call("memory", target="user", operations=first))
         assert (done["success"], done["entry_count"]) == (True, 2)
         before = one.files()
         bad = [*swap, {"action": "remove", "old_text": "coffee"}]
-        (refused,) = await use(one, using("memory", target="user", operations=bad))
+        (refused,) = await use(one, make_call("memory", target="user", operations=bad))
         assert refused["failed"]
         assert "No entry contains 'coffee'" in refused["said"]
         assert one.files() == before
-        await use(one, using("memory", target="user", operations=swap))
+        await use(one, make_call("memory", target="user", operations=swap))
         assert one.files() == {"memories/USER.md": b"lives in Lyon"}
         assert len(await one.learning.ledger.log()) == 2
 
@@ -68,15 +68,15 @@ async def test_a_batch_of_memory_is_done_whole_or_not_at_all(tmp_path: Path) -> 
 async def test_where_there_is_no_room_the_entries_are_shown_but_not_for_ever(
     tmp_path: Path,
 ) -> None:
-    async with learner(tmp_path) as one:
-        notebook = Notebook(one.home, one.learning.ledger, Limits(20, 20), one.clock)
-        tools = {**one.tools, "memory": Memory(MemoryParts(notebook=notebook))}
+    async with learning_harness(tmp_path) as one:
+        notebook = MemoryStore(one.home, one.learning.ledger, MemoryLimits(20, 20), one.clock)
+        tools = {**one.tools, "memory": MemoryTool(MemoryDeps(notebook=notebook))}
         one.talk.planner.tools = tools
-        await use(one, using("memory", target="user", action="add", content="likes tea"))
-        long = [using("memory", target="user", action="add", content="x" * 30 + str(n))
-                for n in range(PATIENCE)]  # fmt: skip
+        await use(one, make_call("memory", target="user", action="add", content="likes tea"))
+        long = [make_call("memory", target="user", action="add", content="x" * 30 + str(n))
+                for n in range(MAX_REFUSALS)]  # fmt: skip
         *early, last = await use(one, *long)
-        assert [one["current_entries"] for one in early] == [["likes tea"]] * (PATIENCE - 1)
+        assert [one["current_entries"] for one in early] == [["likes tea"]] * (MAX_REFUSALS - 1)
         assert "Leave memory alone" in last["error"]
         assert "current_entries" not in last
         assert one.files() == {"memories/USER.md": b"likes tea"}
@@ -85,19 +85,19 @@ async def test_where_there_is_no_room_the_entries_are_shown_but_not_for_ever(
 async def test_in_the_mode_that_asks_nothing_is_changed_before_a_person_agrees(
     tmp_path: Path,
 ) -> None:
-    async with learner(tmp_path) as one:
+    async with learning_harness(tmp_path) as one:
         learning = one.learning
-        memory = MemoryParts(notebook=learning.notebook, approval=lambda: True)
-        manage = ManageParts(editor=learning.skill_editor, approval=lambda: True)
+        memory = MemoryDeps(notebook=learning.notebook, approval=lambda: True)
+        manage = ManageDeps(editor=learning.skill_editor, approval=lambda: True)
         one.talk.planner.tools = {
             **one.tools,
-            "memory": Memory(memory),
+            "memory": MemoryTool(memory),
             "skill_manage": SkillManage(manage),
         }
         done = await use(
             one,
-            using("memory", target="user", action="add", content="likes tea"),
-            using("skill_manage", action="create", name="tea", content=TEA),
+            make_call("memory", target="user", action="add", content="likes tea"),
+            make_call("skill_manage", action="create", name="tea", content=TEA),
         )
         assert [one["done"] for one in done] == [False, False]
         assert one.files() == {}
@@ -112,24 +112,26 @@ async def test_in_the_mode_that_asks_nothing_is_changed_before_a_person_agrees(
 async def test_skills_are_listed_as_far_as_they_fit_and_opened_with_their_files(
     tmp_path: Path,
 ) -> None:
-    async with learner(tmp_path) as one:
-        editor, by = one.learning.skill_editor, By(author=Author.AGENT)
+    async with learning_harness(tmp_path) as one:
+        editor, by = one.learning.skill_editor, Authorship(author=Author.AGENT)
         for name, text in (("tea", TEA), ("needy", NEEDY), ("elsewhere", ELSEWHERE)):
             await editor.create(name, text, "kitchen", by)
         await editor.write_file("tea", "references/pots.md", "Of clay.\n", by)
         listed, none = await use(
-            one, using("skills_list", category="Kitchen"), using("skills_list", category="attic")
+            one,
+            make_call("skills_list", category="Kitchen"),
+            make_call("skills_list", category="attic"),
         )
         assert [skill["name"] for skill in listed["skills"]] == ["needy", "tea"]
         assert none["failed"]
         assert "kitchen" in none["said"]
         tea, needy, pots, outside, gone = await use(
             one,
-            using("skill_view", name="tea"),
-            using("skill_view", name="kitchen/needy"),
-            using("skill_view", name="tea", file_path="references/pots.md"),
-            using("skill_view", name="tea", file_path="../needy/SKILL.md"),
-            using("skill_view", name="coffee"),
+            make_call("skill_view", name="tea"),
+            make_call("skill_view", name="kitchen/needy"),
+            make_call("skill_view", name="tea", file_path="references/pots.md"),
+            make_call("skill_view", name="tea", file_path="../needy/SKILL.md"),
+            make_call("skill_view", name="coffee"),
         )
         assert tea["content"] == f"In {one.home}/skills/kitchen/tea: heat water.\n"
         assert (tea["linked_files"], tea["setup_needed"]) == (["references/pots.md"], False)
@@ -143,26 +145,30 @@ async def test_skills_are_listed_as_far_as_they_fit_and_opened_with_their_files(
 
 
 async def test_secrets_in_a_skill_are_not_shown(tmp_path: Path) -> None:
-    async with learner(tmp_path) as one:
-        by = By(author=Author.PERSON)
+    async with learning_harness(tmp_path) as one:
+        by = Authorship(author=Author.PERSON)
         await one.learning.skill_editor.create("tea", TEA.replace("water", "sk-secret"), "", by)
-        parts = SkillParts(
+        parts = SkillDeps(
             shelf=one.learning.shelf,
             usage=one.learning.usage,
             here=lambda: one.learning.here((), ()),
             redact=lambda text: text.replace("sk-secret", "***"),
         )
         one.talk.planner.tools = {**one.tools, "skill_view": SkillView(parts)}
-        (shown,) = await use(one, using("skill_view", name="tea"))
+        (shown,) = await use(one, make_call("skill_view", name="tea"))
         assert "heat ***" in shown["content"]
 
 
 async def test_the_agent_changes_its_own_and_leaves_pinned_and_the_persons_alone(
     tmp_path: Path,
 ) -> None:
-    patch = using("skill_manage", action="patch", name="tea", old_string="heat", new_string="boil")
-    async with learner(tmp_path) as one:
-        (made,) = await use(one, using("skill_manage", action="create", name="tea", content=TEA))
+    patch = make_call(
+        "skill_manage", action="patch", name="tea", old_string="heat", new_string="boil"
+    )
+    async with learning_harness(tmp_path) as one:
+        (made,) = await use(
+            one, make_call("skill_manage", action="create", name="tea", content=TEA)
+        )
         assert made["path"] == "skills/tea"
         assert one.learning.usage.of("tea").created_by == "agent"
         (entry,) = await one.learning.ledger.log()
@@ -178,9 +184,9 @@ async def test_the_agent_changes_its_own_and_leaves_pinned_and_the_persons_alone
         assert done["success"]
         assert b"boil water" in one.files()["skills/tea/SKILL.md"]
         mine = TEA.replace("name: tea", "name: mine")
-        await one.learning.skill_editor.create("mine", mine, "", By(author=Author.PERSON))
+        await one.learning.skill_editor.create("mine", mine, "", Authorship(author=Author.PERSON))
         (refused,) = await use(
-            one, using("skill_manage", action="edit", name="mine", content=mine + "More.\n")
+            one, make_call("skill_manage", action="edit", name="mine", content=mine + "More.\n")
         )
         assert refused["failed"]
         assert one.files()["skills/mine/SKILL.md"] == mine.encode()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.tools.files.lint import MAX_CHECKED, MAX_DEPTH, check
+from hermes.tools.files.lint import MAX_CHECKED, MAX_DEPTH, check_syntax
 
 BOMBS = {
     "flow.yaml": "[" * 149_000,
@@ -23,7 +23,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_is_nested_without_end_is_told_at_once(name: str):
-    lint = check(Path(name), BOMBS[name])
+    lint = check_syntax(Path(name), BOMBS[name])
     assert (lint.status, lint.output) == ("error", "nested too deeply")
 
 
@@ -42,20 +42,20 @@ async def test_such_a_file_is_written_all_the_same(call, workspace: Path, name: 
     ["-" * 149_000 + "1", "(" * 74_000, "a" + ".b" * 74_000, "1" + "+1" * 74_000],
 )
 def test_python_without_end_is_an_error_like_any_other(text: str):
-    assert check(Path("x.py"), text).status == "error"
+    assert check_syntax(Path("x.py"), text).status == "error"
 
 
 def test_aliases_that_double_each_other_are_not_followed():
     levels = "".join(f"l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 2_000))
-    assert check(Path("x.yaml"), f"l0: &l0 [x, x]\n{levels}").status == "ok"
+    assert check_syntax(Path("x.yaml"), f"l0: &l0 [x, x]\n{levels}").status == "ok"
 
 
 def test_what_is_nested_as_people_do_is_fine():
     deep = MAX_DEPTH - 10
-    assert check(Path("x.yaml"), "[" * deep + "]" * deep).status == "ok"
-    assert check(Path("x.toml"), ".".join("a" * deep) + " = 1").status == "ok"
-    assert check(Path("x.toml"), f'"1.2" = "{". " * 500}"').status == "ok"
+    assert check_syntax(Path("x.yaml"), "[" * deep + "]" * deep).status == "ok"
+    assert check_syntax(Path("x.toml"), ".".join("a" * deep) + " = 1").status == "ok"
+    assert check_syntax(Path("x.toml"), f'"1.2" = "{". " * 500}"').status == "ok"
 
 
 def test_what_is_too_long_is_skipped():
-    assert check(Path("x.yaml"), "a" * (MAX_CHECKED + 1)).status == "skipped"
+    assert check_syntax(Path("x.yaml"), "a" * (MAX_CHECKED + 1)).status == "skipped"

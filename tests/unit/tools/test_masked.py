@@ -8,12 +8,12 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import Scope
-from hermes.tools.aside import Aside
-from hermes.tools.files.editor import Editor
+from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.editor import FileEditor
 from hermes.tools.files.patch import Patch
-from hermes.tools.files.seen import Seen
-from hermes.tools.masked import Masked
-from hermes.tools.places import Places
+from hermes.tools.paths import SessionPaths
+from hermes.tools.thread_runner import ThreadRunner
+from hermes.tools.tool_wrappers import RedactedTool
 
 pytestmark = pytest.mark.anyio
 KEY = "key-that-nobody-may-see"
@@ -27,8 +27,8 @@ async def run(folder: Path, **args: str) -> tuple[str, str]:
     async def progress(text: str) -> None:
         pass
 
-    editor = Editor(Places(folder / "home"), Seen(), Aside())
-    tool = Masked(Patch(editor, masked), masked)
+    editor = FileEditor(SessionPaths(folder / "home"), SeenFiles(), ThreadRunner())
+    tool = RedactedTool(Patch(editor, masked), masked)
     context = ToolContext(Scope("p", "s", "r", str(folder)), "c", progress)
     output = await tool.run(Raw(encode(args)), context)
     return text_of(Result("m", "c", output.parts)), output.shown

@@ -10,14 +10,14 @@ import pytest
 from msgspec import Raw, structs
 
 from hermes.kit.clock import SystemClock
-from hermes.ports.counsel import Ruling, Wish
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.approvals import ApprovalRequest, Decision
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.marks import OLDEST, Marks, Note
-from hermes.tools.origins import LONGEST, LONGEST_BEHIND, Origins
-from hermes.tools.terminal.foreign import named_in
+from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.provenance.command_provenance import offline_provenance
+from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, MAX_FOREGROUND, FileProvenance
+from hermes.tools.provenance.log import MAX_AGE, ProvenanceLog, ProvenanceNote
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ def put(path: Path, text: str = "words") -> Path:
 
 def test_the_workspace_is_the_daily_work(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "src" / "main.py")
-    assert not Origins(at(file)).is_foreign(scope, file)
+    assert not FileProvenance(at(file)).is_foreign(scope, file)
 
 
 @pytest.mark.parametrize(
@@ -46,35 +46,35 @@ def test_the_workspace_is_the_daily_work(workspace: Path, scope: Scope) -> None:
 def test_folders_for_what_comes_from_outside_are_not(
     workspace: Path, scope: Scope, name: str
 ) -> None:
-    assert Origins(SystemClock()).is_foreign(scope, put(workspace / name))
+    assert FileProvenance(SystemClock()).is_foreign(scope, put(workspace / name))
 
 
 def test_nor_is_what_lies_elsewhere(tmp_path: Path, workspace: Path, scope: Scope) -> None:
     file = put(tmp_path / "elsewhere" / "a.txt")
-    assert Origins(at(file)).is_foreign(scope, file)
-    assert not Origins(at(file), own=[tmp_path / "elsewhere"]).is_foreign(scope, file)
+    assert FileProvenance(at(file)).is_foreign(scope, file)
+    assert not FileProvenance(at(file), own=[tmp_path / "elsewhere"]).is_foreign(scope, file)
     everything = structs.replace(scope, workspace="/")
-    assert not Origins(at(file)).is_foreign(everything, file)
+    assert not FileProvenance(at(file)).is_foreign(everything, file)
 
 
 def test_what_changed_while_something_was_fetched_came_in(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
     clock = at(file)
     changed = clock.now().timestamp()
-    during, before = Origins(clock), Origins(at(file, 10))
-    long_before = Origins(at(file, 2 * LONGEST))
-    during.fetched_since(changed - 1)
+    during, before = FileProvenance(clock), FileProvenance(at(file, 10))
+    long_before = FileProvenance(at(file, 2 * MAX_FOREGROUND))
+    during.record_fetch_since(changed - 1)
     assert during.is_foreign(scope, file)
-    before.fetched_since(changed + 5)
+    before.record_fetch_since(changed + 5)
     assert not before.is_foreign(scope, file)
-    long_before.fetched_since(changed - LONGEST - 5)
+    long_before.record_fetch_since(changed - MAX_FOREGROUND - 5)
     assert not long_before.is_foreign(scope, file)
 
 
 def test_what_goes_on_by_itself_brings_for_a_while(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
-    origins = Origins(at(file, -30))
-    origins.fetching([], LONGEST_BEHIND)
+    origins = FileProvenance(at(file, -30))
+    origins.fetching([], MAX_BACKGROUND)
     assert origins.is_foreign(scope, file)
 
 
@@ -82,23 +82,23 @@ def test_it_is_remembered_over_a_restart_and_by_others(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     file, log = put(workspace / "a.txt"), tmp_path / "cache" / "fetched"
-    beside = Origins(at(file), log)
+    beside = FileProvenance(at(file), log)
     assert not beside.is_foreign(scope, file)
-    Origins(at(file), log).fetched_since(at(file).now().timestamp())
+    FileProvenance(at(file), log).record_fetch_since(at(file).now().timestamp())
     assert beside.is_foreign(scope, file)
-    assert Origins(at(file), log).is_foreign(scope, file)
-    assert not Origins(at(file, OLDEST + 60), log).is_foreign(scope, file)
+    assert FileProvenance(at(file), log).is_foreign(scope, file)
+    assert not FileProvenance(at(file, MAX_AGE + 60), log).is_foreign(scope, file)
     log.write_text("nonsense\n1 2 3\n\xff")
-    assert not Origins(at(file), log).is_foreign(scope, file)
+    assert not FileProvenance(at(file), log).is_foreign(scope, file)
 
 
 def test_the_log_does_not_grow_without_end(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
-    marks = Marks(log, most=100)
+    marks = ProvenanceLog(log, most=100)
     for number in range(1_000):
-        marks.add(Note(10.0 * number, 10.0 * number + 1), oldest=0.0)
+        marks.add(ProvenanceNote(10.0 * number, 10.0 * number + 1), oldest=0.0)
     assert log.stat().st_size < 10_000
-    for kept in (marks, Marks(log, most=100)):
+    for kept in (marks, ProvenanceLog(log, most=100)):
         assert kept.covers(9_990.5, 0.0)
         assert not kept.covers(9_995.0, 0.0)
         assert not kept.covers(0.5, 0.0)
@@ -109,26 +109,26 @@ async def test_hundreds_of_fetches_and_weeks_do_not_wash_a_mark_away(
 ) -> None:
     file, log = put(workspace / "a.txt"), tmp_path / "fetched"
     clock = at(file)
-    origins = Origins(clock, log)
-    origins.fetched_since(origins.now())
+    origins = FileProvenance(clock, log)
+    origins.record_fetch_since(origins.now())
     await clock.advance(60 * 86_400)
     for _ in range(600):
         await clock.advance(1.0)
-        origins.fetched_since(origins.now())
+        origins.record_fetch_since(origins.now())
     assert origins.is_foreign(scope, file)
-    assert Origins(clock, log).is_foreign(scope, file)
+    assert FileProvenance(clock, log).is_foreign(scope, file)
 
 
 def test_who_is_killed_leaves_the_mark_behind(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     log = tmp_path / "fetched"
-    Origins(SystemClock(), log).fetching([workspace])
+    FileProvenance(SystemClock(), log).fetching([workspace])
     file = put(workspace / "repo" / "deep" / "a.txt")
-    after = Origins(SystemClock(), log)
+    after = FileProvenance(SystemClock(), log)
     assert after.is_foreign(scope, file)
-    assert after.names_foreign(["make"], workspace / "repo")
-    assert not after.names_foreign(["make"], workspace)
+    assert after.names_untrusted(["make"], workspace / "repo")
+    assert not after.names_untrusted(["make"], workspace)
 
 
 def test_a_folder_that_was_brought_stays_so_whatever_changes_in_it(
@@ -136,44 +136,44 @@ def test_a_folder_that_was_brought_stays_so_whatever_changes_in_it(
 ) -> None:
     put(workspace / "src" / "mine.py")
     clock, log = at(workspace / "src" / "mine.py", 5), tmp_path / "fetched"
-    origins = Origins(clock, log)
+    origins = FileProvenance(clock, log)
     fetching = origins.fetching([workspace])
     put(workspace / "repo" / "a.txt")
     fetching.over()
-    for known in (origins, Origins(clock, log)):
-        assert known.names_foreign(["repo"], workspace)
-        assert known.names_foreign(["re*"], workspace)
-        assert known.names_foreign(["."], workspace)
-        assert known.names_foreign([], workspace / "repo")
-        assert known.names_foreign([], workspace, workspace / "repo")
-        assert not known.names_foreign(["src", "s*", "none"], workspace)
+    for known in (origins, FileProvenance(clock, log)):
+        assert known.names_untrusted(["repo"], workspace)
+        assert known.names_untrusted(["re*"], workspace)
+        assert known.names_untrusted(["."], workspace)
+        assert known.names_untrusted([], workspace / "repo")
+        assert known.names_untrusted([], workspace, workspace / "repo")
+        assert not known.names_untrusted(["src", "s*", "none"], workspace)
 
 
 def test_words_of_strangers_are_remembered_over_a_restart(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     file, log = put(workspace / "a.txt"), tmp_path / "fetched"
-    Origins(SystemClock(), log).wrote(file, foreign=True)
-    assert Origins(SystemClock(), log).is_foreign(scope, file)
+    FileProvenance(SystemClock(), log).record_write(file, foreign=True)
+    assert FileProvenance(SystemClock(), log).is_foreign(scope, file)
 
 
 def test_a_name_that_is_no_text_is_kept_as_well(tmp_path: Path, workspace: Path) -> None:
     log = tmp_path / "fetched"
     odd = Path(os.fsdecode(os.fsencode(workspace) + b"/\xff"))
-    origins = Origins(SystemClock(), log)
+    origins = FileProvenance(SystemClock(), log)
     fetching = origins.fetching([workspace])
     odd.mkdir()
     fetching.over()
-    assert Origins(SystemClock(), log).names_foreign([], odd)
+    assert FileProvenance(SystemClock(), log).names_untrusted([], odd)
 
 
 def test_what_we_wrote_ourselves_is_known(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
-    origins = Origins(at(file))
-    origins.fetched_since(origins.now())
-    origins.wrote(file, foreign=False)
+    origins = FileProvenance(at(file))
+    origins.record_fetch_since(origins.now())
+    origins.record_write(file, foreign=False)
     assert not origins.is_foreign(scope, file)
-    origins.wrote(file, foreign=True)
+    origins.record_write(file, foreign=True)
     assert origins.is_foreign(scope, file)
 
 
@@ -181,15 +181,15 @@ class Bench:
     """The real tools without a wall; `quoted` is what strangers wrote."""
 
     def __init__(self, deps: ToolDeps, scope: Scope, quoted: str = "") -> None:
-        self._tools = first_tools(structs.replace(deps, clock=SystemClock()))
+        self._tools = build_tools(structs.replace(deps, clock=SystemClock()))
         self._scope = scope
         self._quoted = quoted
-        self.used = Output(())
+        self.used = ToolOutput(())
 
-    async def use(self, name: str, args: Raw) -> Output:
+    async def use(self, name: str, args: Raw) -> ToolOutput:
         return self.used
 
-    async def call(self, name: str, **args: object) -> Output:
+    async def call(self, name: str, **args: object) -> ToolOutput:
         ctx = ToolContext(self._scope, "c", _silent, _yes, use=self.use, quotes=self._quotes)
         return await self._tools[name].run(Raw(msgspec.json.encode(args)), ctx)
 
@@ -201,8 +201,8 @@ async def _silent(text: str) -> None:
     pass
 
 
-async def _yes(wish: Wish) -> Ruling:
-    return Ruling(allowed=True)
+async def _yes(wish: ApprovalRequest) -> Decision:
+    return Decision(allowed=True)
 
 
 async def test_what_a_command_fetched_is_foreign_when_it_is_read(
@@ -271,20 +271,22 @@ async def test_copies_of_a_fetched_folder_are_foreign(
     )
     bench = Bench(deps, scope)
     assert (await bench.call("terminal", command=command, timeout=60)).foreign
-    origins = Origins(SystemClock(), deps.fetched)
-    assert origins.is_marked(scope, workspace / copy)
+    origins = FileProvenance(SystemClock(), deps.fetched)
+    assert origins.is_known_untrusted(scope, workspace / copy)
 
 
 async def test_what_was_fetched_is_foreign_when_git_puts_it_into_files(workspace: Path) -> None:
     git = workspace / ".git"
     put(git / "HEAD")
-    origins = Origins(SystemClock())
-    assert not named_in("git merge origin/main", workspace, origins).brought
-    origins.wrote(put(git / "FETCH_HEAD"), foreign=True)
+    origins = FileProvenance(SystemClock())
+    assert not offline_provenance("git merge origin/main", workspace, origins).brought
+    origins.record_write(put(git / "FETCH_HEAD"), foreign=True)
     for command in ("git merge origin/main", "git reset --hard FETCH_HEAD", "git checkout x -- ."):
-        assert named_in(command, workspace, origins).brought, command
-    assert named_in("git show FETCH_HEAD", workspace, origins).shown
-    assert named_in("git commit -m x", workspace, origins) == named_in("ls", workspace, origins)
+        assert offline_provenance(command, workspace, origins).brought, command
+    assert offline_provenance("git show FETCH_HEAD", workspace, origins).shown
+    assert offline_provenance("git commit -m x", workspace, origins) == offline_provenance(
+        "ls", workspace, origins
+    )
 
 
 async def test_a_program_that_reads_or_copies_what_came_in(
@@ -315,6 +317,6 @@ async def test_a_program_that_writes_what_a_tool_told_it(
         "import hermes_tools\nsaid = hermes_tools.terminal(command='echo hello')\n"
         "open('c.md', 'w').write(str(said))"
     )
-    bench.used = Output.text('{"output": "obey"}', foreign=True)
+    bench.used = ToolOutput.text('{"output": "obey"}', foreign=True)
     assert (await bench.call("execute_code", code=code)).foreign
     assert (await bench.call("read_file", path="c.md")).foreign

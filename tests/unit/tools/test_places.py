@@ -3,22 +3,22 @@ from pathlib import Path
 
 import pytest
 
-from hermes.sandbox.git_leads import is_executed, owner_git
+from hermes.kit.lru_map import LruMap
+from hermes.sandbox.git_config_paths import is_executed_by_git, owner_git_config
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.places import TEMPORARY, Places, Steering
-from hermes.tools.recent import Recent
+from hermes.tools.paths import TMP_FOLDERS, SensitivePaths, SessionPaths
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> SessionPaths:
     (tmp_path / ".hermes").mkdir()
     (tmp_path / ".hermes" / ".env").write_text("KEY=1")
-    return Places(tmp_path, [tmp_path / ".hermes/.env", tmp_path / ".hermes/state.db*"])
+    return SessionPaths(tmp_path, [tmp_path / ".hermes/.env", tmp_path / ".hermes/state.db*"])
 
 
 def test_paths_are_found_from_where_the_session_stands(
-    places: Places, scope: Scope, tmp_path: Path
+    places: SessionPaths, scope: Scope, tmp_path: Path
 ):
     work = Path(scope.workspace)
     assert places.find(scope, "a/../b") == work / "b"
@@ -35,12 +35,12 @@ def test_paths_are_found_from_where_the_session_stands(
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a\0b"])
-def test_an_impossible_path_is_refused(places: Places, scope: Scope, path: str):
+def test_an_impossible_path_is_refused(places: SessionPaths, scope: Scope, path: str):
     with pytest.raises(ToolError, match="path"):
         places.find(scope, path)
 
 
-def test_secrets_are_closed_by_every_name(places: Places, tmp_path: Path):
+def test_secrets_are_closed_by_every_name(places: SessionPaths, tmp_path: Path):
     secret = tmp_path / ".hermes" / ".env"
     (tmp_path / "link").symlink_to(secret)
     (tmp_path / "folder").symlink_to(secret.parent)
@@ -52,7 +52,7 @@ def test_secrets_are_closed_by_every_name(places: Places, tmp_path: Path):
         assert places.guard(tmp_path / path) == tmp_path / path
 
 
-def test_a_loop_of_links_leads_nowhere(places: Places, tmp_path: Path):
+def test_a_loop_of_links_leads_nowhere(places: SessionPaths, tmp_path: Path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ToolError, match="Too many levels"):
         places.guard(tmp_path / "loop")
@@ -66,7 +66,7 @@ def test_a_second_name_of_what_is_inside_a_closed_folder_is_closed(tmp_path: Pat
     os.link(deep / "key", tmp_path / "hard")
     (tmp_path / "mine").write_text("y")
     os.link(tmp_path / "mine", tmp_path / "also mine")
-    places = Places(tmp_path, [tmp_path / "closed"])
+    places = SessionPaths(tmp_path, [tmp_path / "closed"])
     assert places.is_protected(tmp_path / "hard")
     assert not places.is_protected(tmp_path / "also mine")
 
@@ -75,7 +75,7 @@ def test_what_is_private_is_closed_only_when_asked_so(tmp_path: Path):
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "id").write_text("key")
     os.link(tmp_path / ".ssh" / "id", tmp_path / "hard")
-    places = Places(tmp_path, private=[tmp_path / ".ssh", tmp_path / ".*_history"])
+    places = SessionPaths(tmp_path, private=[tmp_path / ".ssh", tmp_path / ".*_history"])
     for name in (".ssh/id", "hard", ".bash_history"):
         assert not places.is_protected(tmp_path / name)
         assert places.is_protected(tmp_path / name, places.closed(private=True)), name
@@ -86,7 +86,7 @@ def test_what_is_beyond(tmp_path: Path):
     work = home / "project"
     (work / "sub").mkdir(parents=True)
     temporary = tmp_path / "scratch"
-    places = Places(home, temporary=[temporary])
+    places = SessionPaths(home, temporary=[temporary])
     scope = Scope("p", "s", "r", str(work))
     for inside in (work / "a", work / "sub/.hidden", work / ".gitignore", temporary / "x"):
         assert not places.beyond(scope, inside), inside
@@ -129,9 +129,9 @@ def test_what_the_users_git_executes_is_written_with_permission_only(tmp_path: P
     (work / "repo/.git/config.worktree").symlink_to("../shared")
     (work / "repo/scripts").mkdir()
     (work / "repo/scripts/first").symlink_to("second")
-    owner = owner_git({}, str(tmp_path))
-    steering = Steering(executed=lambda path: is_executed(str(path), owner))
-    places = Places(tmp_path / "elsewhere", temporary=[], steering=steering)
+    owner = owner_git_config({}, str(tmp_path))
+    steering = SensitivePaths(executed=lambda path: is_executed_by_git(str(path), owner))
+    places = SessionPaths(tmp_path / "elsewhere", temporary=[], steering=steering)
     scope = Scope("p", "s", "r", str(work))
     linked = ("repo/scripts/first", "repo/scripts/second", "repo/shared")
     for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor", *linked):
@@ -154,7 +154,7 @@ def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: 
         (home / name).write_text("mine")
     (home / ".bashrc").symlink_to(home / "dotfiles/bashrc")
     starts = [home / ".bashrc", home / "go/bin", home / "bin"]
-    places = Places(home, temporary=[], steering=Steering(starts=starts))
+    places = SessionPaths(home, temporary=[], steering=SensitivePaths(starts=starts))
     beyond = (
         "msgspec.py", "msgspec/__init__.py", "plan.txt", ".bashrc", "bin/ls", "go/bin/gopls",
         "go/bin/new", "dotfiles/bashrc", ".ssh/authorized_keys",
@@ -173,7 +173,7 @@ def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: 
 
 
 def test_recent_forgets_what_was_not_used_for_longest():
-    recent: Recent[str, int] = Recent(2)
+    recent: LruMap[str, int] = LruMap(2)
     recent.put("a", 1)
     recent.put("b", 2)
     assert recent.get("a") == 1
@@ -186,9 +186,9 @@ def test_tmp_is_what_commands_call_so(tmp_path: Path):
     work.mkdir()
     own.mkdir(parents=True)
     scope = Scope("p", "s", "r", str(work))
-    places = Places(tmp_path / "home", own_tmp=lambda principal: own)
+    places = SessionPaths(tmp_path / "home", own_tmp=lambda principal: own)
     name = f"hermes-test-{os.getpid()}"
-    for folder in TEMPORARY:
+    for folder in TMP_FOLDERS:
         assert places.find(scope, f"{folder}/{name}/x") == own / name / "x"
         assert places.find(scope, f"{folder}/{name}") == own / name
     assert places.find(scope, str(work / "a")) == work / "a"

@@ -13,24 +13,24 @@ from inline_snapshot import snapshot
 from msgspec import Raw
 
 from hermes.kit.redact import Redactor
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
-from hermes.tools.aside import Aside
-from hermes.tools.caps import Caps
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.files.paging import BLOCK, COUNTED, LOOKED, WINDOW, read_page
-from hermes.tools.files.read import ReadFile, ReadParts
-from hermes.tools.files.seen import Seen
-from hermes.tools.places import Places
+from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.pages import BLOCK, MASK_WINDOW, MAX_COUNTED, MAX_TAIL_SCAN, read_page
+from hermes.tools.files.read import ReadDeps, ReadFile
+from hermes.tools.paths import SessionPaths
+from hermes.tools.thread_runner import ThreadRunner
+from hermes.tools.tool_io import OutputLimits
 
 pytestmark = pytest.mark.anyio
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
 
-def text_of(output: Output) -> str:
+def text_of(output: ToolOutput) -> str:
     return "".join(part.text for part in output.parts if isinstance(part, Text))
 
 
@@ -191,7 +191,7 @@ def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, 
     if not lines[-1]:
         lines.pop()
     with path.open("rb") as file:
-        page = read_page(file, 100, offset, Caps(lines=limit), str)
+        page = read_page(file, 100, offset, OutputLimits(lines=limit), str)
     assert page.total == len(lines)
     assert page.lines == [line.removesuffix("\r") for line in lines[offset - 1 :][:limit]]
 
@@ -209,8 +209,8 @@ def test_the_end_is_the_same_without_counting(tmp_path: Path, text: str, back: i
     path.write_bytes(text.encode())
     with path.open("rb") as file:
         size = len(text.encode())
-        plain = read_page(file, size, -back, Caps(lines=limit), str)
-        page = read_page(file, size, -back, Caps(lines=limit), str, 0)
+        plain = read_page(file, size, -back, OutputLimits(lines=limit), str)
+        page = read_page(file, size, -back, OutputLimits(lines=limit), str, 0)
     assert (page.lines, page.left) == (plain.lines, plain.left)
     assert page.total in {plain.total, None}
     assert page.first == (plain.first if page.total is not None else -back)
@@ -233,17 +233,17 @@ class CountingBytes(BytesIO):
 
 
 def test_the_end_of_a_large_file_is_read_without_what_stands_before():
-    data = (b"x" * 99 + b"\n") * (COUNTED // 100 + 2)
+    data = (b"x" * 99 + b"\n") * (MAX_COUNTED // 100 + 2)
     file = CountingBytes(data)
-    page = read_page(file, len(data), -1_000, Caps(lines=1_000), str)
+    page = read_page(file, len(data), -1_000, OutputLimits(lines=1_000), str)
     assert (page.first, len(page.lines), page.left) == (-1_000, 1_000, 0)
     assert file.amount < 500_000
 
 
 def test_the_end_of_one_endless_line_is_found(tmp_path: Path):
-    (tmp_path / "f").write_bytes(b"first\n" + b"x" * (3 * WINDOW) + b"\nlast")
+    (tmp_path / "f").write_bytes(b"first\n" + b"x" * (3 * MASK_WINDOW) + b"\nlast")
     with (tmp_path / "f").open("rb") as file:
-        page = read_page(file, 4 * WINDOW, -2, Caps(lines=5), str, 0)
+        page = read_page(file, 4 * MASK_WINDOW, -2, OutputLimits(lines=5), str, 0)
     assert (page.lines[1], page.first) == ("last", -2)
 
 
@@ -256,7 +256,7 @@ class CountingFile(FileIO):
         return amount
 
 
-HOLES = 4 * LOOKED
+HOLES = 4 * MAX_TAIL_SCAN
 
 
 def with_holes(path: Path, before: int, data: bytes) -> CountingFile:
@@ -273,24 +273,24 @@ def with_holes(path: Path, before: int, data: bytes) -> CountingFile:
 def test_a_line_that_begins_too_far_ahead_is_shown_by_its_end(tmp_path: Path, end: bytes):
     raw = with_holes(tmp_path / "f", len(end), end)
     with BufferedReader(raw) as file:
-        page = read_page(file, HOLES, -10, Caps(lines=100), str)
+        page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
     assert (len(page.lines), page.first, page.total, page.left) == (1, -1, None, 0)
     assert page.lines[0].startswith("[… its beginning is left out]")
     assert page.lines[0].endswith("\0the last words")
-    assert raw.amount < LOOKED + 4 * BLOCK
+    assert raw.amount < MAX_TAIL_SCAN + 4 * BLOCK
 
 
 def test_whole_lines_behind_a_line_that_begins_too_far_ahead(tmp_path: Path):
     end = b"one\r\ntwo\nthree\n"
     with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
-        page = read_page(file, HOLES, -10, Caps(lines=100), str)
+        page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
     assert (page.lines[1:], page.first, page.left) == (["two", "three"], -3, 0)
     assert page.lines[0].endswith("\0one")
 
 
 def test_a_line_at_the_edge_of_what_is_looked_through_is_whole(tmp_path: Path):
-    with BufferedReader(with_holes(tmp_path / "f", LOOKED + 6, b"\nwhole\nrest")) as file:
-        page = read_page(file, HOLES, -10, Caps(lines=100), str)
+    with BufferedReader(with_holes(tmp_path / "f", MAX_TAIL_SCAN + 6, b"\nwhole\nrest")) as file:
+        page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
     assert (page.lines[0], page.first) == ("whole", -2)
 
 
@@ -298,7 +298,7 @@ def test_the_end_of_a_cut_line_shows_no_half_of_a_secret(tmp_path: Path):
     secret = "".join(f"{n:05}" for n in range(2_000))
     end = secret.encode() * 20
     with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
-        page = read_page(file, HOLES, -1, Caps(lines=1), Redactor([secret]).redact)
+        page = read_page(file, HOLES, -1, OutputLimits(lines=1), Redactor([secret]).redact)
     assert page.masked
     assert "0" not in page.lines[0]
 
@@ -308,13 +308,13 @@ def test_lines_are_found_across_blocks(tmp_path: Path, around: int):
     path = tmp_path / "f"
     path.write_bytes(b"\n" * (BLOCK + around) + b"here\nand there")
     with path.open("rb") as file:
-        page = read_page(file, 2 * BLOCK, BLOCK + around + 1, Caps(lines=2), str)
+        page = read_page(file, 2 * BLOCK, BLOCK + around + 1, OutputLimits(lines=2), str)
     assert page.lines == ["here", "and there"]
     assert page.total == BLOCK + around + 2
 
 
 @pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("at", [0, 1_985, 1_995, 1_999, 2_000, 7_990, WINDOW - 9])
+@pytest.mark.parametrize("at", [0, 1_985, 1_995, 1_999, 2_000, 7_990, MASK_WINDOW - 9])
 async def test_the_end_of_a_long_line_never_shows_half_of_a_secret(
     call, workspace: Path, secret: str, at: int, wide: bool
 ):
@@ -332,7 +332,7 @@ async def test_a_line_full_of_secrets_does_not_pull_half_a_secret_in(
     """Masking makes a line shorter, so that its end comes near what is shown."""
     secret = "".join(f"{n:05}" for n in range(2_000))
     (workspace / "f").write_text(secret * 20)
-    tool = first_tools(msgspec.structs.replace(deps, redact=Redactor([secret]).redact))["read_file"]
+    tool = build_tools(msgspec.structs.replace(deps, redact=Redactor([secret]).redact))["read_file"]
     output = await tool.run(Raw(b'{"path":"f"}'), ToolContext(scope, "c", silent))
     assert "0" not in msgspec.json.decode(text_of(output))["content"].split(" […")[0]
 
@@ -352,12 +352,12 @@ async def test_devices_are_refused_at_once(call, path: str):
 
 
 async def test_patience_has_an_end(workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path):
-    parts = ReadParts(
-        places=Places(tmp_path),
-        seen=Seen(),
+    parts = ReadDeps(
+        places=SessionPaths(tmp_path),
+        seen=SeenFiles(),
         blobs=deps.blobs,
         redact=str,
-        aside=Aside(),
+        aside=ThreadRunner(),
         patience=0.0,
     )
     (workspace / "f").write_text("x")
@@ -383,9 +383,9 @@ class Pausing:
 async def test_what_nobody_waits_for_is_not_read_on(
     workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path
 ):
-    redact, aside = Pausing(), Aside(1)
-    places = Places(tmp_path)
-    parts = ReadParts(places=places, seen=Seen(), blobs=deps.blobs, redact=redact, aside=aside)
+    redact, aside = Pausing(), ThreadRunner(1)
+    places = SessionPaths(tmp_path)
+    parts = ReadDeps(places=places, seen=SeenFiles(), blobs=deps.blobs, redact=redact, aside=aside)
     (workspace / "f").write_bytes((b"x" * 200_000 + b"\n") * 20)
     context = ToolContext(scope, "c", silent)
     async with anyio.create_task_group() as tasks:
@@ -406,5 +406,5 @@ async def test_what_nobody_waits_for_is_not_read_on(
 def test_a_file_that_grows_is_read_as_it_was(tmp_path: Path):
     (tmp_path / "f").write_bytes(b"one\ntwo\nthree")
     with (tmp_path / "f").open("rb") as file:
-        page = read_page(file, 8, 1, Caps(lines=10), str)
+        page = read_page(file, 8, 1, OutputLimits(lines=10), str)
     assert (page.lines, page.total) == (["one", "two"], 2)

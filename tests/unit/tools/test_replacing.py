@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.replacing import Change, replace_all
-from hermes.tools.files.ways import forbids_nothing
+from hermes.tools.files.file_changes import FileChange, apply_changes
+from hermes.tools.files.safe_open import forbid_nothing
 
 
 @contextmanager
@@ -28,10 +28,10 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def change(path: Path, after: bytes | None) -> Change:
+def change(path: Path, after: bytes | None) -> FileChange:
     if not path.exists():
-        return Change(path, None, after)
-    return Change(path, path.read_bytes(), after, path.lstat())
+        return FileChange(path, None, after)
+    return FileChange(path, path.read_bytes(), after, path.lstat())
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path):
@@ -45,11 +45,11 @@ def test_a_full_disk_loses_nothing(tmp_path: Path):
         change(tmp_path / "large", b"x" * 100_000),
     ]
     with full_disk(), pytest.raises(OSError, match="large"):
-        replace_all(changes, forbids_nothing)
+        apply_changes(changes, forbid_nothing)
     assert names(tmp_path) == {"a", "gone"}
     assert {name: (tmp_path / name).lstat().st_ino for name in before} == before
     assert (tmp_path / "a").read_bytes() == b"old a"
-    made = replace_all(changes, forbids_nothing)
+    made = apply_changes(changes, forbid_nothing)
     assert names(tmp_path) == {"a", "new", "new/deep", "new/deep/b", "large"}
     assert made == [tmp_path / "new", tmp_path / "new" / "deep"]
 
@@ -59,9 +59,9 @@ def test_what_fails_last_takes_the_first_back(tmp_path: Path):
     (tmp_path / "a").chmod(0o640)
     (tmp_path / "b").write_bytes(b"old b")
     inode = (tmp_path / "a").lstat().st_ino
-    stale = Change(tmp_path / "b", b"old b", b"new b", (tmp_path / "a").lstat())
+    stale = FileChange(tmp_path / "b", b"old b", b"new b", (tmp_path / "a").lstat())
     with pytest.raises(ToolError, match="b was changed by somebody else meanwhile"):
-        replace_all([change(tmp_path / "a", b"new a"), stale], forbids_nothing)
+        apply_changes([change(tmp_path / "a", b"new a"), stale], forbid_nothing)
     assert names(tmp_path) == {"a", "b"}
     assert (tmp_path / "a").read_bytes() == b"old a"
     assert (tmp_path / "a").lstat().st_ino == inode
@@ -71,11 +71,11 @@ def test_a_file_that_appeared_or_vanished_is_not_overrun(tmp_path: Path):
     appears = change(tmp_path / "new", b"mine")
     (tmp_path / "new").write_bytes(b"theirs")
     with pytest.raises(ToolError, match="changed by somebody else"):
-        replace_all([appears], forbids_nothing)
+        apply_changes([appears], forbid_nothing)
     vanishes = change(tmp_path / "new", b"mine")
     (tmp_path / "new").unlink()
     with pytest.raises(ToolError, match="vanished"):
-        replace_all([vanishes], forbids_nothing)
+        apply_changes([vanishes], forbid_nothing)
     assert names(tmp_path) == set()
 
 
@@ -88,15 +88,15 @@ def test_owner_and_permissions_stay(tmp_path: Path):
         wanted = (12_345, 54_321)
         os.chown(path, *wanted)
         path.chmod(0o4751)
-    replace_all([change(path, b"new")], forbids_nothing)
+    apply_changes([change(path, b"new")], forbid_nothing)
     stat = path.stat()
     assert ((stat.st_uid, stat.st_gid), stat.st_mode & 0o7777) == (wanted, 0o4751)
-    replace_all([Change(path, b"new", b"newer", stat, 0o600)], forbids_nothing)
+    apply_changes([FileChange(path, b"new", b"newer", stat, 0o600)], forbid_nothing)
     assert path.stat().st_mode & 0o7777 == 0o600
 
 
 def test_the_other_name_of_a_file_keeps_its_words(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "other").hardlink_to(tmp_path / "a")
-    replace_all([change(tmp_path / "a", b"new")], forbids_nothing)
+    apply_changes([change(tmp_path / "a", b"new")], forbid_nothing)
     assert (tmp_path / "other").read_bytes() == b"old"

@@ -10,9 +10,9 @@ from msgspec import Raw
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.search.collect import Counts, Hits, Names, Paging
-from hermes.tools.search.ripgrep import MAX_RECORD, Match, Records, find_rg
+from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.search.collectors import CountCollector, HitCollector, NameCollector, PageRange
+from hermes.tools.search.ripgrep import MAX_RECORD, Match, RecordReader, find_rg
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +172,7 @@ async def test_a_common_word_is_counted_only_so_far(call, workspace: Path):
 
 
 async def test_without_ripgrep_the_way_out_is_named(deps: ToolDeps, scope: Scope):
-    tool = first_tools(msgspec.structs.replace(deps, rg=None))["search_files"]
+    tool = build_tools(msgspec.structs.replace(deps, rg=None))["search_files"]
 
     async def progress(_: str) -> None:
         raise AssertionError
@@ -196,14 +196,14 @@ def test_records_may_come_in_any_pieces():
     # Some versions begin the last record with what is in it.
     data = begin + b"rg: bad: Permission denied\n" + line + b'{"data":{},"type":"summary"}\n'
     for size in (1, 7, len(data)):
-        records = Records()
+        records = RecordReader()
         seen = [r for at in range(0, len(data), size) for r in records.take(data[at : at + size])]
         assert [type(record).__name__ for record in seen] == ["Begin", "Match", "Totals"]
         assert records.complaints == "rg: bad: Permission denied\n"
 
 
 def test_a_record_of_any_length_takes_bounded_memory():
-    records = Records()
+    records = RecordReader()
     seen = list(records.take(b'{"type":"begin","data":{"path":{"text":"f"}}}\n'))
     seen += records.take(b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"')
     for _ in range(5):
@@ -215,7 +215,7 @@ def test_a_record_of_any_length_takes_bounded_memory():
 
 
 def test_a_page_of_hits_is_bounded_in_characters():
-    hits = Hits(Paging(0, 500), lambda _: True, 0, str)
+    hits = HitCollector(PageRange(0, 500), lambda _: True, 0, str)
     record = {"path": {"text": "f"}, "lines": {"text": "y" * 500}, "line_number": 1}
     for _ in range(500):
         hits.take(msgspec.json.encode({"type": "match", "data": record}) + b"\n")
@@ -224,11 +224,11 @@ def test_a_page_of_hits_is_bounded_in_characters():
 
 
 def test_names_and_counts_are_paged():
-    names = Names(Paging(1, 1), lambda _: True)
+    names = NameCollector(PageRange(1, 1), lambda _: True)
     names.take(b"./a\0b")
     names.take(b"\0c\0rg: complaint")
     assert (names.names, names.total, names.shown) == (["b"], 3, 1)
-    counts = Counts(Paging(1, 5), lambda path: path != "secret")
+    counts = CountCollector(PageRange(1, 5), lambda path: path != "secret")
     for path in ("a", "secret", "b", "b"):
         data = {"path": {"text": path}, "lines": {"text": "x"}, "line_number": 1}
         counts.take(msgspec.json.encode({"type": "match", "data": data}) + b"\n")
@@ -286,7 +286,7 @@ async def test_a_line_of_80_megabytes_takes_little_memory(call, workspace: Path)
 
 def test_a_complaint_in_the_middle_of_a_record_costs_that_record_alone():
     line = b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"x"}}}\n'
-    records = Records()
+    records = RecordReader()
     seen = list(records.take(line[:20] + b"rg: bad: Permission denied\n" + line[20:] + line))
     assert [type(record) for record in seen] == [Match]
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.app.posting import Outgoing
+from hermes.app.message_sender import OutboxSender
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.letters import Reply, read_reply
-from hermes.ports.counsel import Ruling, Wish
+from hermes.gateway.messages import OutboxMessage, read_outbox_message
+from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Address, Scope
@@ -28,15 +28,15 @@ class Bench:
         env = Env({"TELEGRAM_BOT_TOKEN": "t", "TELEGRAM_HOME_CHANNEL": "42"})
         self.store = store
         self.announced: list[Address] = []
-        self.outgoing = Outgoing(Home(home, home), env, store, clock)
-        self.outgoing.is_delivered_by(self.announced.append)
+        self.outgoing = OutboxSender(Home(home, home), env, store, clock)
+        self.outgoing.set_posted_callback(self.announced.append)
         self.tool = SendMessage(self.outgoing)
-        self.wishes: list[Wish] = []
+        self.wishes: list[ApprovalRequest] = []
         self.allowed = True
 
-    async def ask(self, wish: Wish) -> Ruling:
+    async def ask(self, wish: ApprovalRequest) -> Decision:
         self.wishes.append(wish)
-        return Ruling(self.allowed, "" if self.allowed else "The owner said no.")
+        return Decision(self.allowed, "" if self.allowed else "The owner said no.")
 
     async def send(
         self, target: str, message: str = "hi", *, foreign: bool = False
@@ -55,9 +55,9 @@ class Bench:
     async def outbox(self) -> list[tuple[str, str]]:
         return [(one.address.chat, one.text) for one in await self.replies()]
 
-    async def replies(self) -> list[Reply]:
-        rows = await self.store.lanes.claim("outbox:telegram", None, "me", timedelta(0), 100)
-        return [read_reply(row) for row in rows]
+    async def replies(self) -> list[OutboxMessage]:
+        rows = await self.store.queues.claim("outbox:telegram", None, "me", timedelta(0), 100)
+        return [read_outbox_message(row) for row in rows]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.ids import new_id
-from hermes.ports.store import Append, OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Stop, Text, User
@@ -38,7 +38,7 @@ class Past:
                 if n % 2
                 else User(new_id("msg"), (Text(line),))
             )
-            await self._store.commit(Append(name, "run", said, now))
+            await self._store.commit(AppendMessage(name, "run", said, now))
 
     async def ask(self, principal: str = OWNER, session: str = "now", **args: object) -> dict:
         async def progress(text: str) -> None:

@@ -9,18 +9,18 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.ports.tool import Restores, ToolContext
+from hermes.ports.tool import SupportsRestore, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
 from hermes.schema.scope import Address, Scope
-from hermes.tools.caps import USUAL
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, meaning
-from hermes.tools.terminal.plain import plain
-from hermes.tools.terminal.shell import Mark, Shell, find_shell, mark_in, without_marks
-from hermes.tools.terminal.spills import Spills
+from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.terminal.exit_codes import exit_meaning, is_benign, last_program, shell_exit_code
+from hermes.tools.terminal.output import OutputFiles
+from hermes.tools.terminal.output_cleaner import strip_controls
+from hermes.tools.terminal.shell import Shell, ShellExit, find_shell, find_shell_exit, without_marks
+from hermes.tools.tool_io import DEFAULT_LIMITS
 
-KEEP = USUAL.output * 4
+KEEP = DEFAULT_LIMITS.output * 4
 pytestmark = pytest.mark.anyio
 
 
@@ -63,11 +63,11 @@ class Conversation:
         self.restart()
 
     def restart(self) -> None:
-        self._tool = first_tools(self._deps)["terminal"]
+        self._tool = build_tools(self._deps)["terminal"]
         self.restore()
 
     def restore(self) -> None:
-        assert isinstance(self._tool, Restores)
+        assert isinstance(self._tool, SupportsRestore)
         self._tool.restore(self._scope.session, self.messages)
 
     async def say(self, command: str, **more: str) -> str:
@@ -259,7 +259,7 @@ async def test_a_search_without_a_match_is_no_failure(call):
 
 
 async def test_a_plain_sh_serves_as_well(deps: ToolDeps, scope: Scope, workspace: Path):
-    tool = first_tools(msgspec.structs.replace(deps, shell=Shell("/bin/sh", bash=False)))[
+    tool = build_tools(msgspec.structs.replace(deps, shell=Shell("/bin/sh", bash=False)))[
         "terminal"
     ]
 
@@ -295,17 +295,17 @@ def test_the_last_program(command: str, program: str):
 
 
 def test_exit_codes_are_explained():
-    assert meaning("anything", 0) == ""
-    assert meaning("diff a b", 1) == "the files differ (not an error)"
-    assert meaning("make", 1) == ""
-    assert meaning("./x", 126) == "the file is not executable"
-    assert meaning("foo", 127) == "the program was not found"
-    assert meaning("foo", 130) == "interrupted (SIGINT)"
-    assert meaning("foo", 137) == "killed, possibly out of memory (SIGKILL)"
-    assert meaning("foo", 139) == "crashed with a memory fault (SIGSEGV)"
-    assert meaning("timeout 5 x", 124) == "the command took longer than the given time"
-    assert meaning("foo", 255) == ""
-    assert (as_shell(-2), as_shell(-9), as_shell(3)) == (130, 137, 3)
+    assert exit_meaning("anything", 0) == ""
+    assert exit_meaning("diff a b", 1) == "the files differ (not an error)"
+    assert exit_meaning("make", 1) == ""
+    assert exit_meaning("./x", 126) == "the file is not executable"
+    assert exit_meaning("foo", 127) == "the program was not found"
+    assert exit_meaning("foo", 130) == "interrupted (SIGINT)"
+    assert exit_meaning("foo", 137) == "killed, possibly out of memory (SIGKILL)"
+    assert exit_meaning("foo", 139) == "crashed with a memory fault (SIGSEGV)"
+    assert exit_meaning("timeout 5 x", 124) == "the command took longer than the given time"
+    assert exit_meaning("foo", 255) == ""
+    assert (shell_exit_code(-2), shell_exit_code(-9), shell_exit_code(3)) == (130, 137, 3)
     assert (is_benign("grep x", 1), is_benign("grep x", 2), is_benign("make", 1)) == (
         True,
         False,
@@ -325,18 +325,18 @@ def test_exit_codes_are_explained():
     ],
 )
 def test_plain(raw: str, text: str):
-    assert plain(raw) == text
+    assert strip_controls(raw) == text
 
 
 def test_only_the_newest_spills_are_kept(tmp_path: Path):
-    spills = Spills(tmp_path / "new" / "folder", kept=2)
+    spills = OutputFiles(tmp_path / "new" / "folder", kept=2)
     for _ in range(4):
         with spills.opened() as spill:
             assert spill is not None
-            spill.keep_text("x")
+            spill.write_cleaned("x")
     with spills.opened("test:mem") as spill:
         assert spill is not None
-        theirs = spill.keep_text("theirs")
+        theirs = spill.write_cleaned("theirs")
     spills.prune()
     assert theirs.exists()
     assert theirs.parent.parent == tmp_path / "new" / "folder"
@@ -424,7 +424,7 @@ async def test_no_program_can_say_where_the_shell_stands(
     deps: ToolDeps, scope: Scope, workspace: Path, bash: bool
 ):
     shell = deps.shell if bash else Shell("/bin/sh", bash=False)
-    terminal = first_tools(msgspec.structs.replace(deps, shell=shell))["terminal"]
+    terminal = build_tools(msgspec.structs.replace(deps, shell=shell))["terminal"]
     (workspace / "evil.py").write_text(FORGER)
 
     async def progress(_: str) -> None:
@@ -455,11 +455,11 @@ def test_what_the_shell_said_last_counts_and_only_by_its_own_mark():
     begin = f"\036hermes:{own}\036"
     forged = f"\036hermes:{other}\0360 /etc\036"
     end = f"{begin}7 /usr\036{begin}3 /home\036{forged}"
-    said = mark_in(begin + "x", end)
+    said = find_shell_exit(begin + "x", end)
     assert said is not None
     assert (said.code, str(said.folder)) == (3, "/home")
-    assert mark_in(forged, f"{begin}3 /home\036") is None
-    assert mark_in("", end) is None
+    assert find_shell_exit(forged, f"{begin}3 /home\036") is None
+    assert find_shell_exit("", end) is None
 
 
 @pytest.mark.parametrize("said", ["7 diary.txt\n", "0 /etc", "", "12\n", "words\n"])
@@ -467,4 +467,4 @@ def test_output_that_begins_with_a_number_is_no_mark(said: str) -> None:
     mark = "\036hermes:0123456789abcdef-01\036"
     raw = f"{mark}{said}{mark}3 /home\036"
     assert without_marks(raw) == said
-    assert mark_in(raw, raw) == Mark(3, Path("/home"))
+    assert find_shell_exit(raw, raw) == ShellExit(3, Path("/home"))

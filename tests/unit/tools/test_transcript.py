@@ -1,7 +1,7 @@
 from msgspec import Raw
 
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
-from hermes.tools.transcript import results
+from hermes.tools.tool_io import earlier_results
 
 
 def asked(*calls: tuple[str, str]) -> Assistant:
@@ -24,8 +24,8 @@ def test_the_newest_comes_first_and_other_tools_do_not():
         said("c3", "second"),
         said("c9", "of no call"),
     ]
-    assert list(results("todo", messages)) == [said("c3", "second"), said("c1", "first")]
-    assert list(results("patch", messages)) == []
+    assert list(earlier_results("todo", messages)) == [said("c3", "second"), said("c1", "first")]
+    assert list(earlier_results("patch", messages)) == []
 
 
 def test_a_call_id_may_come_again():
@@ -35,5 +35,5 @@ def test_a_call_id_may_come_again():
         asked(("call_0", "terminal")),
         said("call_0", "a folder"),
     ]
-    assert list(results("todo", messages)) == [said("call_0", "a list")]
-    assert list(results("terminal", messages)) == [said("call_0", "a folder")]
+    assert list(earlier_results("todo", messages)) == [said("call_0", "a list")]
+    assert list(earlier_results("terminal", messages)) == [said("call_0", "a folder")]

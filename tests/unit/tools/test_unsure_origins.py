@@ -10,9 +10,9 @@ from msgspec import structs
 from hermes.kit.clock import SystemClock
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
-from hermes.tools.marks import Marks
-from hermes.tools.origins import LONGEST, Origins
-from hermes.tools.trusted import LARGEST
+from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenance
+from hermes.tools.provenance.log import ProvenanceLog
+from hermes.tools.provenance.trust_store import MAX_INSTRUCTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -27,18 +27,18 @@ def guide(workspace: Path) -> Path:
 
 
 def test_only_what_is_not_there_yet_may_speak_unread(guide: Path, tmp_path: Path) -> None:
-    origins = Origins(SystemClock())
-    assert origins.may_speak(guide)
-    guide.write_bytes(b"x" * (LARGEST + 1))
-    assert not origins.may_speak(guide)
+    origins = FileProvenance(SystemClock())
+    assert origins.may_instruct(guide)
+    guide.write_bytes(b"x" * (MAX_INSTRUCTIONS + 1))
+    assert not origins.may_instruct(guide)
     guide.unlink()
-    assert origins.may_speak(guide)
+    assert origins.may_instruct(guide)
     guide.mkdir()
-    assert not origins.may_speak(guide)
+    assert not origins.may_instruct(guide)
 
 
 def test_what_is_gone_by_now_does_not_speak(guide: Path, scope: Scope) -> None:
-    origins = Origins(SystemClock())
+    origins = FileProvenance(SystemClock())
     assert origins.speaks(guide, RULE, guide.parent)
     assert not origins.is_foreign(scope, guide)
     guide.unlink()
@@ -50,11 +50,11 @@ def test_what_is_gone_by_now_does_not_speak(guide: Path, scope: Scope) -> None:
 def test_a_link_that_came_in_does_not_choose_who_speaks(workspace: Path) -> None:
     own = workspace / "notes.md"
     own.write_bytes(RULE)
-    origins = Origins(SystemClock())
+    origins = FileProvenance(SystemClock())
     link = workspace / "AGENTS.md"
     link.symlink_to(own)
     assert origins.speaks(link, RULE, workspace)
-    origins.wrote(link, foreign=True)
+    origins.record_write(link, foreign=True)
     assert not origins.speaks(link, RULE, workspace)
     assert origins.speaks(own, RULE, workspace)
 
@@ -62,11 +62,11 @@ def test_a_link_that_came_in_does_not_choose_who_speaks(workspace: Path) -> None
 def test_nor_does_one_on_the_way(workspace: Path) -> None:
     (workspace / "mine" / "rules").mkdir(parents=True)
     (workspace / "mine" / "rules" / "a.mdc").write_bytes(RULE)
-    origins = Origins(SystemClock())
+    origins = FileProvenance(SystemClock())
     (workspace / ".cursor").symlink_to("mine")
     path = workspace / ".cursor" / "rules" / "a.mdc"
     assert origins.speaks(path, RULE, workspace)
-    origins.wrote(workspace / ".cursor", foreign=True)
+    origins.record_write(workspace / ".cursor", foreign=True)
     assert not origins.speaks(path, RULE, workspace)
 
 
@@ -78,14 +78,14 @@ def test_what_is_put_aside_beside_the_workspace_does_not_speak(workspace: Path) 
     inner.mkdir()
     (inner / "AGENTS.md").symlink_to(package)
     (workspace / "HERMES.md").write_bytes(b"Mine.")
-    origins = Origins(SystemClock())
+    origins = FileProvenance(SystemClock())
     assert not origins.speaks(inner / "AGENTS.md", RULE, inner)
     assert origins.speaks(workspace / "HERMES.md", b"Mine.", inner)
 
 
 def test_a_guide_that_is_not_followed_is_foreign_when_it_is_read(guide: Path, scope: Scope) -> None:
-    origins = Origins(SystemClock())
-    origins.others_at_work(guide.parent)
+    origins = FileProvenance(SystemClock())
+    origins.record_untrusted_work(guide.parent)
     guide.write_bytes(RULE)
     (guide.parent / "notes.md").write_bytes(RULE)
     assert origins.is_foreign(scope, guide)
@@ -100,27 +100,27 @@ def test_words_of_strangers_stay_so_when_their_folder_is_renamed(
     file = workspace / "docs" / "a.md"
     file.parent.mkdir()
     file.write_bytes(RULE)
-    Origins(SystemClock(), tmp_path / "fetched").wrote(file, foreign=True)
+    FileProvenance(SystemClock(), tmp_path / "fetched").record_write(file, foreign=True)
     moved = file.parent.rename(workspace / "notes") / "a.md"
-    assert Origins(SystemClock(), tmp_path / "fetched").is_foreign(scope, moved)
+    assert FileProvenance(SystemClock(), tmp_path / "fetched").is_foreign(scope, moved)
 
 
 def test_what_was_moved_away_before_it_was_noted_is_foreign(workspace: Path, scope: Scope) -> None:
-    origins = Origins(SystemClock())
+    origins = FileProvenance(SystemClock())
     (workspace / "b.md").write_bytes(RULE)
-    origins.wrote(workspace / "a.md", foreign=True)
+    origins.record_write(workspace / "a.md", foreign=True)
     assert origins.is_foreign(scope, workspace / "b.md")
 
 
 async def test_one_of_two_that_began_at_once_does_not_end_the_other(tmp_path: Path) -> None:
     """A runtime tells of both with the same time."""
     clock, log = FakeClock(), tmp_path / "fetched"
-    origins = Origins(clock, log)
+    origins = FileProvenance(clock, log)
     began = origins.now()
-    first, second = (origins.fetching([tmp_path], LONGEST, began) for _ in range(2))
+    first, second = (origins.fetching([tmp_path], MAX_FOREGROUND, began) for _ in range(2))
     await clock.advance(5)
     first.over()
-    marks, later = Marks(log), began + 100
+    marks, later = ProvenanceLog(log), began + 100
     assert marks.covers(later, 0.0)
     assert marks.covers(later, 0.0, late=True)
     second.over()
@@ -131,35 +131,37 @@ async def test_one_of_two_that_began_at_once_does_not_end_the_other(tmp_path: Pa
 @pytest.mark.parametrize("others", [False, True])
 async def test_a_clock_that_is_set_back_hides_nothing(tmp_path: Path, *, others: bool) -> None:
     clock, log = FakeClock(), tmp_path / "fetched"
-    origins = Origins(clock, log)
+    origins = FileProvenance(clock, log)
     ahead = origins.now() + 60
     if others:
-        origins.others_at_work(tmp_path, ahead).over()
+        origins.record_untrusted_work(tmp_path, ahead).over()
     else:
-        origins.fetching([tmp_path], LONGEST, ahead).over()
-    marks = Marks(log)
+        origins.fetching([tmp_path], MAX_FOREGROUND, ahead).over()
+    marks = ProvenanceLog(log)
     for when in (origins.now(), ahead - 30, ahead):
-        known = marks.by_others(tmp_path / "x", when) if others else marks.covers(when, 0.0)
+        known = (
+            marks.changed_by_untrusted(tmp_path / "x", when) if others else marks.covers(when, 0.0)
+        )
         assert known, when
 
 
 def test_many_words_do_not_hide_one(workspace: Path) -> None:
     (workspace / "page").write_bytes(RULE)
-    origins = Origins(SystemClock())
-    origins.wrote(workspace / "page", foreign=True)
+    origins = FileProvenance(SystemClock())
+    origins.record_write(workspace / "page", foreign=True)
     words = [f"w{number}" for number in range(2_000)]
-    assert origins.names_foreign([*words, "page"], workspace)
-    assert not origins.names_foreign(words, workspace)
-    assert origins.names_foreign([f"w{number}" for number in range(20_000)], workspace)
+    assert origins.names_untrusted([*words, "page"], workspace)
+    assert not origins.names_untrusted(words, workspace)
+    assert origins.names_untrusted([f"w{number}" for number in range(20_000)], workspace)
 
 
 def test_many_files_do_not_hide_one(workspace: Path) -> None:
     for number in range(300):
         (workspace / f"f{number}").touch()
     last = list(glob.iglob("f*", root_dir=workspace))[-1]  # noqa: PTH207 - in the same order
-    origins = Origins(SystemClock())
-    origins.wrote(workspace / last, foreign=True)
-    assert origins.names_foreign(["f*"], workspace)
+    origins = FileProvenance(SystemClock())
+    origins.record_write(workspace / last, foreign=True)
+    assert origins.names_untrusted(["f*"], workspace)
 
 
 def test_a_log_that_cannot_be_read_makes_all_foreign(
@@ -167,7 +169,7 @@ def test_a_log_that_cannot_be_read_makes_all_foreign(
 ) -> None:
     log = tmp_path / "fetched"
     log.mkdir()
-    origins = Origins(SystemClock(), log)
+    origins = FileProvenance(SystemClock(), log)
     assert origins.is_foreign(scope, guide)
     assert not origins.speaks(guide, RULE, guide.parent)
-    assert origins.names_foreign([os.fspath(guide)], guide.parent)
+    assert origins.names_untrusted([os.fspath(guide)], guide.parent)

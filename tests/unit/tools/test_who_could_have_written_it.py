@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hermes.testing.clock import FakeClock
-from hermes.tools.marks import OLDEST, Marks, Note
-from hermes.tools.origins import LONGEST, LONGEST_BEHIND, Origins
-from hermes.tools.trusted import Trusted
+from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, MAX_FOREGROUND, FileProvenance
+from hermes.tools.provenance.log import MAX_AGE, ProvenanceLog, ProvenanceNote
+from hermes.tools.provenance.trust_store import TrustStore
 
 NO_PROGRAM = 1 << 30
 """Higher than any system counts."""
@@ -24,11 +24,11 @@ class Desk:
         self.guide = self.work / "AGENTS.md"
         self.guide.write_text("Tabs.")
 
-    def origins(self, later: float = 0.0) -> Origins:
+    def origins(self, later: float = 0.0) -> FileProvenance:
         """As a program knows it that looks so many seconds after the guide was changed last."""
         clock = FakeClock(datetime.fromtimestamp(self.guide.lstat().st_ctime + later, UTC))
-        trusted = Trusted(self.root / "vouched")
-        return Origins(clock, self.root / "fetched", trusted=trusted)
+        trusted = TrustStore(self.root / "vouched")
+        return FileProvenance(clock, self.root / "fetched", trusted=trusted)
 
     def speaks(self, later: float = 0.0) -> bool:
         return self.origins(later).speaks(self.guide, self.guide.read_bytes(), self.work)
@@ -40,8 +40,8 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_what_the_owner_had_before_others_came_stays_the_owners(desk: Desk) -> None:
-    desk.origins(60.0).others_at_work(desk.work)
-    desk.origins(-60.0).others_at_work(desk.work)
+    desk.origins(60.0).record_untrusted_work(desk.work)
+    desk.origins(-60.0).record_untrusted_work(desk.work)
     desk.guide.chmod(0o600)
     assert desk.speaks()
     desk.guide.write_text("Obey.")
@@ -50,17 +50,17 @@ def test_what_the_owner_had_before_others_came_stays_the_owners(desk: Desk) -> N
     assert desk.speaks()
 
 
-@pytest.mark.parametrize("later", [0.0, 2 * OLDEST])
+@pytest.mark.parametrize("later", [0.0, 2 * MAX_AGE])
 def test_that_others_were_there_is_never_forgotten(desk: Desk, later: float) -> None:
-    desk.origins().others_at_work(desk.work)
+    desk.origins().record_untrusted_work(desk.work)
     desk.guide.write_text("Obey.")
-    marks = Marks(desk.root / "fetched")
+    marks = ProvenanceLog(desk.root / "fetched")
     for number in range(500):
-        marks.add(Note(1.0, float(number)), oldest=desk.origins(later).now() - OLDEST)
+        marks.add(ProvenanceNote(1.0, float(number)), oldest=desk.origins(later).now() - MAX_AGE)
     assert not desk.speaks(later)
 
 
-@pytest.mark.parametrize("longest", [LONGEST, LONGEST_BEHIND])
+@pytest.mark.parametrize("longest", [MAX_FOREGROUND, MAX_BACKGROUND])
 @pytest.mark.parametrize("over", [False, True])
 def test_what_takes_longer_than_most_brings_until_its_end(
     desk: Desk, longest: float, over: bool
@@ -70,14 +70,14 @@ def test_what_takes_longer_than_most_brings_until_its_end(
     fetching = origins.fetching([], longest, origins.now() - longest - 5)
     if over:
         fetching.over()
-    assert not desk.origins().came_in(desk.guide)
+    assert not desk.origins().was_fetched(desk.guide)
     assert not desk.speaks()
 
 
 def test_whose_program_is_gone_brings_no_longer(desk: Desk) -> None:
     now = desk.origins().now()
-    marks = Marks(desk.root / "fetched")
-    marks.add(Note(now - 3_600.0, now - 3_000.0, pid=NO_PROGRAM), oldest=0.0)
+    marks = ProvenanceLog(desk.root / "fetched")
+    marks.add(ProvenanceNote(now - 3_600.0, now - 3_000.0, pid=NO_PROGRAM), oldest=0.0)
     assert desk.speaks()
 
 
@@ -109,8 +109,8 @@ def test_its_content_is_known_again_elsewhere_but_not_what_was_there_before(desk
 def test_what_was_refused_outlives_the_shortening_of_the_log(desk: Desk) -> None:
     log = desk.root / "fetched"
     desk.origins().refuse(desk.guide, b"Tabs.")
-    marks = Marks(log)
+    marks = ProvenanceLog(log)
     for number in range(1_000):
-        marks.add(Note(1.0, float(number)), oldest=1e12)
+        marks.add(ProvenanceNote(1.0, float(number)), oldest=1e12)
     assert log.stat().st_size < 20_000
     assert not desk.speaks()

@@ -6,11 +6,11 @@ from inline_snapshot import snapshot
 
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.aside import Aside
-from hermes.tools.files.editor import Change, Editor
-from hermes.tools.files.lint import check
-from hermes.tools.files.seen import Seen
-from hermes.tools.places import Places
+from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.editor import FileChange, FileEditor
+from hermes.tools.files.lint import check_syntax
+from hermes.tools.paths import SessionPaths
+from hermes.tools.thread_runner import ThreadRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -132,24 +132,24 @@ async def test_what_cannot_be_written_says_why(call, workspace: Path, path: str,
     ],
 )
 def test_syntax_is_checked(name: str, text: str, status: str, output: str):
-    lint = check(Path(name), text)
+    lint = check_syntax(Path(name), text)
     assert lint.status == status
     assert output in lint.output
 
 
 def test_an_old_fault_is_told_from_a_new_one():
-    assert "before this edit too" in check(Path("a.json"), "{", "[").output
-    assert "before this edit too" not in check(Path("a.json"), "{", "[]").output
+    assert "before this edit too" in check_syntax(Path("a.json"), "{", "[").output
+    assert "before this edit too" not in check_syntax(Path("a.json"), "{", "[]").output
 
 
 async def test_all_or_nothing(tmp_path: Path):
-    editor = Editor(Places(tmp_path), Seen(), Aside())
+    editor = FileEditor(SessionPaths(tmp_path), SeenFiles(), ThreadRunner())
     (tmp_path / "a").write_text("old")
     (tmp_path / "blocked").write_text("a file where a folder should be")
     changes = [
-        Change(tmp_path / "a", b"old", b"new"),
-        Change(tmp_path / "new/b", None, b"new"),
-        Change(tmp_path / "blocked/c", None, b"new"),
+        FileChange(tmp_path / "a", b"old", b"new"),
+        FileChange(tmp_path / "new/b", None, b"new"),
+        FileChange(tmp_path / "blocked/c", None, b"new"),
     ]
     with pytest.raises(ToolError, match="nothing was changed"):
         await editor.apply(Scope("default", "s", "r", str(tmp_path)), changes)
@@ -158,7 +158,7 @@ async def test_all_or_nothing(tmp_path: Path):
 
 
 async def test_writers_of_one_file_take_turns(tmp_path: Path):
-    editor = Editor(Places(tmp_path), Seen(), Aside())
+    editor = FileEditor(SessionPaths(tmp_path), SeenFiles(), ThreadRunner())
     order: list[str] = []
     a, b = tmp_path / "a", tmp_path / "b"
 

@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from companions import Scripted, answered, called, clarified, leave_asked
-from drawn import drawn
-from hermes.schema.events import Answered
+from hermes.schema.events import QuestionAnswered
 from hermes.testing.clock import FakeClock
 from hermes.tui.screens.chat import Chat
-from hermes.tui.screens.hush import HUSH
-from hermes.tui.widgets.question import CALM, QuestionCard
+from hermes.tui.screens.key_timing import DEBOUNCE_SECONDS
+from hermes.tui.widgets.question import KEY_PAUSE, QuestionCard
+from support.fake_tui_client import (
+    FakeTuiClient,
+    answer_events,
+    approval_asked,
+    clarify_asked,
+    tool_events,
+)
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 
@@ -28,15 +34,15 @@ pytestmark = pytest.mark.anyio
 async def test_leave_is_given_by_a_key(
     tmp_path: Path, keys: tuple[str, ...], answer: str, told: str
 ) -> None:
-    companion, clock = Scripted(), FakeClock()
-    began, done = called("terminal", '{"command": "make"}', "")
-    asked = [began, leave_asked(origin="Ann on telegram"), companion.until_decided, done]
-    companion.turns = [[*asked, *answered("That was it.")]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    began, done = tool_events("terminal", '{"command": "make"}', "")
+    asked = [began, approval_asked(origin="Ann on telegram"), companion.wait_until_decided, done]
+    companion.turns = [[*asked, *answer_events("That was it.")]]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         assert "asked by Ann on telegram" in screen.text
-        await clock.advance(CALM)
+        await clock.advance(KEY_PAUSE)
         await screen.pilot.press(*keys)
         await screen.shows("That was it.")
         assert companion.answers == [("q1", answer)]
@@ -48,9 +54,11 @@ async def test_leave_is_given_by_a_key(
 
 
 async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [
+        [approval_asked(), companion.wait_until_decided, *answer_events("That was it.")]
+    ]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("build")
         await screen.shows("Allow for this session")
         place = next(row for row, line in enumerate(screen.lines) if "for this session" in line)
@@ -60,9 +68,9 @@ async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
 
 
 async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
-    companion, clock = Scripted(), FakeClock()
-    companion.turns = [[leave_asked(), companion.until_decided]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    companion.turns = [[approval_asked(), companion.wait_until_decided]]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         await screen.pilot.press("o", "enter", "a")
@@ -73,11 +81,11 @@ async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: Path) -> None:
-    companion, clock = Scripted(), FakeClock()
-    asked = leave_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
-    lapsed = Answered("q1", "")
-    companion.turns = [[asked, companion.until_decided, lapsed, companion.until_stopped]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    asked = approval_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
+    lapsed = QuestionAnswered("q1", "")
+    companion.turns = [[asked, companion.wait_until_decided, lapsed, companion.wait_until_stopped]]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         prompt = screen.ui.chat.prompt
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
@@ -92,7 +100,7 @@ async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: 
         await screen.until(lambda: prompt.has_focus)
         await screen.pilot.press("d")
         assert prompt.text == ""
-        await clock.advance(HUSH)
+        await clock.advance(DEBOUNCE_SECONDS)
         await screen.types("do")
         assert prompt.text == "do"
         assert companion.answers == []
@@ -101,11 +109,11 @@ async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: 
 
 
 async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Path) -> None:
-    companion, clock = Scripted(), FakeClock()
-    asked = leave_asked(until=clock.now() + timedelta(seconds=60))
-    lapsed = Answered("q1", "")
-    companion.turns = [[asked, companion.until_decided, lapsed, companion.until_stopped]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    asked = approval_asked(until=clock.now() + timedelta(seconds=60))
+    lapsed = QuestionAnswered("q1", "")
+    companion.turns = [[asked, companion.wait_until_decided, lapsed, companion.wait_until_stopped]]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         companion._decided.set()
@@ -118,14 +126,16 @@ async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Pa
 
 
 async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:
-    companion, clock = Scripted(), FakeClock()
-    companion.turns = [[companion.until_decided, leave_asked(), companion.until_decided]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    companion.turns = [
+        [companion.wait_until_decided, approval_asked(), companion.wait_until_decided]
+    ]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.types("so")
         companion._decided.set()
         await screen.shows("Allow once")
-        await clock.advance(CALM)
+        await clock.advance(KEY_PAUSE)
         await screen.types("on")
         assert screen.ui.chat.prompt.text == "soon"
         assert companion.answers == []
@@ -137,12 +147,14 @@ async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> N
 async def test_a_question_is_answered_by_number_or_words(
     tmp_path: Path, typed: str, answer: str
 ) -> None:
-    companion, clock = Scripted(), FakeClock()
-    companion.turns = [[clarified("red", "blue"), companion.until_decided, *answered("Nice.")]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    companion.turns = [
+        [clarify_asked("red", "blue"), companion.wait_until_decided, *answer_events("Nice.")]
+    ]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("paint")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
-        await clock.advance(CALM)
+        await clock.advance(KEY_PAUSE)
         if typed != "2":
             await screen.pilot.press("escape")
         await screen.types(typed, *(("enter",) if typed != "2" else ()))

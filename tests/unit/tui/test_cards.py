@@ -5,20 +5,22 @@ from pathlib import Path
 import pytest
 from textual.events import Key, Paste
 
-from companions import Scripted, answered, called
-from drawn import drawn
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
-from hermes.tui.widgets.cards import Thinking, ToolCard
+from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.code import CodeHead
-from hermes.tui.widgets.words import Answer
+from hermes.tui.widgets.messages import Answer
+from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_who_types_after_a_card_was_looked_at_says_it(tmp_path: Path) -> None:
     """All of it, and Enter too, wherever the focus was and however fast the keys come."""
-    companion = Scripted([*called("terminal", "{}", "x"), *answered("```sh\nls\n```")])
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient(
+        [*tool_events("terminal", "{}", "x"), *answer_events("```sh\nls\n```")]
+    )
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("go")
         await screen.rests()
         await screen.pilot.click(CodeHead)
@@ -36,9 +38,9 @@ async def test_who_types_after_a_card_was_looked_at_says_it(tmp_path: Path) -> N
 
 
 async def test_a_long_question_is_shown_short_and_sent_whole(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     long = "\n".join(f"line {number}" for number in range(5_000))
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         screen.ui.post_message(Paste(long + "\n"))
         await screen.shows("[pasted text 1: 5,000 lines]")
         await screen.pilot.press("enter")
@@ -49,11 +51,11 @@ async def test_a_long_question_is_shown_short_and_sent_whole(tmp_path: Path) -> 
 
 
 async def test_a_message_is_cut_before_the_name_of_its_tool(tmp_path: Path) -> None:
-    failed = called(
+    failed = tool_events(
         "read_file", '{"path": "a/very/long/path/that/goes/on.py"}', "", failed=True,
         text="There is no such file anywhere, " * 10,
     )  # fmt: skip
-    async with drawn(Scripted([*failed]), tmp_path, size=(40, 24)) as screen:
+    async with tui_screen(FakeTuiClient([*failed]), tmp_path, size=(40, 24)) as screen:
         await screen.says("look")
         await screen.rests()
         await screen.shows("✗ read_file a…")
@@ -61,9 +63,9 @@ async def test_a_message_is_cut_before_the_name_of_its_tool(tmp_path: Path) -> N
 
 
 async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
-    (began, ended) = called("terminal", '{"command": "ls"}', "one\ntwo")
+    (began, ended) = tool_events("terminal", '{"command": "ls"}', "one\ntwo")
     steps = [ReasoningDelta("Hm"), began, ToolProgress("c1", "half\n"), ended]
-    async with drawn(Scripted(steps), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.says("look")
         await screen.shows("✓ terminal ls  2 lines")
         await screen.rests()
@@ -73,14 +75,16 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
         card.head.focus()
         await screen.pilot.press("enter")
         await screen.hides("$ ls")
-        (thought,) = screen.ui.chat.query(Thinking)
+        (thought,) = screen.ui.chat.query(ThinkingCard)
         await screen.pilot.click(thought.head)
         await screen.shows("   Hm")
 
 
 async def test_what_is_to_be_done_is_open_to_read(tmp_path: Path) -> None:
     todos = '{"todos": [{"id": "1", "content": "Sow", "status": "completed"}]}'
-    async with drawn(Scripted([*called("todo", todos, "[x] Sow\n[ ] Water")]), tmp_path) as screen:
+    async with tui_screen(
+        FakeTuiClient([*tool_events("todo", todos, "[x] Sow\n[ ] Water")]), tmp_path
+    ) as screen:
         await screen.says("plan")
         await screen.shows("✓ todo  2 lines\n   [x] Sow\n   [ ] Water")
         await screen.hides('"todos"')
@@ -88,7 +92,7 @@ async def test_what_is_to_be_done_is_open_to_read(tmp_path: Path) -> None:
 
 
 async def test_typing_goes_to_the_prompt_wherever_one_is(tmp_path: Path) -> None:
-    async with drawn(Scripted(called("terminal", "{}", "x")), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(tool_events("terminal", "{}", "x")), tmp_path) as screen:
         await screen.says("look")
         await screen.rests()
         (card,) = screen.ui.chat.query(ToolCard)
@@ -99,7 +103,7 @@ async def test_typing_goes_to_the_prompt_wherever_one_is(tmp_path: Path) -> None
 
 async def test_code_is_copied_by_key_and_mouse(tmp_path: Path) -> None:
     text = "```py\nfirst = 1\n```\n\nand\n\n```sh\nls -la\n```\n"
-    async with drawn(Scripted(answered(text)), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(answer_events(text)), tmp_path) as screen:
         await screen.says("code")
         await screen.rests()
         await screen.pilot.press("ctrl+y")
@@ -110,8 +114,8 @@ async def test_code_is_copied_by_key_and_mouse(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_starts_over_is_taken_back(tmp_path: Path) -> None:
-    steps = [TextDelta("Wrong beg"), StreamReset("the link was cut"), *answered("Right.")]
-    async with drawn(Scripted(steps), tmp_path) as screen:
+    steps = [TextDelta("Wrong beg"), StreamReset("the link was cut"), *answer_events("Right.")]
+    async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.says("hello")
         await screen.shows("Right.")
         await screen.rests()
@@ -120,8 +124,8 @@ async def test_an_answer_that_starts_over_is_taken_back(tmp_path: Path) -> None:
 
 
 async def test_words_that_got_lost_are_in_the_message(tmp_path: Path) -> None:
-    steps = [*answered("All of the words.")[1:]]
-    async with drawn(Scripted(steps), tmp_path) as screen:
+    steps = [*answer_events("All of the words.")[1:]]
+    async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.says("hello")
         await screen.shows("All of the words.")
         await screen.rests()

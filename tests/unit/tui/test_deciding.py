@@ -4,25 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from companions import Scripted, answered, leave_asked
-from drawn import Drawn, drawn
 from hermes.testing.clock import FakeClock
-from hermes.tui.widgets.question import CALM, Choices
+from hermes.tui.widgets.question import KEY_PAUSE, Choices
+from support.fake_tui_client import FakeTuiClient, answer_events, approval_asked
+from support.tui_screen import TuiScreen, tui_screen
 
 pytestmark = pytest.mark.anyio
 
 
-def asking() -> Scripted:
-    companion = Scripted()
-    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
+def asking() -> FakeTuiClient:
+    companion = FakeTuiClient()
+    companion.turns = [
+        [approval_asked(), companion.wait_until_decided, *answer_events("That was it.")]
+    ]
     return companion
 
 
-async def asked(screen: Drawn, clock: FakeClock) -> None:
+async def asked(screen: TuiScreen, clock: FakeClock) -> None:
     await screen.says("build")
     await screen.until(lambda: isinstance(screen.ui.chat.focused, Choices))
     await screen.shows("has the keyboard; Esc or Tab to type here")
-    await clock.advance(CALM)
+    await clock.advance(KEY_PAUSE)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ async def asked(screen: Drawn, clock: FakeClock) -> None:
 )
 async def test_the_choices_have_an_end(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press(*keys, "enter")
         await screen.shows("That was it.")
@@ -40,12 +42,12 @@ async def test_the_choices_have_an_end(tmp_path: Path, keys: tuple[str, ...], an
 
 async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("x", "space", "7")
         await screen.shows("o once, s session, a always, d deny; Tab to type")
         assert screen.ui.chat.prompt.text == ""
-        await clock.advance(CALM)
+        await clock.advance(KEY_PAUSE)
         await screen.pilot.press("d")
         await screen.shows("That was it.")
         assert companion.answers == [("q1", "deny")]
@@ -55,13 +57,13 @@ async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path:
 async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
     """Its letters are some that would allow it."""
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         for letter in "/soda":
             await screen.pilot.press(letter)
-            await clock.advance(CALM / 2)
+            await clock.advance(KEY_PAUSE / 2)
         assert companion.answers == []
-        await clock.advance(CALM)
+        await clock.advance(KEY_PAUSE)
         await screen.pilot.press("d")
         await screen.shows("That was it.")
         assert companion.answers == [("q1", "deny")]
@@ -73,7 +75,7 @@ async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
 )
 async def test_words_decide_as_in_the_plain_chat(tmp_path: Path, words: str, answer: str) -> None:
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("tab")
         await screen.shows("yes or no, then Enter; Shift+Tab goes to the question, Esc stops")
@@ -85,7 +87,7 @@ async def test_words_decide_as_in_the_plain_chat(tmp_path: Path, words: str, ans
 
 async def test_the_rest_of_a_word_whose_first_letter_decided_is_not_said(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.says("deny")
         await screen.shows("That was it.")
@@ -98,7 +100,7 @@ async def test_the_rest_of_a_word_whose_first_letter_decided_is_not_said(tmp_pat
 
 async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("escape")
         await screen.says("maybe later")
@@ -115,14 +117,16 @@ async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -
 
 
 async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
-    companion, clock = Scripted(), FakeClock()
-    companion.turns = [[companion.until_decided, leave_asked(), companion.until_stopped]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    companion.turns = [
+        [companion.wait_until_decided, approval_asked(), companion.wait_until_stopped]
+    ]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.types("ye")
         companion._decided.set()
         await screen.shows("Allow once")
-        await clock.advance(CALM)
+        await clock.advance(KEY_PAUSE)
         await screen.types("s", "enter")
         await screen.until(lambda: companion.heard == ["build", "yes"])
         await screen.rests()
@@ -131,7 +135,7 @@ async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: P
 
 async def test_a_command_is_no_answer(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("escape")
         await screen.says("/stop")

@@ -4,46 +4,46 @@ from pathlib import Path
 
 import pytest
 
-from companions import Scripted, answered
-from drawn import drawn
 from hermes.schema.events import TextDelta
-from hermes.tui.meanwhile import Manner, manner_of, meant
+from hermes.tui.busy_mode import BusyMode, mode_of_line, parse_busy_mode
+from support.fake_tui_client import FakeTuiClient, answer_events
+from support.tui_screen import tui_screen
 
 
 @pytest.mark.parametrize(
     ("line", "manner", "words"),
     [
-        ("the other one", Manner.COLLECT, "the other one"),
-        ("/steer the other", Manner.STEER, "the other"),
-        ("/queue and then", Manner.QUEUE, "and then"),
-        ("/q and then", Manner.QUEUE, "and then"),
-        ("/STOP", Manner.INTERRUPT, ""),
-        ("/help", Manner.QUEUE, "/help"),
-        ("/steer", Manner.QUEUE, "/steer"),
-        ("  /etc/hosts is what?", Manner.QUEUE, "  /etc/hosts is what?"),
+        ("the other one", BusyMode.COLLECT, "the other one"),
+        ("/steer the other", BusyMode.STEER, "the other"),
+        ("/queue and then", BusyMode.QUEUE, "and then"),
+        ("/q and then", BusyMode.QUEUE, "and then"),
+        ("/STOP", BusyMode.INTERRUPT, ""),
+        ("/help", BusyMode.QUEUE, "/help"),
+        ("/steer", BusyMode.QUEUE, "/steer"),
+        ("  /etc/hosts is what?", BusyMode.QUEUE, "  /etc/hosts is what?"),
     ],
 )
-def test_a_line_says_itself_what_it_does(line: str, manner: Manner, words: str) -> None:
-    assert meant(line, Manner.COLLECT) == (manner, words)
+def test_a_line_says_itself_what_it_does(line: str, manner: BusyMode, words: str) -> None:
+    assert mode_of_line(line, BusyMode.COLLECT) == (manner, words)
 
 
 def test_without_a_choice_words_interrupt() -> None:
-    assert manner_of("") is Manner.INTERRUPT
-    assert manner_of("steer") is Manner.STEER
+    assert parse_busy_mode("") is BusyMode.INTERRUPT
+    assert parse_busy_mode("steer") is BusyMode.STEER
 
 
-def busy(*after: str) -> Scripted:
+def busy(*after: str) -> FakeTuiClient:
     """A turn that goes on until it is stopped, and one for each answer."""
-    companion = Scripted()
-    going = [TextDelta("Well"), companion.until_stopped]
-    companion.turns = [going, *(answered(text) for text in after)]
+    companion = FakeTuiClient()
+    going = [TextDelta("Well"), companion.wait_until_stopped]
+    companion.turns = [going, *(answer_events(text) for text in after)]
     return companion
 
 
 @pytest.mark.anyio
 async def test_enter_interrupts_unless_something_else_is_wanted(tmp_path: Path) -> None:
     companion = busy("Instead.", "Then.")
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.shows("Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues")
@@ -60,10 +60,10 @@ async def test_enter_interrupts_unless_something_else_is_wanted(tmp_path: Path) 
 @pytest.mark.anyio
 async def test_what_interrupts_keeps_its_order(tmp_path: Path) -> None:
     companion = busy("Second.", "Third.")
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
-        screen.ui.chat.talk.add("later", Manner.QUEUE)
+        screen.ui.chat.talk.add("later", BusyMode.QUEUE)
         screen.ui.chat.talk.add("two")
         screen.ui.chat.talk.add("three")
         await screen.rests()
@@ -73,11 +73,11 @@ async def test_what_interrupts_keeps_its_order(tmp_path: Path) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["key", "command", "usual"])
 async def test_words_that_steer_stand_where_they_were_heard(tmp_path: Path, way: str) -> None:
-    companion = Scripted()
-    companion.turns = [[TextDelta("Before."), companion.until_decided, TextDelta("After.")]]
+    companion = FakeTuiClient()
+    companion.turns = [[TextDelta("Before."), companion.wait_until_decided, TextDelta("After.")]]
     if way == "usual":
-        companion.usually("steer")
-    async with drawn(companion, tmp_path) as screen:
+        companion.set_busy_mode("steer")
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Before.")
         typed = "/steer the other" if way == "command" else "the other"
@@ -93,10 +93,10 @@ async def test_words_that_steer_stand_where_they_were_heard(tmp_path: Path, way:
 
 @pytest.mark.anyio
 async def test_what_came_too_late_is_said_next(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     companion.hears = False
-    companion.turns = [[TextDelta("Well"), companion.until_decided], answered("Heard.")]
-    async with drawn(companion, tmp_path) as screen:
+    companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Heard.")]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.types("too late", "ctrl+g")
@@ -110,7 +110,7 @@ async def test_what_came_too_late_is_said_next(tmp_path: Path) -> None:
 async def test_whoever_gives_up_has_back_what_was_not_heard(tmp_path: Path) -> None:
     companion = busy()
     companion.hears = False
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.types("not heard", "ctrl+g")
@@ -125,7 +125,7 @@ async def test_whoever_gives_up_has_back_what_was_not_heard(tmp_path: Path) -> N
 async def test_the_command_gives_back_what_waits_as_the_key_does(tmp_path: Path) -> None:
     companion = busy()
     companion.hears = False
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.types("not heard", "ctrl+g")
@@ -141,10 +141,10 @@ async def test_the_command_gives_back_what_waits_as_the_key_does(tmp_path: Path)
 
 @pytest.mark.anyio
 async def test_what_is_collected_gets_one_turn(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[TextDelta("Well"), companion.until_decided], answered("Both.")]
-    companion.usually("collect")
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Both.")]
+    companion.set_busy_mode("collect")
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         for line in ("two", "three", "/help"):

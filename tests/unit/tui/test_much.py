@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from companions import Scripted, answered, called
-from drawn import drawn
 from hermes.schema.events import TextDelta
-from hermes.tui.pieces import LONG_LIST
+from hermes.tui.markdown_stream import LIST_SPLIT_SIZE
 from hermes.tui.widgets.code import Prose
-from hermes.tui.widgets.transcript import MOST
-from hermes.tui.widgets.words import Answer, Earlier
+from hermes.tui.widgets.messages import Answer, ArchivedText
+from hermes.tui.widgets.transcript import MAX_WIDGETS
+from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
+from support.tui_screen import tui_screen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -19,10 +19,10 @@ DELTAS = 30_000
 
 async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
     """The parser is asked far less often than words come, and never for all of the text again."""
-    companion = Scripted()
+    companion = FakeTuiClient()
     words = [TextDelta("word\n\n" if number % 400 == 0 else "word ") for number in range(DELTAS)]
-    companion.turns = [[*words, companion.until_stopped]]
-    async with drawn(companion, tmp_path) as screen:
+    companion.turns = [[*words, companion.wait_until_stopped]]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("go")
         await screen.types("typed meanwhile")
         await screen.until(lambda: screen.ui.chat.prompt.text == "typed meanwhile")
@@ -35,17 +35,17 @@ async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_pa
 
 
 async def test_a_list_that_grows_is_not_drawn_anew_as_a_whole(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         answer = Answer()
         await screen.ui.chat.transcript.add(answer)
         items = [f"{number}. item {number} of many, {'and more ' * 5}." for number in range(1, 19)]
         for item in items:
             await answer.add(item + "\n")
         await screen.shows(items[-1])
-        assert max(len(prose.source) for prose in answer.query(Prose)) < 2 * LONG_LIST
+        assert max(len(prose.source) for prose in answer.query(Prose)) < 2 * LIST_SPLIT_SIZE
         lines = [line.strip(" ▁▂▃▄▅▆▇█▎") for line in screen.lines if "item" in line]
         assert lines == items[-len(lines) :]
-        assert sum(len(line) for line in lines) > LONG_LIST
+        assert sum(len(line) for line in lines) > LIST_SPLIT_SIZE
         first = screen.lines.index(next(line for line in screen.lines if "item" in line))
         assert all("item" in line for line in screen.lines[first : first + len(lines)])
 
@@ -55,15 +55,15 @@ def _length(answers) -> int:
 
 
 async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path: Path) -> None:
-    companion = Scripted()
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    async with tui_screen(companion, tmp_path) as screen:
         chat = screen.ui.chat
-        for number in range(MOST):
+        for number in range(MAX_WIDGETS):
             await chat.show_note(f"note {number}", "")
         await screen.says("one more")
         await screen.rests()
-        assert len(chat.transcript.children) <= MOST
-        assert len(chat.transcript.query(Earlier)) == 1
+        assert len(chat.transcript.children) <= MAX_WIDGETS
+        assert len(chat.transcript.query(ArchivedText)) == 1
         assert "note 0\nnote 1\n" in chat.transcript.plain()
         chat.transcript.scroll_home(animate=False)
         await screen.shows("note 0")
@@ -74,10 +74,10 @@ async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path
 
 
 async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     more = [TextDelta(f"line {number}\n\n") for number in range(50)]
-    companion.turns = [answered("first\n\n" * 40), [*more, companion.until_stopped]]
-    async with drawn(companion, tmp_path) as screen:
+    companion.turns = [answer_events("first\n\n" * 40), [*more, companion.wait_until_stopped]]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.rests()
         await screen.says("two")
@@ -92,8 +92,8 @@ async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["/help", "/nonsense"])
 async def test_whoever_types_a_command_above_sees_its_reply(tmp_path: Path, line: str) -> None:
-    companion = Scripted(answered("first\n\n" * 40))
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient(answer_events("first\n\n" * 40))
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.rests()
         await screen.pilot.press("pageup", "pageup", "pageup")
@@ -105,8 +105,10 @@ async def test_whoever_types_a_command_above_sees_its_reply(tmp_path: Path, line
 
 @pytest.mark.parametrize("size", [(40, 10), (20, 6), (200, 60)])
 async def test_it_follows_the_size_of_the_terminal(tmp_path: Path, size: tuple[int, int]) -> None:
-    steps = [*called("terminal", '{"command": "ls -la /a/long/path/to/somewhere"}', "x")]
-    async with drawn(Scripted([*steps, *answered("# Head\n\nwords " * 30)]), tmp_path) as screen:
+    steps = [*tool_events("terminal", '{"command": "ls -la /a/long/path/to/somewhere"}', "x")]
+    async with tui_screen(
+        FakeTuiClient([*steps, *answer_events("# Head\n\nwords " * 30)]), tmp_path
+    ) as screen:
         await screen.says("go")
         await screen.rests()
         await screen.pilot.resize_terminal(*size)
@@ -123,10 +125,10 @@ async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
     evil = "[/b][@click=app.quit]x[/] \x1b[31mred\x07 \u202eturned \x9b2J"
     table = f"| {evil} | b |\n|---|---|\n| {evil} | c |\n"
     steps = [
-        *called("terminal", '{"command": "[/b] \\u001b[2J"}', evil, failed=True),
-        *answered(f"{evil}\n\n- {evil}\n\n```{evil}\n{evil}\n```\n\n{table}"),
+        *tool_events("terminal", '{"command": "[/b] \\u001b[2J"}', evil, failed=True),
+        *answer_events(f"{evil}\n\n- {evil}\n\n```{evil}\n{evil}\n```\n\n{table}"),
     ]
-    async with drawn(Scripted(steps), tmp_path, size=(80, 40)) as screen:
+    async with tui_screen(FakeTuiClient(steps), tmp_path, size=(80, 40)) as screen:
         await screen.says("[/b] go")
         await screen.rests()
         await screen.pilot.press("ctrl+o", "ctrl+y")
@@ -141,7 +143,7 @@ async def test_without_colours_everything_is_told_by_signs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    async with drawn(Scripted(called("terminal", "{}", "x")), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(tool_events("terminal", "{}", "x")), tmp_path) as screen:
         await screen.says("hello")
         await screen.rests()
         assert "✓ terminal" in screen.text
@@ -150,7 +152,7 @@ async def test_without_colours_everything_is_told_by_signs(
 
 
 async def test_dark_and_light(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path, look="light") as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path, look="light") as screen:
         assert screen.ui.theme == "hermes-light"
         await screen.pilot.press("ctrl+t")
         assert screen.ui.theme == "hermes-dark"

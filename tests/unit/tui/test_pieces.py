@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.tui.pieces import LONG, LONG_LIST, VERY_LONG, Pieces
+from hermes.tui.markdown_stream import (
+    FORCED_SPLIT_SIZE,
+    LIST_SPLIT_SIZE,
+    SPLIT_SIZE,
+    MarkdownStream,
+)
 
 LINES = st.lists(
     st.sampled_from(
@@ -25,7 +30,7 @@ LINES = st.lists(
 
 
 def pieces_of(text: str, size: int) -> list[str]:
-    pieces, whole = Pieces(), [""]
+    pieces, whole = MarkdownStream(), [""]
     for place in range(0, len(text), size):
         for piece in pieces.feed(text[place : place + size]):
             whole[-1] += piece.text
@@ -50,7 +55,7 @@ def test_paragraphs_are_pieces_once_they_are_long() -> None:
     paragraph = "word " * 100 + "\n\n"
     whole = pieces_of(paragraph * 20, 13)
     assert len(whole) > 4
-    assert max(map(len, whole)) <= LONG + len(paragraph)
+    assert max(map(len, whole)) <= SPLIT_SIZE + len(paragraph)
 
 
 def test_code_is_one_piece_with_its_empty_lines() -> None:
@@ -69,7 +74,7 @@ def test_a_list_is_cut_between_its_items(mark: str, gap: str) -> None:
     items = [mark.format(number) + "word " * 10 + "\n  more" + gap for number in range(100)]
     whole = pieces_of("".join(items), 17)
     assert len(whole) > 5
-    assert max(map(len, whole)) <= LONG_LIST + len(max(items, key=len))
+    assert max(map(len, whole)) <= LIST_SPLIT_SIZE + len(max(items, key=len))
     assert all(
         one.startswith(mark[:1] if "{" not in mark else tuple("0123456789")) for one in whole
     )
@@ -83,8 +88,8 @@ def test_what_only_looks_like_another_item_is_not_cut() -> None:
 
 
 def test_a_gap_is_left_only_where_there_is_one() -> None:
-    tight = [one for one in Pieces().feed("- item\n" * 100) if one.last]
-    loose = [one for one in Pieces().feed("- item\n\n" * 100) if one.last]
+    tight = [one for one in MarkdownStream().feed("- item\n" * 100) if one.last]
+    loose = [one for one in MarkdownStream().feed("- item\n\n" * 100) if one.last]
     assert tight
     assert loose
     assert all(one.joined for one in tight)
@@ -95,4 +100,4 @@ def test_a_table_goes_on_after_empty_lines_until_it_is_very_long() -> None:
     row = "| " + "word " * 30 + "|\n\n"
     whole = pieces_of(row * 400, 17)
     assert len(whole) > 1
-    assert all(len(one) >= VERY_LONG for one in whole[:-1])
+    assert all(len(one) >= FORCED_SPLIT_SIZE for one in whole[:-1])

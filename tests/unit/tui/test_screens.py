@@ -9,8 +9,6 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw, structs
 
-from companions import Scripted, answered, called, clarified, leave_asked
-from drawn import drawn
 from hermes.schema.events import Notice, ReasoningDelta
 from hermes.schema.messages import (
     Assistant,
@@ -23,10 +21,18 @@ from hermes.schema.messages import (
     Trust,
     User,
 )
-from hermes.schema.sessions import Stored
-from hermes.tui.companion import Before, Hello
+from hermes.schema.sessions import StoredMessage
+from hermes.tui.client import Greeting, RecentHistory
 from hermes.tui.widgets.cards import ToolCard
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
+from support.fake_tui_client import (
+    FakeTuiClient,
+    answer_events,
+    approval_asked,
+    clarify_asked,
+    tool_events,
+)
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +53,7 @@ print("hello")
 | shell | 2 |
 """
 DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old line\n+new line\n"
-HELLO = Hello(
+HELLO = Greeting(
     model="openai/gpt-5-mini",
     folder="/srv/garden",
     notes=("/old is gone; the session goes on in /srv/garden.",),
@@ -58,7 +64,7 @@ HELLO = Hello(
 
 
 async def test_the_greeting(tmp_path: Path) -> None:
-    async with drawn(Scripted(hello=HELLO), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(hello=HELLO), tmp_path) as screen:
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
  /old is gone; the session goes on in /srv/garden.
@@ -73,11 +79,11 @@ async def test_the_greeting(tmp_path: Path) -> None:
 """)
 
 
-def rows(*messages: Message) -> tuple[Stored, ...]:
+def rows(*messages: Message) -> tuple[StoredMessage, ...]:
     """One turn, in which everything took two seconds."""
     began = datetime(2026, 3, 1, tzinfo=UTC)
     return tuple(
-        Stored(seq, began + timedelta(seconds=2 * seq), "r0", message)
+        StoredMessage(seq, began + timedelta(seconds=2 * seq), "r0", message)
         for seq, message in enumerate(messages, 1)
     )
 
@@ -87,14 +93,14 @@ def past_call(name: str, args: str, id_: str) -> Assistant:
     return Assistant(f"m{id_}", (Text("I look."), call), Stop.TOOLS)
 
 
-PAST = Before(
+PAST = RecentHistory(
     rows=rows(
         User("u1", (Text("What grows here?"),)),
         past_call("terminal", '{"command": "ls beds"}', "c1"),
         Result("r1", "c1", (Text("beans\npeas"),), shown="beans\npeas"),
         past_call("patch", '{"path": "x.py"}', "c2"),
         Result("r2", "c2", (Text("ok"),), shown=DIFF),
-        User("u2", (Text("go on"),), Trust.HOUSE),
+        User("u2", (Text("go on"),), Trust.PROGRAM),
         Assistant("a1", (Reasoning("Beans!"), Text("**Beans**, mostly.")), Stop.END),
         User("u3", (Text("And there?"),)),
         past_call("terminal", '{"command": "ls there"}', "c3"),
@@ -106,7 +112,7 @@ PAST = Before(
 
 async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
     """As it stood there: the cards open."""
-    async with drawn(Scripted(past=PAST), tmp_path, size=(80, 40)) as screen:
+    async with tui_screen(FakeTuiClient(past=PAST), tmp_path, size=(80, 40)) as screen:
         await screen.shows("Interrupted before")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
@@ -153,17 +159,17 @@ async def test_the_time_of_a_call_that_somebody_was_asked_about_is_not_known(
     """It would be the time that the person took."""
     answered_at = PAST.rows[2].at - timedelta(milliseconds=500)
     asked = structs.replace(PAST, asked=(answered_at,))
-    async with drawn(Scripted(past=asked), tmp_path, size=(80, 40)) as screen:
+    async with tui_screen(FakeTuiClient(past=asked), tmp_path, size=(80, 40)) as screen:
         await screen.shows("Interrupted before")
         assert " ✓ terminal ls beds  2 lines\n" in screen.text
         assert " ✓ patch x.py  +1 -1 · 2.0 s\n" in screen.text
 
 
 async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     long = " ".join(["word"] * 20)
-    companion.turns = [[clarified("red", long), companion.until_decided]]
-    async with drawn(companion, tmp_path, size=(60, 20)) as screen:
+    companion.turns = [[clarify_asked("red", long), companion.wait_until_decided]]
+    async with tui_screen(companion, tmp_path, size=(60, 20)) as screen:
         await screen.says("paint it")
         await screen.shows("Which colour?")
         await screen.shows("1  red")
@@ -178,7 +184,7 @@ async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None
 
 
 async def test_an_answer_in_markdown(tmp_path: Path) -> None:
-    async with drawn(Scripted(answered(MARKDOWN)), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(answer_events(MARKDOWN)), tmp_path) as screen:
         await screen.says("plan it")
         await screen.rests()
         assert screen.text == snapshot("""\
@@ -210,8 +216,12 @@ async def test_an_answer_in_markdown(tmp_path: Path) -> None:
 
 
 async def test_what_is_said_for_the_meantime_goes_when_it_is_over(tmp_path: Path) -> None:
-    steps = [Notice("waiting"), Notice("Loading the model ...", passing=True), *answered("Done.")]
-    async with drawn(Scripted(steps), tmp_path) as screen:
+    steps = [
+        Notice("waiting"),
+        Notice("Loading the model ...", passing=True),
+        *answer_events("Done."),
+    ]
+    async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.says("work")
         await screen.shows("Done.")
         await screen.rests()
@@ -222,8 +232,8 @@ async def test_what_is_said_for_the_meantime_goes_when_it_is_over(tmp_path: Path
 async def test_a_passing_word_is_seen_until_the_turn_ends(tmp_path: Path) -> None:
     go_on = Event()
     loading = Notice("Loading the model ...", passing=True)
-    steps = [loading, lambda: go_on.wait(PATIENCE), *answered("Done.")]
-    async with drawn(Scripted(steps), tmp_path) as screen:
+    steps = [loading, lambda: go_on.wait(TEST_TIMEOUT), *answer_events("Done.")]
+    async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.says("work")
         await screen.shows("Loading")
         go_on.set()
@@ -234,16 +244,16 @@ async def test_a_passing_word_is_seen_until_the_turn_ends(tmp_path: Path) -> Non
 async def test_cards_of_tools(tmp_path: Path) -> None:
     steps = [
         ReasoningDelta("Let me see."),
-        *called("terminal", '{"command": "ls -la"}', "a\nb"),
-        *called("patch", '{"path": "x.py"}', DIFF, call="c2"),
-        *called(
+        *tool_events("terminal", '{"command": "ls -la"}', "a\nb"),
+        *tool_events("patch", '{"path": "x.py"}', DIFF, call="c2"),
+        *tool_events(
             "terminal", '{"command": "make"}', "boom", call="c3", failed=True,
             text='{"exit_code": 2}',
         ),
         Notice("waiting for the provider"),
-        *answered("Done."),
+        *answer_events("Done."),
     ]  # fmt: skip
-    async with drawn(Scripted(steps), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.says("work")
         await screen.rests()
         assert screen.text == snapshot("""\
@@ -293,9 +303,9 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
 
 
 async def test_a_question_for_leave(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[leave_asked(), companion.until_decided]]
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [[approval_asked(), companion.wait_until_decided]]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("build")
         await screen.shows("has the keyboard")
         assert screen.text == snapshot("""\
@@ -320,9 +330,9 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
 
 
 async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[clarified("red", "blue"), companion.until_decided]]
-    async with drawn(companion, tmp_path, size=(40, 12)) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [[clarify_asked("red", "blue"), companion.wait_until_decided]]
+    async with tui_screen(companion, tmp_path, size=(40, 12)) as screen:
         await screen.says("paint")
         await screen.shows("blue")
         assert screen.text == snapshot("""\
@@ -344,7 +354,7 @@ async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> No
 
 
 async def test_the_list_of_sessions(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("ctrl+r")
         await screen.shows("Fix the fence")
         # When that was depends on where one is.
@@ -370,7 +380,7 @@ async def test_the_list_of_sessions(tmp_path: Path) -> None:
 
 
 async def test_the_list_of_models(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f2")
         await screen.shows("nobody listens there")
         assert screen.text == snapshot("""\
@@ -394,7 +404,7 @@ async def test_the_list_of_models(tmp_path: Path) -> None:
 
 
 async def test_the_keys(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f1")
         await screen.shows("Ctrl+Y")
         assert screen.text == snapshot("""\
@@ -425,7 +435,7 @@ async def test_the_keys(tmp_path: Path) -> None:
 
 
 async def test_suggestions_leave_room_in_a_small_terminal(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path, size=(40, 10)) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path, size=(40, 10)) as screen:
         await screen.types("/re")
         await screen.shows("/resume")
         assert screen.text == snapshot("""\

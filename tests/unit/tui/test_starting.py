@@ -4,25 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from companions import Scripted
-from drawn import drawn
 from hermes.schema.errors import ConfigError, HermesError
 from hermes.testing.clock import FakeClock
-from hermes.tui.app import Setting, show
+from hermes.tui.app import UiSettings, run_ui
+from support.fake_tui_client import FakeTuiClient
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 
 
-def absent() -> Scripted:
+def absent() -> FakeTuiClient:
     """Somebody who is still to come."""
-    companion = Scripted()
+    companion = FakeTuiClient()
     companion.there.clear()
     return companion
 
 
 async def test_what_is_said_before_somebody_is_there_is_heard_then(tmp_path: Path) -> None:
     companion = absent()
-    async with drawn(companion, tmp_path, starting=True) as screen:
+    async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.shows("starting…")
         assert "Ask anything." in screen.text
         assert "no model" not in screen.text
@@ -43,7 +43,7 @@ async def test_what_is_said_before_somebody_is_there_is_heard_then(tmp_path: Pat
 
 async def test_what_waits_for_somebody_can_be_taken_back(tmp_path: Path) -> None:
     companion = absent()
-    async with drawn(companion, tmp_path, starting=True) as screen:
+    async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.says("first")
         await screen.pilot.press("up")
         await screen.until(lambda: screen.ui.chat.prompt.text == "first")
@@ -57,7 +57,7 @@ async def test_what_waits_for_somebody_can_be_taken_back(tmp_path: Path) -> None
 
 async def test_a_list_asked_for_too_early_comes_when_it_can(tmp_path: Path) -> None:
     companion = absent()
-    async with drawn(companion, tmp_path, starting=True) as screen:
+    async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.pilot.press("ctrl+r")
         await screen.shows("starting…")
         companion.there.set()
@@ -66,7 +66,7 @@ async def test_a_list_asked_for_too_early_comes_when_it_can(tmp_path: Path) -> N
 
 async def test_commands_can_be_completed_as_soon_as_they_are_known(tmp_path: Path) -> None:
     companion = absent()
-    async with drawn(companion, tmp_path, starting=True) as screen:
+    async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.types("/he")
         companion.there.set()
         await screen.shows("/help")
@@ -74,7 +74,7 @@ async def test_commands_can_be_completed_as_soon_as_they_are_known(tmp_path: Pat
 
 async def test_who_leaves_at_once_is_not_kept(tmp_path: Path) -> None:
     companion = absent()
-    async with drawn(companion, tmp_path, starting=True) as screen:
+    async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.pilot.press("ctrl+d")
         await screen.until(lambda: screen.ui.return_value == 0)
     companion.there.set()
@@ -82,22 +82,22 @@ async def test_who_leaves_at_once_is_not_kept(tmp_path: Path) -> None:
 
 async def test_why_nobody_came_is_told_and_what_was_typed_is_kept(tmp_path: Path) -> None:
     companion = absent()
-    companion.absence = ConfigError("the home is broken", hint="mend it")
-    async with drawn(companion, tmp_path, starting=True) as screen:
+    companion.open_error = ConfigError("the home is broken", hint="mend it")
+    async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.says("first")
         await screen.types("second")
         await screen.shows("… first")
         companion.there.set()
         await screen.until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == ConfigError.exit_code
-    assert screen.ui.trouble is companion.absence
+    assert screen.ui.trouble is companion.open_error
     assert screen.ui.text == "> first\n> second"
 
 
 def test_what_is_wrong_with_the_program_is_raised_as_it_is(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.absence = OSError(28, "No space left on device")
-    setting = Setting(history=tmp_path / "history", clock=FakeClock(), headless=True)
+    companion = FakeTuiClient()
+    companion.open_error = OSError(28, "No space left on device")
+    setting = UiSettings(history=tmp_path / "history", clock=FakeClock(), headless=True)
     with pytest.raises(OSError, match="No space left") as caught:
-        show(companion, setting)
+        run_ui(companion, setting)
     assert not isinstance(caught.value, HermesError)

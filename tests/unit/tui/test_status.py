@@ -2,9 +2,9 @@
 
 from inline_snapshot import snapshot
 
-from hermes.tui.widgets.status import Facts, duration, money, status_line
+from hermes.tui.widgets.status import StatusInfo, format_cost, format_duration, status_line
 
-FACTS = Facts(
+FACTS = StatusInfo(
     doing="thinking",
     model="openai/gpt-5-mini",
     used=64_000,
@@ -29,11 +29,11 @@ think…\
 
 
 def test_no_wall_is_said_aloud() -> None:
-    assert "no sandbox" in status_line(Facts(model="m"), 80).plain
+    assert "no sandbox" in status_line(StatusInfo(model="m"), 80).plain
 
 
 def test_nothing_is_asked_for_work_goes_on_and_enter_does_something() -> None:
-    facts = Facts(model="m", wall="landlock", yolo=True, behind=2, enter="Enter queues")
+    facts = StatusInfo(model="m", wall="landlock", yolo=True, behind=2, enter="Enter queues")
     assert status_line(facts, 99).plain == (
         "Enter queues · 2 in background · m · landlock · yolo · F1 help"
     )
@@ -41,5 +41,15 @@ def test_nothing_is_asked_for_work_goes_on_and_enter_does_something() -> None:
 
 
 def test_numbers() -> None:
-    assert [duration(one) for one in (0.4, 59.9, 61, 3700)] == ["0 s", "59 s", "1:01", "1:01 h"]
-    assert [money(one) for one in (0, 0.0042, 0.5, 12)] == ["$0.00", "$0.0042", "$0.50", "$12.00"]
+    assert [format_duration(one) for one in (0.4, 59.9, 61, 3700)] == [
+        "0 s",
+        "59 s",
+        "1:01",
+        "1:01 h",
+    ]
+    assert [format_cost(one) for one in (0, 0.0042, 0.5, 12)] == [
+        "$0.00",
+        "$0.0042",
+        "$0.50",
+        "$12.00",
+    ]

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from companions import PATIENCE, Scripted, answered, called
-from drawn import drawn
 from hermes.schema.errors import HermesError
 from hermes.schema.events import TextDelta
 from hermes.testing.clock import FakeClock
-from hermes.tui.screens.ending import LASTS
+from hermes.tui.screens.key_timing import QUIT_WINDOW
+from support.fake_tui_client import CLIENT_TIMEOUT, FakeTuiClient, answer_events, tool_events
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_enter_sends_and_other_keys_make_new_lines(tmp_path: Path) -> None:
-    companion = Scripted()
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.types("a", "ctrl+j")
         await screen.types("b", "shift+enter")
         await screen.types("c\\", "enter")
@@ -31,8 +31,8 @@ async def test_enter_sends_and_other_keys_make_new_lines(tmp_path: Path) -> None
 
 async def test_keys_that_come_in_a_burst_are_taken_as_typed(tmp_path: Path) -> None:
     """Also when the list above could not follow."""
-    companion = Scripted()
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("/help")
         await screen.rests()
         assert companion.commands == ["/help"]
@@ -40,7 +40,7 @@ async def test_keys_that_come_in_a_burst_are_taken_as_typed(tmp_path: Path) -> N
 
 
 async def test_a_suggestion_is_taken_by_tab_and_by_mouse(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.types("/re", "down", "tab")
         assert screen.ui.chat.prompt.text == "/retry "
         await screen.pilot.press("ctrl+c")
@@ -53,9 +53,9 @@ async def test_a_suggestion_is_taken_by_tab_and_by_mouse(tmp_path: Path) -> None
 
 
 async def test_what_was_pasted_is_sent_whole(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     long = "\r\n".join(f"line {number}" for number in range(50))
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.types("see ")
         screen.ui.post_message(Paste(long))
         await screen.shows("[pasted text 1: 50 lines]")
@@ -65,10 +65,10 @@ async def test_what_was_pasted_is_sent_whole(tmp_path: Path) -> None:
 
 
 async def test_what_is_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[TextDelta("Well"), companion.until_stopped], answered("Second.")]
-    companion.usually("queue")
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [[TextDelta("Well"), companion.wait_until_stopped], answer_events("Second.")]
+    companion.set_busy_mode("queue")
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.says("two")
@@ -84,9 +84,9 @@ async def test_what_is_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
 
 
 async def test_sent_at_once_it_takes_the_place_of_what_goes_on(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[TextDelta("Well"), companion.until_stopped], answered("Instead.")]
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [[TextDelta("Well"), companion.wait_until_stopped], answer_events("Instead.")]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.types("no, two", "ctrl+s")
@@ -96,10 +96,10 @@ async def test_sent_at_once_it_takes_the_place_of_what_goes_on(tmp_path: Path) -
 
 
 async def test_escape_interrupts_and_the_talk_goes_on(tmp_path: Path) -> None:
-    companion = Scripted()
-    (began, _) = called("terminal", '{"command": "sleep"}', "")
-    companion.turns = [[began, companion.until_stopped]]
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    (began, _) = tool_events("terminal", '{"command": "sleep"}', "")
+    companion.turns = [[began, companion.wait_until_stopped]]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("● terminal sleep  running")
         await screen.pilot.press("escape")
@@ -112,9 +112,11 @@ async def test_escape_interrupts_and_the_talk_goes_on(tmp_path: Path) -> None:
 
 async def test_what_is_sent_after_an_interrupt_is_said(tmp_path: Path) -> None:
     """Also while the turn that was interrupted has not ended yet."""
-    companion = Scripted()
-    companion.turns = [[TextDelta("Well"), companion.until_stopped, companion.until_decided]]
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [
+        [TextDelta("Well"), companion.wait_until_stopped, companion.wait_until_decided]
+    ]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         screen.ui.chat.talk.interrupt()
@@ -124,7 +126,7 @@ async def test_what_is_sent_after_an_interrupt_is_said(tmp_path: Path) -> None:
 
 
 async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("ctrl+c")
         assert screen.ui.return_value is None
         await screen.pilot.press("ctrl+c")
@@ -133,16 +135,16 @@ async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
 
 async def test_what_is_typed_later_is_not_left_by_a_second_ctrl_c(tmp_path: Path) -> None:
     """The first one ended a turn, and gave back what waited; the second one clears the line."""
-    companion, clock = Scripted(), FakeClock()
-    companion.turns = [[TextDelta("Well"), companion.until_stopped]]
-    async with drawn(companion, tmp_path, clock=clock) as screen:
+    companion, clock = FakeTuiClient(), FakeClock()
+    companion.turns = [[TextDelta("Well"), companion.wait_until_stopped]]
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.types("two", "ctrl+n")
         await screen.pilot.press("ctrl+c")
         await screen.until(lambda: screen.ui.chat.prompt.text == "two")
         await screen.rests()
-        await clock.advance(LASTS)
+        await clock.advance(QUIT_WINDOW)
         await screen.pilot.press("ctrl+c")
         assert screen.ui.chat.prompt.text == ""
         await screen.pilot.press("ctrl+c", "ctrl+c")
@@ -150,7 +152,7 @@ async def test_what_is_typed_later_is_not_left_by_a_second_ctrl_c(tmp_path: Path
 
 
 async def test_a_long_reply_is_read_from_its_beginning(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.says("/history")
         await screen.shows("more below")
         await screen.shows("command 0")
@@ -160,9 +162,11 @@ async def test_a_long_reply_is_read_from_its_beginning(tmp_path: Path) -> None:
 
 
 async def test_who_leaves_in_the_middle_does_not_wait(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.turns = [[TextDelta("Well"), companion.until_stopped, *answered("late\n\n" * 50)]]
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    companion.turns = [
+        [TextDelta("Well"), companion.wait_until_stopped, *answer_events("late\n\n" * 50)]
+    ]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         screen.ui.chat.action_stop_or_leave()
@@ -173,7 +177,7 @@ async def test_who_leaves_in_the_middle_does_not_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keys", [("ctrl+d",), (*"/quit", "enter"), ("ctrl+q",)])
 async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.says("hello")
         await screen.rests()
         await screen.pilot.press(*("slash" if key == "/" else key for key in keys))
@@ -183,9 +187,9 @@ async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> Non
 
 
 async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     companion.failure = HermesError("The key is wrong.", hint="hermes config set KEY")
-    async with drawn(companion, tmp_path) as screen:
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("hello")
         await screen.shows("The key is wrong.\n hermes config set KEY")
         companion.failure = None
@@ -194,10 +198,10 @@ async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> N
 
 
 async def test_what_was_said_about_stopping_goes_when_it_has_stopped(tmp_path: Path) -> None:
-    companion = Scripted()
+    companion = FakeTuiClient()
     go_on = threading.Event()
-    companion.turns = [[TextDelta("Well"), lambda: go_on.wait(PATIENCE)]]
-    async with drawn(companion, tmp_path) as screen:
+    companion.turns = [[TextDelta("Well"), lambda: go_on.wait(CLIENT_TIMEOUT)]]
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
         await screen.pilot.press("ctrl+c")
@@ -208,7 +212,7 @@ async def test_what_was_said_about_stopping_goes_when_it_has_stopped(tmp_path: P
 
 
 async def test_a_new_session_is_not_full(tmp_path: Path) -> None:
-    async with drawn(Scripted(answered("Well.")), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(answer_events("Well.")), tmp_path) as screen:
         await screen.says("one")
         await screen.shows("9%")
         await screen.says("/new")
@@ -217,16 +221,16 @@ async def test_a_new_session_is_not_full(tmp_path: Path) -> None:
 
 
 async def test_what_comes_in_by_itself_is_asked_about(tmp_path: Path) -> None:
-    companion = Scripted(answered("The job is done."))
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient(answer_events("The job is done."))
+    async with tui_screen(companion, tmp_path) as screen:
         companion.fresh = True
         await screen.shows("The job is done.")
         assert companion.heard == [""]
 
 
 async def test_a_session_is_found_and_gone_back_to(tmp_path: Path) -> None:
-    companion = Scripted()
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("/resume")
         await screen.shows("Plan the garden")
         await screen.types("fence")
@@ -237,8 +241,8 @@ async def test_a_session_is_found_and_gone_back_to(tmp_path: Path) -> None:
 
 
 async def test_a_model_is_chosen_and_named(tmp_path: Path) -> None:
-    companion = Scripted()
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("/model")
         await screen.shows("openai/gpt-5-mini")
         await screen.shows("in use")
@@ -252,8 +256,8 @@ async def test_a_model_is_chosen_and_named(tmp_path: Path) -> None:
 
 
 async def test_commands_may_clear_ask_or_be_words(tmp_path: Path) -> None:
-    companion = Scripted()
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient()
+    async with tui_screen(companion, tmp_path) as screen:
         await screen.says("/retry ")
         await screen.shows("▌ the same again")
         await screen.rests()

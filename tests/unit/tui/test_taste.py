@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from companions import Scripted, answered, called
-from drawn import drawn
-from hermes.cli.taste_settings import taste_of
+from hermes.cli.verbs.chat.display_settings import display_options_of
 from hermes.config.home import Home
-from hermes.config.load import load_config
+from hermes.config.loader import load_config
 from hermes.schema.events import ReasoningDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, User
-from hermes.schema.sessions import Stored
+from hermes.schema.sessions import StoredMessage
 from hermes.testing.clock import FakeClock
-from hermes.tui.app import Setting, Ui
-from hermes.tui.companion import Before
-from hermes.tui.taste import USUAL, Taste
+from hermes.tui.app import Ui, UiSettings
+from hermes.tui.client import RecentHistory
+from hermes.tui.display_options import DEFAULT_OPTIONS, DisplayOptions
+from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n"
@@ -39,9 +39,9 @@ paste_collapse_char_threshold: 700
 
 def test_every_setting_has_its_place(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
-    assert taste_of(load_config(home, {}).config) == USUAL
+    assert display_options_of(load_config(home, {}).config) == DEFAULT_OPTIONS
     home.config.write_text(SETTINGS)
-    assert taste_of(load_config(home, {}).config) == Taste(
+    assert display_options_of(load_config(home, {}).config) == DisplayOptions(
         reasoning=False,
         open=True,
         raw=True,
@@ -58,8 +58,8 @@ def test_every_setting_has_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
-    companion = Scripted([ReasoningDelta("A thought."), *answered("The answer.")])
-    async with drawn(companion, tmp_path, taste=Taste(reasoning=wanted)) as screen:
+    companion = FakeTuiClient([ReasoningDelta("A thought."), *answer_events("The answer.")])
+    async with tui_screen(companion, tmp_path, taste=DisplayOptions(reasoning=wanted)) as screen:
         await screen.says("go")
         await screen.shows("The answer.")
         assert ("thought" in screen.text) is wanted
@@ -67,8 +67,8 @@ async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_thoughts_in_full(tmp_path: Path, *, whole: bool) -> None:
-    companion = Scripted([ReasoningDelta("A deep idea."), *answered("The answer.")])
-    async with drawn(companion, tmp_path, taste=Taste(open=whole)) as screen:
+    companion = FakeTuiClient([ReasoningDelta("A deep idea."), *answer_events("The answer.")])
+    async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=whole)) as screen:
         await screen.says("go")
         await screen.shows("The answer.")
         assert ("A deep idea." in screen.text) is whole
@@ -76,7 +76,9 @@ async def test_thoughts_in_full(tmp_path: Path, *, whole: bool) -> None:
 
 async def test_an_answer_as_it_was_written(tmp_path: Path) -> None:
     words = "# Title\n\nSome *text*.\n\n```sh\nls [copy]\n```\n- the end"
-    async with drawn(Scripted(answered(words)), tmp_path, taste=Taste(raw=True)) as screen:
+    async with tui_screen(
+        FakeTuiClient(answer_events(words)), tmp_path, taste=DisplayOptions(raw=True)
+    ) as screen:
         await screen.says("go")
         await screen.shows("- the end")
         drawn_lines = [line.strip() for line in screen.lines]
@@ -86,8 +88,11 @@ async def test_an_answer_as_it_was_written(tmp_path: Path) -> None:
 
 async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
     lines = [f"{number} {'word ' * 10}".strip() for number in range(100)]
-    async with drawn(
-        Scripted(answered("\n".join(lines))), tmp_path, taste=Taste(raw=True), size=(80, 120)
+    async with tui_screen(
+        FakeTuiClient(answer_events("\n".join(lines))),
+        tmp_path,
+        taste=DisplayOptions(raw=True),
+        size=(80, 120),
     ) as screen:
         await screen.says("go")
         await screen.shows("99 word")
@@ -98,8 +103,10 @@ async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_short_diffs_are_open(tmp_path: Path, *, wanted: bool) -> None:
-    companion = Scripted([*called("patch", '{"path": "x"}', DIFF), *answered("Done.")])
-    async with drawn(companion, tmp_path, taste=Taste(diffs=wanted)) as screen:
+    companion = FakeTuiClient(
+        [*tool_events("patch", '{"path": "x"}', DIFF), *answer_events("Done.")]
+    )
+    async with tui_screen(companion, tmp_path, taste=DisplayOptions(diffs=wanted)) as screen:
         await screen.says("go")
         await screen.shows("Done.")
         await screen.rests()
@@ -108,8 +115,13 @@ async def test_short_diffs_are_open(tmp_path: Path, *, wanted: bool) -> None:
 
 
 async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
-    steps = [*called("terminal", '{"command": "echo 1234567890"}', "x"), *answered("Done.")]
-    async with drawn(Scripted(steps), tmp_path, taste=Taste(preview=9)) as screen:
+    steps = [
+        *tool_events("terminal", '{"command": "echo 1234567890"}', "x"),
+        *answer_events("Done."),
+    ]
+    async with tui_screen(
+        FakeTuiClient(steps), tmp_path, taste=DisplayOptions(preview=9)
+    ) as screen:
         await screen.says("go")
         await screen.shows("Done.")
         assert "terminal echo 123…" in screen.text
@@ -118,10 +130,12 @@ async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
 async def test_times(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     shown = f"{at.astimezone():%H:%M} go"
-    async with drawn(Scripted(), tmp_path, clock=FakeClock(at), taste=Taste(times=True)) as screen:
+    async with tui_screen(
+        FakeTuiClient(), tmp_path, clock=FakeClock(at), taste=DisplayOptions(times=True)
+    ) as screen:
         await screen.says("go")
         await screen.shows(shown)
-    async with drawn(Scripted(), tmp_path, clock=FakeClock(at)) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path, clock=FakeClock(at)) as screen:
         await screen.says("go")
         await screen.rests()
         assert shown not in screen.text
@@ -130,7 +144,9 @@ async def test_times(tmp_path: Path) -> None:
 async def test_less_room_between_things(tmp_path: Path) -> None:
     heights: list[int] = []
     for compact in (False, True):
-        async with drawn(Scripted(), tmp_path, taste=Taste(compact=compact)) as screen:
+        async with tui_screen(
+            FakeTuiClient(), tmp_path, taste=DisplayOptions(compact=compact)
+        ) as screen:
             await screen.says("go")
             await screen.shows("Plain answer.")
             await screen.rests()
@@ -142,7 +158,7 @@ async def test_less_room_between_things(tmp_path: Path) -> None:
 
 
 async def test_long_pastes(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path, taste=Taste(paste_lines=2)) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path, taste=DisplayOptions(paste_lines=2)) as screen:
         screen.ui.chat.prompt.post_message(Paste("a\nb\nc"))
         await screen.shows("[pasted text 1: 3 lines]")
 
@@ -156,8 +172,10 @@ class Ringing(Ui):
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool) -> None:
-    taste = Taste(bell=wanted)
-    ui = Ringing(Scripted(), Setting(history=tmp_path / "h", clock=FakeClock(), taste=taste))
+    taste = DisplayOptions(bell=wanted)
+    ui = Ringing(
+        FakeTuiClient(), UiSettings(history=tmp_path / "h", clock=FakeClock(), taste=taste)
+    )
     async with ui.run_test() as pilot:
         while not ui.chat.talk.open:
             await pilot.pause(0.01)
@@ -166,8 +184,8 @@ async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool
 
 
 async def test_times_and_status_until_one_leaves(tmp_path: Path) -> None:
-    companion = Scripted(answered("One."), answered("Two."))
-    async with drawn(companion, tmp_path) as screen:
+    companion = FakeTuiClient(answer_events("One."), answer_events("Two."))
+    async with tui_screen(companion, tmp_path) as screen:
         assert "bubblewrap" in screen.text
         await screen.says("/sb")
         await screen.shows("/statusbar brings it back")
@@ -187,9 +205,11 @@ async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_p
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     thought = Assistant("m2", (Reasoning("A deep idea."), Text("Beans.")), Stop.END)
     asked = User("m1", (Text("What grows?"),))
-    companion = Scripted()
-    companion.past = Before(rows=(Stored(1, at, "r1", asked), Stored(2, at, "r1", thought)))
-    async with drawn(companion, tmp_path, taste=Taste(open=True)) as screen:
+    companion = FakeTuiClient()
+    companion.past = RecentHistory(
+        rows=(StoredMessage(1, at, "r1", asked), StoredMessage(2, at, "r1", thought))
+    )
+    async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=True)) as screen:
         await screen.says("/ts on")
         await screen.shows("Times are shown from now on.")
         await screen.says("/resume s7")
@@ -198,6 +218,6 @@ async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_p
 
 
 async def test_where_no_editor_can_have_the_terminal_it_is_said(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.says("/prompt Dear all,")
         await screen.shows("This terminal cannot do that.")

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from companions import Scripted, answered
-from drawn import drawn
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text, User
-from hermes.schema.sessions import Stored
-from hermes.tui.companion import Before, Done
+from hermes.schema.sessions import StoredMessage
+from hermes.tui.client import CommandReply, RecentHistory
 from hermes.tui.widgets.code import CodeText
+from hermes.tui.widgets.messages import Answer, UserMessage
 from hermes.tui.widgets.transcript import UNDONE
-from hermes.tui.widgets.words import Answer, Said
+from support.fake_tui_client import FakeTuiClient, answer_events
+from support.tui_screen import tui_screen
 
 pytestmark = pytest.mark.anyio
 
@@ -22,15 +22,15 @@ WIDE = "x = " + " + ".join(f"number_{place}" for place in range(12))
 CODE = f"So:\n\n```python\nif True:\n    {WIDE}\n    short = 1\n```\n"
 
 
-class Failing(Scripted):
-    def command(self, line: str) -> Done:
+class Failing(FakeTuiClient):
+    def command(self, line: str) -> CommandReply:
         if line.startswith("/bad"):
             raise HermesError("That is no good.", hint="Try /help.")
         return super().command(line)
 
 
 async def test_a_command_stands_above_its_answer(tmp_path: Path) -> None:
-    async with drawn(Failing(answered("Hello.")), tmp_path) as screen:
+    async with tui_screen(Failing(answer_events("Hello.")), tmp_path) as screen:
         await screen.says("hi")
         await screen.rests()
         for line in ("/title", "/bad one", "/worse", "/retry "):
@@ -66,8 +66,8 @@ async def test_a_command_stands_above_its_answer(tmp_path: Path) -> None:
 
 
 async def test_what_is_undone_is_struck_through_and_not_left_behind(tmp_path: Path) -> None:
-    companion = Failing(*(answered(f"Answer {name}.") for name in "abcd"))
-    async with drawn(companion, tmp_path, size=(80, 40)) as screen:
+    companion = Failing(*(answer_events(f"Answer {name}.") for name in "abcd"))
+    async with tui_screen(companion, tmp_path, size=(80, 40)) as screen:
         chat = screen.ui.chat
         for line in ("one", "two", "/help", "three", "/bad", "/undo 2"):
             await screen.says(line)
@@ -75,7 +75,7 @@ async def test_what_is_undone_is_struck_through_and_not_left_behind(tmp_path: Pa
         await screen.shows("Did /undo 2.")
 
         def undone() -> list[str]:
-            things = [*chat.query(Said), *chat.query(Answer)]
+            things = [*chat.query(UserMessage), *chat.query(Answer)]
             return [one.plain for one in things if one.has_class(UNDONE)]
 
         assert undone() == ["> two", "> three", "Answer b.", "Answer c."]
@@ -97,16 +97,19 @@ async def test_what_is_undone_is_struck_through_and_not_left_behind(tmp_path: Pa
 async def test_a_turn_of_an_earlier_sitting_is_taken_back_whole(tmp_path: Path) -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     words = [("r1", "one"), ("r2", "two"), ("r2", "two, steered")]
-    rows = [Stored(n, at, run, User(f"u{n}", (Text(text),))) for n, (run, text) in enumerate(words)]
-    async with drawn(Scripted(past=Before(rows=tuple(rows))), tmp_path) as screen:
+    rows = [
+        StoredMessage(n, at, run, User(f"u{n}", (Text(text),)))
+        for n, (run, text) in enumerate(words)
+    ]
+    async with tui_screen(FakeTuiClient(past=RecentHistory(rows=tuple(rows))), tmp_path) as screen:
         await screen.says("/undo")
         await screen.rests()
-        undone = [one.plain for one in screen.ui.chat.query(Said) if one.has_class(UNDONE)]
+        undone = [one.plain for one in screen.ui.chat.query(UserMessage) if one.has_class(UNDONE)]
         assert undone == ["> two", "> two, steered"]
 
 
 async def test_what_was_said_in_another_session_is_not_taken_back(tmp_path: Path) -> None:
-    async with drawn(Scripted(), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         for line in ("one", "/new", "/undo"):
             await screen.says(line)
             await screen.rests()
@@ -114,17 +117,17 @@ async def test_what_was_said_in_another_session_is_not_taken_back(tmp_path: Path
 
 
 async def test_what_a_rollback_took_back_is_struck_through_like_an_undo(tmp_path: Path) -> None:
-    companion = Failing(*(answered(f"Answer {name}.") for name in "abc"))
-    async with drawn(companion, tmp_path) as screen:
+    companion = Failing(*(answer_events(f"Answer {name}.") for name in "abc"))
+    async with tui_screen(companion, tmp_path) as screen:
         for line in ("one", "two", "three", "/rollback 2", "/help"):
             await screen.says(line)
             await screen.rests()
-        undone = [one.plain for one in screen.ui.chat.query(Said) if one.has_class(UNDONE)]
+        undone = [one.plain for one in screen.ui.chat.query(UserMessage) if one.has_class(UNDONE)]
         assert undone == ["> two", "> three"]
 
 
 async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
-    async with drawn(Scripted(answered(CODE)), tmp_path) as screen:
+    async with tui_screen(FakeTuiClient(answer_events(CODE)), tmp_path) as screen:
         await screen.says("code")
         await screen.rests()
         assert screen.text == snapshot("""\
@@ -156,7 +159,9 @@ async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["x" * 300, "広" * 100, "\t" * 12 + "end"])
 async def test_nothing_of_a_wide_line_is_lost(tmp_path: Path, line: str) -> None:
-    async with drawn(Scripted(answered(f"```\n{line}\n```\n")), tmp_path, size=(40, 30)) as screen:
+    async with tui_screen(
+        FakeTuiClient(answer_events(f"```\n{line}\n```\n")), tmp_path, size=(40, 30)
+    ) as screen:
         await screen.says("code")
         await screen.rests()
         assert screen.text.count(line[-1]) >= line.count(line[-1])

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.app.references import references_in
+from hermes.app.references import find_references
 from hermes.tui.completion import suggestions
-from hermes.tui.history import History
-from hermes.tui.pastes import Pastes
+from hermes.tui.input_history import InputHistory
+from hermes.tui.widgets.prompt import PastedTexts
 
 KINDS = ["@file:", "@folder:", "@diff", "@staged", "@git:", "@url:"]
 COMMANDS = {"help": "Show all.", "model": "", "compress": "", "resume": ""}
@@ -70,7 +70,7 @@ def test_what_is_suggested_is_what_is_attached(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     offered = [*suggestions("@", {}, str(tmp_path)), *suggestions("@file:src/", {}, str(tmp_path))]
     ends = {"@file:": "notes.md", "@folder:": "src", "@git:": "2", "@url:": "http://x"}
-    found = [references_in(one.text + ends.get(one.text, "")) for one in offered]
+    found = [find_references(one.text + ends.get(one.text, "")) for one in offered]
     named = {(one.kind, one.what) for (one,) in found}
     assert {kind for kind, _ in named} == {"file", "folder", "diff", "staged", "git", "url"}
     assert {what for kind, what in named if kind == "file"} >= {"notes.md", "two words", "odd)."}
@@ -79,31 +79,31 @@ def test_what_is_suggested_is_what_is_attached(tmp_path: Path) -> None:
 def test_history_is_shared_with_the_plain_chat(tmp_path: Path) -> None:
     path = tmp_path / "cli_history"
     path.write_text("first\nsecond\n")
-    history = History(path)
+    history = InputHistory(path)
     history.keep("two\nlines")
     history.keep("two\nlines")
     assert path.read_text() == "first\nsecond\ntwo lines\n"
     assert history.back("draft") == "two\nlines"
     assert history.back("two\nlines") == "second"
-    assert history.forth() == "two\nlines"
-    assert history.forth() == "draft"
-    assert history.forth() is None
+    assert history.forward() == "two\nlines"
+    assert history.forward() == "draft"
+    assert history.forward() is None
 
 
 def test_a_history_that_cannot_be_written_is_kept_for_now(tmp_path: Path) -> None:
-    history = History(tmp_path / "none" / "cli_history")
+    history = InputHistory(tmp_path / "none" / "cli_history")
     history.keep("words")
     assert history.back("") == "words"
     assert history.back("words") is None
 
 
 def test_what_only_this_user_may_read(tmp_path: Path) -> None:
-    History(tmp_path / "h").keep("secret")
+    InputHistory(tmp_path / "h").keep("secret")
     assert (tmp_path / "h").stat().st_mode & 0o777 == 0o600
 
 
 def test_long_texts_become_a_mark_and_come_back_whole() -> None:
-    pastes = Pastes(5, 2000)
+    pastes = PastedTexts(5, 2000)
     assert pastes.shortened("a few words") == "a few words"
     lines = "line\n" * 10
     mark = pastes.shortened(lines)
@@ -114,16 +114,16 @@ def test_long_texts_become_a_mark_and_come_back_whole() -> None:
 
 
 def test_what_is_long_is_a_matter_of_taste() -> None:
-    assert Pastes(2, 0).shortened("a\nb\nc") == "[pasted text 1: 3 lines]"
-    assert Pastes(2, 0).shortened("x" * 9000) == "x" * 9000
-    assert Pastes(0, 10).shortened("x" * 11) == "[pasted text 1: 11 characters]"
-    assert Pastes(0, 0).shortened("a\n" * 9000) == "a\n" * 9000
+    assert PastedTexts(2, 0).shortened("a\nb\nc") == "[pasted text 1: 3 lines]"
+    assert PastedTexts(2, 0).shortened("x" * 9000) == "x" * 9000
+    assert PastedTexts(0, 10).shortened("x" * 11) == "[pasted text 1: 11 characters]"
+    assert PastedTexts(0, 0).shortened("a\n" * 9000) == "a\n" * 9000
 
 
 @pytest.mark.slow
 @given(st.lists(st.text(min_size=2001, max_size=2100), min_size=1, max_size=3))
 def test_what_was_pasted_is_never_read_as_a_mark(texts: list[str]) -> None:
-    pastes = Pastes(5, 2000)
+    pastes = PastedTexts(5, 2000)
     evil = ["[pasted text 1: 2,001 characters]" + text for text in texts]
     marks = [pastes.shortened(text) for text in evil]
     assert pastes.whole(" ".join(marks)) == " ".join(evil)

@@ -3,33 +3,43 @@
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import sha256
+from pathlib import Path
 
 import anyio
 from msgspec import Struct, structs
 
-from hermes.channels.webhook.book import RouteBook
-from hermes.channels.webhook.calls import Answer, Call, Place, Refused
-from hermes.channels.webhook.filters import Facts, holds
-from hermes.channels.webhook.memory import Recent, Window
+from hermes.channels.webhook.calls import (
+    Call,
+    CallRefused,
+    CallResponse,
+    CallWindow,
+    ListenerInfo,
+    RecentCalls,
+)
+from hermes.channels.webhook.filters import FilterInput, matches_filters
+from hermes.channels.webhook.listener import Listener, ListenerLimits
 from hermes.channels.webhook.payload import Event, Payload, event_of, read_payload
 from hermes.channels.webhook.routes import Route
-from hermes.channels.webhook.settings import PER_MINUTE
+from hermes.channels.webhook.settings import PER_MINUTE, WebhookSettings, read_settings
 from hermes.channels.webhook.signatures import BODY_ONLY, Proof, verify
+from hermes.channels.webhook.subscriptions import FILE, RouteTable, Subscriptions
 from hermes.channels.webhook.template import plain_text, prompt_parts
 from hermes.kit.clock import Clock
 from hermes.kit.hosts import host_of, is_loopback
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
-    About,
-    Caps,
+    ChannelCapabilities,
+    ChannelDeps,
     Inbound,
-    NotTaken,
+    InboundDetails,
+    InboundRefused,
     Offline,
-    Outgoing,
+    Outbound,
     Receipt,
     TargetGone,
 )
@@ -40,20 +50,20 @@ from hermes.schema.scope import Address
 log = logging.getLogger(__name__)
 
 NAME = "webhook"
-REMEMBERED = 4096
+MAX_REMEMBERED = 4096
 
 _MAX_TEXT = 16_000
 _IDS = ("x-github-delivery", "svix-id", "webhook-id", "idempotency-key", "x-request-id")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}")
-_FROM_AFAR = frozenset(
+_REMOTE_HEADERS = frozenset(
     {"origin", "sec-fetch-site", "forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip"}
 )
 """Headers of browsers and proxies: such a call does not come from a program on this machine."""
 
-Deliver = Callable[[Inbound], Awaitable[None]]
+HandleInbound = Callable[[Inbound], Awaitable[None]]
 
 
-class _Taken(Struct, frozen=True):
+class _VerifiedCall(Struct, frozen=True):
     """A call that counts: what to hand on, and what must not be handed on again.
 
     The inbound's key is kept with the message. `name` is a key by the id that came with the call:
@@ -73,22 +83,22 @@ class _Taken(Struct, frozen=True):
 class WebhookChannel:
     """Implements `Channel` and `Lives` for the house, and `Door` for the listener."""
 
-    def __init__(self, book: RouteBook, clock: Clock, per_minute: int = PER_MINUTE) -> None:
+    def __init__(self, book: RouteTable, clock: Clock, per_minute: int = PER_MINUTE) -> None:
         self._book = book
         self._clock = clock
         self._per_minute = per_minute
-        self._deliver: Deliver | None = None
-        self._place: Place | None = None
+        self._deliver: HandleInbound | None = None
+        self._place: ListenerInfo | None = None
         self._heard: datetime | None = None
-        self._windows: dict[str, Window] = {}
-        self._accepted = Recent(2 * REMEMBERED)
+        self._windows: dict[str, CallWindow] = {}
+        self._accepted = RecentCalls(2 * MAX_REMEMBERED)
         self._pending: dict[str, anyio.Event] = {}
 
     @property
-    def caps(self) -> Caps:
-        return Caps(max_text=_MAX_TEXT, direct=False)
+    def caps(self) -> ChannelCapabilities:
+        return ChannelCapabilities(max_text=_MAX_TEXT, direct=False)
 
-    async def run(self, deliver: Deliver) -> None:
+    async def run(self, deliver: HandleInbound) -> None:
         if self._place is None or not self._place.serving:
             raise Offline("The listener for webhooks is not open.")
         self._deliver = deliver
@@ -97,7 +107,7 @@ class WebhookChannel:
         finally:
             self._deliver = None
 
-    async def send(self, to: Address, post: Outgoing) -> Receipt:
+    async def send(self, to: Address, post: Outbound) -> Receipt:
         """The answer to a call, when nobody else gets it: a line of the log."""
         kind, _, rest = to.chat.partition(":")
         route, _, delivery = rest.partition(":")
@@ -112,25 +122,25 @@ class WebhookChannel:
             self._heard = self._clock.now()
         return self._heard
 
-    def stands_at(self, place: Place) -> None:
+    def stands_at(self, place: ListenerInfo) -> None:
         self._place = place
         if place.loopback:
             return
         for name, route in self._book.routes().items():
             if route.insecure:
-                log.warning("webhook route %s is not served: %s", name, _NOT_ON_LOOPBACK)
+                log.warning("webhook route %s is not served: %s", name, _UNSIGNED_PUBLIC)
 
     def check(self, route: str) -> None:
         self._route(route)
 
-    async def receive(self, call: Call) -> Answer:
+    async def receive(self, call: Call) -> CallResponse:
         try:
             return await self._receive(call)
-        except Refused as refused:
+        except CallRefused as refused:
             log.info("webhook %s: %d %s", call.route, refused.status, refused)
             return refused.answer
 
-    async def _receive(self, call: Call) -> Answer:
+    async def _receive(self, call: Call) -> CallResponse:
         route = self._route(call.route)
         proof = self._proof(route, call)
         forms = route.form or proof is None or proof.scheme not in BODY_ONLY
@@ -138,38 +148,42 @@ class WebhookChannel:
         event = event_of(call.headers, payload.value)
         if not route.wants(event.names):
             return _ignored("event", event)
-        if not holds(route.filters, Facts(event.name, call.headers, payload.value)):
+        if not matches_filters(route.filters, FilterInput(event.name, call.headers, payload.value)):
             return _ignored("filter", event)
         delivery = _delivery(call, proof)
         name = f"{route.name}:{delivery}"
         inbound = _inbound(route, delivery, event, payload)
         inbound = structs.replace(inbound, key=_signed_key(route, proof) or name)
-        return await self._take(_Taken(route, inbound, delivery, name))
+        return await self._take(_VerifiedCall(route, inbound, delivery, name))
 
     def _route(self, name: str) -> Route:
         route = self._book.routes().get(name)
         if route is None:
-            raise Refused(404, "not_found", "There is no such webhook route here.")
+            raise CallRefused(404, "not_found", "There is no such webhook route here.")
         if not route.enabled:
-            raise Refused(403, "disabled", "This route is turned off.")
+            raise CallRefused(403, "disabled", "This route is turned off.")
         if route.unserved:
-            raise Refused(501, "not_served", "This route cannot be served; the log says why.")
+            raise CallRefused(501, "not_served", "This route cannot be served; the log says why.")
         return route
 
     def _proof(self, route: Route, call: Call) -> Proof | None:
         if not route.insecure:
             return verify(route.secret, call.headers, call.body, self._clock.now(), route.scheme)
         if self._place is None or not self._place.loopback:
-            log.warning("webhook route %s: %s", route.name, _NOT_ON_LOOPBACK)
-            raise Refused(403, "insecure", "This route has no secret, and is served only locally.")
+            log.warning("webhook route %s: %s", route.name, _UNSIGNED_PUBLIC)
+            raise CallRefused(
+                403, "insecure", "This route has no secret, and is served only locally."
+            )
         host = host_of(call.headers.get("host", ""))
         if host is None or not is_loopback(host):
-            raise Refused(403, "insecure", "Without a secret, only a call to localhost is taken.")
-        if not _FROM_AFAR.isdisjoint(call.headers):
-            raise Refused(403, "insecure", "Without a secret, no browser or proxy may call.")
+            raise CallRefused(
+                403, "insecure", "Without a secret, only a call to localhost is taken."
+            )
+        if not _REMOTE_HEADERS.isdisjoint(call.headers):
+            raise CallRefused(403, "insecure", "Without a secret, no browser or proxy may call.")
         return None
 
-    async def _take(self, taken: _Taken) -> Answer:
+    async def _take(self, taken: _VerifiedCall) -> CallResponse:
         """One at a time for each name, so that a repetition hears what became of the first."""
         while others := [self._pending[name] for name in taken.names if name in self._pending]:
             await others[0].wait()
@@ -182,27 +196,27 @@ class WebhookChannel:
                 del self._pending[name]
             done.set()
 
-    async def _hand_on(self, taken: _Taken) -> Answer:
+    async def _hand_on(self, taken: _VerifiedCall) -> CallResponse:
         if why := self._known(taken):
             return _answer(200, "duplicate", taken, why)
         if self._deliver is None:
-            raise Refused(503, "not_listening", "Nobody takes calls at the moment.", wait=5)
+            raise CallRefused(503, "not_listening", "Nobody takes calls at the moment.", wait=5)
         if wait := self._window(taken.route.name).wait(self._clock.monotonic()):
             message = f"This route takes {self._per_minute} calls a minute."
-            raise Refused(429, "rate_limit", message, wait=math.ceil(wait))
+            raise CallRefused(429, "rate_limit", message, wait=math.ceil(wait))
         try:
             await self._deliver(taken.inbound)
-        except NotTaken as error:
-            raise Refused(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
+        except InboundRefused as error:
+            raise CallRefused(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
         except HermesError as error:
             log.warning("webhook %s: a call could not be kept: %s", taken.route.name, error)
-            raise Refused(
+            raise CallRefused(
                 503, "not_kept", "It could not be kept; send it again.", wait=5
             ) from error
         self._remember(taken)
         return _answer(202, "accepted", taken)
 
-    def _known(self, taken: _Taken) -> str:
+    def _known(self, taken: _VerifiedCall) -> str:
         now = self._clock.monotonic()
         if self._accepted.recall(taken.name, now) is not None:
             return "This call was taken before."
@@ -218,20 +232,20 @@ class WebhookChannel:
             )
         return ""
 
-    def _remember(self, taken: _Taken) -> None:
+    def _remember(self, taken: _VerifiedCall) -> None:
         now = self._clock.monotonic()
         for name in taken.names:
             self._accepted.remember(name, "", now)
 
-    def _window(self, route: str) -> Window:
+    def _window(self, route: str) -> CallWindow:
         if route not in self._windows:
             known = self._book.routes()
             self._windows = {name: one for name, one in self._windows.items() if name in known}
-            self._windows[route] = Window(self._per_minute)
+            self._windows[route] = CallWindow(self._per_minute)
         return self._windows[route]
 
 
-_NOT_ON_LOOPBACK = "It has no secret, and others than this machine can reach the listener."
+_UNSIGNED_PUBLIC = "It has no secret, and others than this machine can reach the listener."
 
 
 def _delivery(call: Call, proof: Proof | None) -> str:
@@ -275,20 +289,49 @@ def _inbound(route: Route, delivery: str, event: Event, payload: Payload) -> Inb
         sender=route.name,
         parts=parts,
         message=delivery,
-        about=About(chat_type=NAME, chat_name=route.name, user_name=route.name),
+        about=InboundDetails(chat_type=NAME, chat_name=route.name, user_name=route.name),
         answer_to=route.answer_to,
         verbatim=route.verbatim,
     )
 
 
-def _ignored(reason: str, event: Event) -> Answer:
-    return Answer(200, {"status": "ignored", "reason": reason, "event": event.name})
+def _ignored(reason: str, event: Event) -> CallResponse:
+    return CallResponse(200, {"status": "ignored", "reason": reason, "event": event.name})
 
 
-def _answer(status: int, word: str, taken: _Taken, message: str = "") -> Answer:
+def _answer(status: int, word: str, taken: _VerifiedCall, message: str = "") -> CallResponse:
     body: Mapping[str, object] = {
         "status": word,
         "route": taken.route.name,
         "delivery_id": taken.delivery,
     }
-    return Answer(status, {**body, "message": message} if message else body)
+    return CallResponse(status, {**body, "message": message} if message else body)
+
+
+@asynccontextmanager
+async def open_channel(parts: ChannelDeps) -> AsyncGenerator[WebhookChannel]:
+    """The first profile says where the listener is; all others are found there, too."""
+    settings = read_settings(parts.settings.extra, parts.env)
+    channel = webhook_channel(settings, parts.home / FILE, parts.clock)
+    listener = await parts.shares.once(NAME, lambda: _listener(settings, parts.clock))
+    if (listener.host, listener.asked) != (settings.host, settings.port):
+        log.warning(
+            "the webhooks of the profile %s are heard at %s:%d, as those of all profiles",
+            parts.profile,
+            listener.host,
+            listener.port,
+        )
+    listener.attach(parts.profile, channel)
+    try:
+        yield channel
+    finally:
+        listener.detach(parts.profile)
+
+
+def webhook_channel(settings: WebhookSettings, file: Path, clock: Clock) -> WebhookChannel:
+    """The channel alone; `file` holds what was subscribed to at the command line."""
+    return WebhookChannel(RouteTable(settings, Subscriptions(file)), clock, settings.per_minute)
+
+
+def _listener(settings: WebhookSettings, clock: Clock) -> Listener:
+    return Listener(clock, settings.host, settings.port, limits=ListenerLimits(body=settings.body))

@@ -15,14 +15,14 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
-from hermes.channels.webhook.payload import as_text, look_up
-from hermes.config.shapes import as_list, as_mapping, in_words
+from hermes.channels.webhook.payload import as_text, value_at
+from hermes.config.yaml_values import as_list, as_mapping, describe_value
 from hermes.schema.errors import ConfigError
 
-_LATER = frozenset({"in_file", "regex"})
+_UNSUPPORTED = frozenset({"in_file", "regex"})
 
 
-class Word(StrEnum):
+class Operator(StrEnum):
     EQUALS = "equals"
     NOT_EQUALS = "not_equals"
     IN = "in"
@@ -31,7 +31,7 @@ class Word(StrEnum):
     MISSING = "missing"
 
 
-class Every(StrEnum):
+class GroupKind(StrEnum):
     ALL = "all"
     ANY = "any"
     NOT = "not"
@@ -39,21 +39,21 @@ class Every(StrEnum):
 
 class FieldTest(Struct, frozen=True):
     field: str
-    word: Word
+    word: Operator
     value: object
 
 
 class Group(Struct, frozen=True):
     """`not` holds when none of its tests does."""
 
-    every: Every
+    every: GroupKind
     tests: "tuple[Filter, ...]"
 
 
 Filter: TypeAlias = FieldTest | Group
 
 
-class Facts(Struct, frozen=True):
+class FilterInput(Struct, frozen=True):
     """What a test can ask about."""
 
     event: str
@@ -66,9 +66,9 @@ class Facts(Struct, frozen=True):
         first, _, rest = field.partition(".")
         if first == "headers" and rest:
             return rest.lower() in self.headers, self.headers.get(rest.lower())
-        found, value = look_up(self.value, field)
+        found, value = value_at(self.value, field)
         if not found and first == "payload" and rest:
-            return look_up(self.value, rest)
+            return value_at(self.value, rest)
         return found, value
 
 
@@ -77,26 +77,26 @@ def read_filters(value: object) -> tuple[Filter, ...]:
     entries = as_list(value)
     if entries is None:
         raise ConfigError(
-            f"filters: expected a list, found {in_words(value)}",
+            f"filters: expected a list, found {describe_value(value)}",
             hint="Write it as: filters: [{field: action, equals: opened}]",
         )
     return tuple(_filter(entry) for entry in entries)
 
 
-def holds(filters: tuple[Filter, ...], facts: Facts) -> bool:
-    return all(_holds(one, facts) for one in filters)
+def matches_filters(filters: tuple[Filter, ...], facts: FilterInput) -> bool:
+    return all(_matches(one, facts) for one in filters)
 
 
-def _holds(one: Filter, facts: Facts) -> bool:
+def _matches(one: Filter, facts: FilterInput) -> bool:
     if isinstance(one, FieldTest):
         return _passes(one, *facts.find(one.field))
-    outcomes = (_holds(test, facts) for test in one.tests)
+    outcomes = (_matches(test, facts) for test in one.tests)
     match one.every:
-        case Every.ALL:
+        case GroupKind.ALL:
             return all(outcomes)
-        case Every.ANY:
+        case GroupKind.ANY:
             return any(outcomes)
-        case Every.NOT:
+        case GroupKind.NOT:
             return not any(outcomes)
         case _:
             assert_never(one.every)
@@ -104,17 +104,17 @@ def _holds(one: Filter, facts: Facts) -> bool:
 
 def _passes(test: FieldTest, found: bool, value: object) -> bool:
     match test.word:
-        case Word.EXISTS:
+        case Operator.EXISTS:
             return found is bool(test.value)
-        case Word.MISSING:
+        case Operator.MISSING:
             return found is not bool(test.value)
-        case Word.EQUALS:
+        case Operator.EQUALS:
             return found and _same(value, test.value)
-        case Word.NOT_EQUALS:
+        case Operator.NOT_EQUALS:
             return not (found and _same(value, test.value))
-        case Word.IN:
+        case Operator.IN:
             return found and any(_same(value, other) for other in as_list(test.value) or ())
-        case Word.CONTAINS:
+        case Operator.CONTAINS:
             return found and _contains(value, test.value)
         case _:
             assert_never(test.word)
@@ -138,39 +138,39 @@ def _same(value: object, wanted: object) -> bool:
 def _filter(value: object) -> Filter:
     table = as_mapping(value)
     if table is None:
-        raise _wrong(f"expected a test, found {in_words(value)}")
-    groups = [every for every in Every if every in table]
+        raise _invalid_filter(f"expected a test, found {describe_value(value)}")
+    groups = [every for every in GroupKind if every in table]
     if groups:
         return _group(groups[0], table)
     field = table.get("field")
-    words = [word for word in Word if word in table]
-    if later := sorted(_LATER & {str(name) for name in table}):
-        raise _wrong(f"{later[0]} cannot be used yet")
+    words = [word for word in Operator if word in table]
+    if later := sorted(_UNSUPPORTED & {str(name) for name in table}):
+        raise _invalid_filter(f"{later[0]} cannot be used yet")
     if not isinstance(field, str) or not field or len(words) != 1 or len(table) != 2:
-        raise _wrong("a test has a `field` and one word to compare it by")
+        raise _invalid_filter("a test has a `field` and one word to compare it by")
     return FieldTest(field, words[0], _checked(words[0], table[words[0]]))
 
 
-def _group(every: Every, table: Mapping[object, object]) -> Group:
+def _group(every: GroupKind, table: Mapping[object, object]) -> Group:
     inside = table[every]
     if len(table) != 1:
-        raise _wrong(f"`{every}` stands alone, with its tests in it")
-    tests = as_list(inside) if every is not Every.NOT or as_list(inside) else [inside]
+        raise _invalid_filter(f"`{every}` stands alone, with its tests in it")
+    tests = as_list(inside) if every is not GroupKind.NOT or as_list(inside) else [inside]
     if not tests:
-        raise _wrong(f"`{every}` needs a list of tests")
+        raise _invalid_filter(f"`{every}` needs a list of tests")
     return Group(every, tuple(_filter(test) for test in tests))
 
 
-def _checked(word: Word, value: object) -> object:
-    if word is Word.IN and as_list(value) is None:
-        raise _wrong("`in` needs a list")
-    if word in {Word.EXISTS, Word.MISSING} and not isinstance(value, bool):
-        raise _wrong(f"`{word}` is true or false")
+def _checked(word: Operator, value: object) -> object:
+    if word is Operator.IN and as_list(value) is None:
+        raise _invalid_filter("`in` needs a list")
+    if word in {Operator.EXISTS, Operator.MISSING} and not isinstance(value, bool):
+        raise _invalid_filter(f"`{word}` is true or false")
     return value
 
 
-def _wrong(what: str) -> ConfigError:
-    words = ", ".join(Word)
+def _invalid_filter(what: str) -> ConfigError:
+    words = ", ".join(Operator)
     return ConfigError(
         f"filters: {what}",
         hint=f"Write it like {{field: action, equals: opened}}, with one of {words}; "

@@ -18,9 +18,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import ONCE, Answer, Call, Door, Refused
+from hermes.channels.webhook.calls import (
+    SINGLE_HEADERS,
+    Call,
+    CallHandler,
+    CallRefused,
+    CallResponse,
+)
 from hermes.channels.webhook.settings import BODY, HOST, PORT
-from hermes.config.home import DEFAULT
+from hermes.config.home import DEFAULT_PROFILE
 from hermes.kit.clock import Clock
 from hermes.kit.connections import (
     ACCEPTED_AT_ONCE,
@@ -29,8 +35,8 @@ from hermes.kit.connections import (
     wait_in_kernel,
 )
 from hermes.kit.hosts import is_loopback
-from hermes.kit.listening import cannot_listen
-from hermes.kit.serving import put_away
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.listen_errors import listen_error
 from hermes.kit.text import one_line
 
 log = logging.getLogger(__name__)
@@ -40,7 +46,7 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Lengt
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ListenerLimits(Struct, frozen=True, kw_only=True):
     """Bytes of a body; requests and connections at once; seconds for head, body and the end.
 
     A refused body is read on for `linger` seconds, so that its sender hears the refusal.
@@ -73,7 +79,7 @@ class _Connection(RequestHandler):
         super().connection_lost(exc)
 
 
-class _Turned(asyncio.Protocol):
+class _TooManyConnections(asyncio.Protocol):
     """Tells a connection that there are too many, and ends it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,13 +103,13 @@ class Listener:
         host: str = HOST,
         port: int = PORT,
         *,
-        limits: Limits | None = None,
+        limits: ListenerLimits | None = None,
     ) -> None:
         self._clock = clock
         self.host = host
         self.asked = port
-        self._limits = limits or Limits()
-        self._doors: dict[str, Door] = {}
+        self._limits = limits or ListenerLimits()
+        self._doors: dict[str, CallHandler] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._busy = 0
@@ -128,7 +134,7 @@ class Listener:
             return self.asked
         return int(self._server.sockets[0].getsockname()[1])
 
-    def attach(self, profile: str, door: Door) -> None:
+    def attach(self, profile: str, door: CallHandler) -> None:
         if profile in self._doors:
             raise ValueError(f"The profile {profile} has webhooks here already.")
         self._doors[profile] = door
@@ -144,7 +150,7 @@ class Listener:
         try:
             self._server = await self._bind()
         except BaseException:
-            await put_away(runner)
+            await shut_down_server(runner)
             raise
         return self
 
@@ -158,7 +164,7 @@ class Listener:
             self._server.close()
         if self._runner is not None:
             # Calls that are being answered get a while for it.
-            await put_away(self._runner)
+            await shut_down_server(self._runner)
 
     def _app_runner(self) -> web.AppRunner:
         app = web.Application(middlewares=[self._guard])
@@ -178,7 +184,7 @@ class Listener:
                 self._connection, self.host, self.asked, backlog=ACCEPTED_AT_ONCE
             )
         except OSError as error:
-            raise cannot_listen("webhook", self.host, self.asked, error) from error
+            raise listen_error("webhook", self.host, self.asked, error) from error
         wait_in_kernel(server.sockets)
         return server
 
@@ -187,7 +193,7 @@ class Listener:
         now = self._clock.monotonic()
         self._connections.end_silent(now - self._limits.head_seconds)
         if server is None or not self._connections.make_room():
-            return _Turned()
+            return _TooManyConnections()
         connection = _Connection(
             server,
             self._connections,
@@ -214,32 +220,34 @@ class Listener:
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except Refused as refused:
+        except CallRefused as refused:
             return _response(refused.answer)
         except web.HTTPException as error:
             allowed = error.headers.get("Allow", "")
             told = f"Only {allowed} is understood here." if allowed else "There is nothing here."
             code = "method" if allowed else "not_found"
-            response = _response(Refused(error.status, code, told).answer)
+            response = _response(CallRefused(error.status, code, told).answer)
             if allowed:
                 response.headers["Allow"] = allowed
             return response
         except Exception:
             log.exception("a webhook call broke")
-            return _response(Refused(500, "internal", "Something broke; the log says what.").answer)
+            return _response(
+                CallRefused(500, "internal", "Something broke; the log says what.").answer
+            )
 
     async def _health(self, request: web.Request) -> web.Response:
-        return _response(Answer(200, {"status": "ok", "platform": "webhook"}))
+        return _response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
 
     async def _called(self, request: web.Request) -> web.Response:
         if not request.raw_path.startswith("/"):
-            raise Refused(400, "target", "The request must name a path, not a whole address.")
+            raise CallRefused(400, "target", "The request must name a path, not a whole address.")
         route = request.match_info["route"]
         door = self._door(request.match_info.get("profile", ""))
         if door is None:
-            raise Refused(404, "not_found", "There is no such webhook route here.")
+            raise CallRefused(404, "not_found", "There is no such webhook route here.")
         if self._busy >= self._limits.requests:
-            raise Refused(503, "busy", "Too many calls at once.", wait=1)
+            raise CallRefused(503, "busy", "Too many calls at once.", wait=1)
         self._busy += 1
         try:
             door.check(route)
@@ -250,24 +258,24 @@ class Listener:
         finally:
             self._busy -= 1
 
-    def _door(self, profile: str) -> Door | None:
-        if profile or DEFAULT in self._doors or len(self._doors) != 1:
-            return self._doors.get(profile or DEFAULT)
+    def _door(self, profile: str) -> CallHandler | None:
+        if profile or DEFAULT_PROFILE in self._doors or len(self._doors) != 1:
+            return self._doors.get(profile or DEFAULT_PROFILE)
         return next(iter(self._doors.values()))
 
     async def _body(self, request: web.Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise Refused(415, "content_encoding", "The body must not be compressed.")
+            raise CallRefused(415, "content_encoding", "The body must not be compressed.")
         most = self._limits.body
         body = _Body(bytearray())
         if (request.content_length or 0) <= most:
             await self._read(request, body)
         if (request.content_length or 0) > most or len(body.data) > most:
-            raise Refused(413, "too_large", f"The body is larger than {most:,} bytes.")
+            raise CallRefused(413, "too_large", f"The body is larger than {most:,} bytes.")
         if body.broken:
-            raise Refused(400, "body", "The body broke off, or is not as its headers say.")
+            raise CallRefused(400, "body", "The body broke off, or is not as its headers say.")
         if not body.whole:
-            raise Refused(408, "too_slow", "The body did not come in time.")
+            raise CallRefused(408, "too_slow", "The body did not come in time.")
         return bytes(body.data)
 
     async def _read(self, request: web.Request, body: _Body) -> None:
@@ -294,13 +302,13 @@ def _headers(request: web.Request) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
         small = name.lower()
-        if small in headers and small in ONCE:
-            raise Refused(400, "duplicate_header", f"The header {small} came more than once.")
+        if small in headers and small in SINGLE_HEADERS:
+            raise CallRefused(400, "duplicate_header", f"The header {small} came more than once.")
         headers[small] = f"{headers[small]}, {value}" if small in headers else value
     return headers
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: CallResponse) -> web.Response:
     headers = {"Retry-After": str(answer.wait)} if answer.wait else None
     body = msgspec.json.encode(answer.body)
     return web.Response(

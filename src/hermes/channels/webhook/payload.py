@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import Refused
-from hermes.config.shapes import as_list, as_mapping
+from hermes.channels.webhook.calls import CallRefused
+from hermes.config.yaml_values import as_list, as_mapping
 
 UNKNOWN = "unknown"
 
@@ -36,21 +36,21 @@ def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Paylo
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM and not body.lstrip().startswith(b"{"):
         if not forms:
-            raise Refused(
+            raise CallRefused(
                 415, "content_type", "Send JSON: with this signature, forms need `form: true`."
             )
         return _form(body)
     if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
         return _json(body)
-    raise Refused(415, "content_type", "The body must be JSON or a URL-encoded form.")
+    raise CallRefused(415, "content_type", "The body must be JSON or a URL-encoded form.")
 
 
-def look_up(value: object, path: str) -> tuple[bool, object]:
+def value_at(value: object, path: str) -> tuple[bool, object]:
     """What lies at `a.b.0.c`, and whether there is anything."""
     for step in path.split("."):
         if (mapping := as_mapping(value)) is not None and step in mapping:
             value = mapping[step]
-        elif (entries := as_list(value)) is not None and _is_place(step, len(entries)):
+        elif (entries := as_list(value)) is not None and _is_index(step, len(entries)):
             value = entries[int(step)]
         else:
             return False, None
@@ -82,9 +82,11 @@ def _json(body: bytes) -> Payload:
         raw = body.decode()
         value: object = msgspec.json.decode(raw)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        raise Refused(400, "body", f"The body is not JSON that can be read: {error}.") from error
+        raise CallRefused(
+            400, "body", f"The body is not JSON that can be read: {error}."
+        ) from error
     if not isinstance(value, dict | list):
-        raise Refused(400, "body", "The body must be a JSON object or a list.")
+        raise CallRefused(400, "body", "The body must be a JSON object or a list.")
     return Payload(cast("object", value), raw)
 
 
@@ -93,7 +95,7 @@ def _form(body: bytes) -> Payload:
         raw = body.decode()
         pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:
-        raise Refused(400, "body", f"The form cannot be read: {error}.") from error
+        raise CallRefused(400, "body", f"The form cannot be read: {error}.") from error
     fields: dict[str, list[str]] = {}
     for name, text in pairs:
         fields.setdefault(name, []).append(text)
@@ -104,7 +106,7 @@ def _form(body: bytes) -> Payload:
     return Payload(value, raw)
 
 
-def _is_place(step: str, length: int) -> bool:
+def _is_index(step: str, length: int) -> bool:
     return step.isascii() and step.isdecimal() and len(step) <= 9 and int(step) < length
 
 

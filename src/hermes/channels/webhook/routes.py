@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hermes.channels.webhook.filters import Filter, read_filters
 from hermes.channels.webhook.signatures import Scheme
-from hermes.config.shapes import as_mapping, in_words
+from hermes.config.yaml_values import as_mapping, describe_value
 from hermes.schema.errors import ConfigError
 
 INSECURE = "INSECURE_NO_AUTH"
@@ -19,7 +19,7 @@ LOG = "log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TARGET = re.compile(r"[a-z][a-z0-9_-]*(?::[^\s,:][^,]*)?", re.IGNORECASE)
 _SHORT_SECRET = 16
-_PLACES = ("chat_id", "thread_id", "message_thread_id")
+_CHAT_FIELDS = ("chat_id", "thread_id", "message_thread_id")
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Route(Struct, frozen=True, kw_only=True):
         return not self.events or "*" in self.events or not self.events.isdisjoint(names)
 
 
-class _Written(Struct, frozen=True, kw_only=True):
+class _RouteSettings(Struct, frozen=True, kw_only=True):
     """A route as a file has it; the last six belong to features that are not there yet."""
 
     secret: str = ""
@@ -80,13 +80,13 @@ class _Written(Struct, frozen=True, kw_only=True):
     coalesce: object = None
 
 
-_LATER = ("script", "skills", "toolsets", "cron_job", "coalesce")
+_UNSUPPORTED = ("script", "skills", "toolsets", "cron_job", "coalesce")
 
 
 def read_route(name: str, value: object, default_secret: str = "") -> Route:
     """Raises `ConfigError` for what is none; what asks for too much comes back as `unserved`."""
     checked_name(name)
-    written = _written(value)
+    written = _read_settings(value)
     secret = _secret(written.secret or default_secret)
     events = written.events.split(",") if isinstance(written.events, str) else written.events
     answer_to = _answer_to(written)
@@ -144,16 +144,16 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _written(value: object) -> _Written:
+def _read_settings(value: object) -> _RouteSettings:
     table = as_mapping(value)
     if table is None:
         raise ConfigError(
-            f"expected a route, found {in_words(value)}",
+            f"expected a route, found {describe_value(value)}",
             hint="Write `secret:` and `prompt:` below its name.",
         )
     given = {str(name): item for name, item in table.items() if item is not None}
     try:
-        return msgspec.convert(given, _Written, strict=False)
+        return msgspec.convert(given, _RouteSettings, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at ")
         field = place.strip("`").removeprefix("$.")
@@ -176,7 +176,7 @@ def _secret(secret: str) -> str:
     return secret
 
 
-def _answer_to(written: _Written) -> str:
+def _answer_to(written: _RouteSettings) -> str:
     deliver = written.deliver.strip()
     if deliver in {"", LOG, "github_comment"}:
         return ""
@@ -186,7 +186,7 @@ def _answer_to(written: _Written) -> str:
             f"deliver: {deliver!r} is no place for an answer",
             hint="Write log, a platform such as telegram, or platform:chat[:thread].",
         )
-    extra = {name: str(written.deliver_extra.get(name) or "").strip() for name in _PLACES}
+    extra = {name: str(written.deliver_extra.get(name) or "").strip() for name in _CHAT_FIELDS}
     if any("{" in text or "," in text for text in extra.values()):
         raise ConfigError(
             "deliver_extra: a call must not choose who gets the answer",
@@ -198,9 +198,9 @@ def _answer_to(written: _Written) -> str:
     return f"{deliver}:{chat}:{thread}" if thread else f"{deliver}:{chat}"
 
 
-def _unserved(written: _Written) -> str:
+def _unserved(written: _RouteSettings) -> str:
     given = msgspec.structs.asdict(written)
-    later = [name for name in _LATER if given[name]]
+    later = [name for name in _UNSUPPORTED if given[name]]
     if written.deliver.strip() == "github_comment":
         later.append("deliver: github_comment")
     if not later:
@@ -208,17 +208,20 @@ def _unserved(written: _Written) -> str:
     return f"It needs what this version does not have yet: {', '.join(later)}."
 
 
-def _notes(value: object, written: _Written, secret: str) -> Iterator[str]:
+def _notes(value: object, written: _RouteSettings, secret: str) -> Iterator[str]:
     unknown = [str(name) for name in as_mapping(value) or {} if name not in _FIELDS]
     if unknown:
         yield f"Nobody knows what {', '.join(unknown)} means; it is ignored."
     if written.profile:
         yield f"Its profile {written.profile} is ignored: a route belongs to the home it is in."
-    served = {*_PLACES, *(("repo", "pr_number") if written.deliver == "github_comment" else ())}
+    served = {
+        *_CHAT_FIELDS,
+        *(("repo", "pr_number") if written.deliver == "github_comment" else ()),
+    }
     if idle := [name for name in written.deliver_extra if name not in served]:
         yield f"deliver_extra has {', '.join(idle)}, which nothing here uses."
     if secret != INSECURE and len(secret) < _SHORT_SECRET:
         yield f"Its secret is shorter than {_SHORT_SECRET} characters, and may be guessed."
 
 
-_FIELDS = frozenset(_Written.__struct_fields__)
+_FIELDS = frozenset(_RouteSettings.__struct_fields__)

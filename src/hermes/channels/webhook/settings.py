@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hermes.channels.webhook.routes import Route, read_route
-from hermes.config.sections.words import Port, Table
-from hermes.config.shapes import as_mapping, in_words
+from hermes.config.sections.types import FreeTable, Port
+from hermes.config.yaml_values import as_mapping, describe_value
 from hermes.schema.errors import ConfigError
 
-PLACE = "platforms.webhook.extra"
+SETTINGS_PATH = "platforms.webhook.extra"
 HOST = "127.0.0.1"
 PORT = 8644
 PER_MINUTE = 30
@@ -38,7 +38,7 @@ class _Extra(Struct, frozen=True, kw_only=True):
     routes: object = None
 
 
-def read_settings(extra: Table, env: Mapping[str, str]) -> WebhookSettings:
+def read_settings(extra: FreeTable, env: Mapping[str, str]) -> WebhookSettings:
     """What the file says, else the variables, else the defaults. Raises `ConfigError`."""
     given = {name: value for name, value in extra.items() if value is not None}
     for name, variable in (("port", "WEBHOOK_PORT"), ("secret", "WEBHOOK_SECRET")):
@@ -48,7 +48,8 @@ def read_settings(extra: Table, env: Mapping[str, str]) -> WebhookSettings:
         read = msgspec.convert(given, _Extra, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{PLACE}: {error}", hint="See what is set with: hermes config get platforms.webhook"
+            f"{SETTINGS_PATH}: {error}",
+            hint="See what is set with: hermes config get platforms.webhook",
         ) from error
     return WebhookSettings(
         host=read.host.strip() or HOST,
@@ -64,7 +65,8 @@ def _routes(value: object, secret: str) -> dict[str, Route]:
     table = as_mapping(value if value is not None else {})
     if table is None:
         raise ConfigError(
-            f"{PLACE}.routes: expected routes by their names, found {in_words(value)}",
+            f"{SETTINGS_PATH}.routes: expected routes by their names, "
+            f"found {describe_value(value)}",
             hint="Write each as `NAME:` with `secret:` and `prompt:` below it.",
         )
     routes: dict[str, Route] = {}
@@ -72,5 +74,5 @@ def _routes(value: object, secret: str) -> dict[str, Route]:
         try:
             routes[str(name)] = read_route(str(name), entry, secret)
         except ConfigError as error:
-            raise ConfigError(f"{PLACE}.routes.{name}: {error}", hint=error.hint) from error
+            raise ConfigError(f"{SETTINGS_PATH}.routes.{name}: {error}", hint=error.hint) from error
     return routes

@@ -19,7 +19,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import Refused
+from hermes.channels.webhook.calls import CallRefused
 
 TOLERANCE = 300
 """Seconds that a sender's clock may differ from ours, and that a signed call stays fresh."""
@@ -57,7 +57,7 @@ class Proof(Struct, frozen=True):
     once: str = ""
 
 
-class _Signed(Struct, frozen=True):
+class _SignedCall(Struct, frozen=True):
     secret: str
     headers: Mapping[str, str]
     body: bytes
@@ -94,8 +94,10 @@ def verify(
         raise _missing(only)
     scheme = wanted[0]
     if scheme is not Scheme.GITLAB and _PREFIXED.match(body.lstrip()):
-        raise Refused(401, "signature", "The body begins with what looks like a signed time or id.")
-    return _CHECKS[scheme](_Signed(secret, headers, body, now.timestamp()))
+        raise CallRefused(
+            401, "signature", "The body begins with what looks like a signed time or id."
+        )
+    return _CHECKS[scheme](_SignedCall(secret, headers, body, now.timestamp()))
 
 
 def sign(
@@ -124,56 +126,56 @@ def sign(
             assert_never(scheme)
 
 
-def _check_standard(call: _Signed) -> Proof:
+def _check_standard(call: _SignedCall) -> Proof:
     return _check_ids(call, Scheme.STANDARD, "webhook")
 
 
-def _check_svix(call: _Signed) -> Proof:
+def _check_svix(call: _SignedCall) -> Proof:
     return _check_ids(call, Scheme.SVIX, "svix")
 
 
-def _check_ids(call: _Signed, scheme: Scheme, prefix: str) -> Proof:
+def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
     delivery, stamp = call.header(f"{prefix}-id"), call.header(f"{prefix}-timestamp")
     if not delivery or not stamp:
-        raise Refused(401, "signature", f"{prefix}-id and {prefix}-timestamp must come, too.")
+        raise CallRefused(401, "signature", f"{prefix}-id and {prefix}-timestamp must come, too.")
     given = call.header(f"{prefix}-signature").split(" ")[:_MOST_SIGNATURES]
     good = False
     for key in _standard_keys(call.secret):
         expected = "v1," + _standard(key, delivery, stamp, call.body)
         for signature in given:
             good |= _same(expected, signature)
-    _demand(good)
-    _demand_fresh(stamp, call.now)
+    _require(good)
+    _require_fresh(stamp, call.now)
     return Proof(scheme, delivery, _digest(delivery.encode(errors="surrogateescape")))
 
 
-def _check_v2(call: _Signed) -> Proof:
+def _check_v2(call: _SignedCall) -> Proof:
     stamp = call.header("x-webhook-timestamp")
     if not stamp:
-        raise Refused(401, "signature", "X-Webhook-Timestamp must come, too.")
+        raise CallRefused(401, "signature", "X-Webhook-Timestamp must come, too.")
     signed = stamp.encode(errors="surrogateescape") + b"." + call.body
-    _demand_hex(call, Scheme.V2, signed)
-    _demand_fresh(stamp, call.now)
+    _require_hex(call, Scheme.V2, signed)
+    _require_fresh(stamp, call.now)
     return Proof(Scheme.V2, once=_digest(signed))
 
 
-def _check_github(call: _Signed) -> Proof:
+def _check_github(call: _SignedCall) -> Proof:
     given = call.header(_HEADERS[Scheme.GITHUB])
-    _demand(_same("sha256=" + _hex(call.secret, call.body), given))
+    _require(_same("sha256=" + _hex(call.secret, call.body), given))
     return Proof(Scheme.GITHUB, once=_digest(call.body))
 
 
-def _check_legacy(call: _Signed) -> Proof:
-    _demand_hex(call, Scheme.LEGACY, call.body)
+def _check_legacy(call: _SignedCall) -> Proof:
+    _require_hex(call, Scheme.LEGACY, call.body)
     return Proof(Scheme.LEGACY, once=_digest(call.body))
 
 
-def _check_gitlab(call: _Signed) -> Proof:
-    _demand(_same(call.secret, call.headers[_HEADERS[Scheme.GITLAB]]))
+def _check_gitlab(call: _SignedCall) -> Proof:
+    _require(_same(call.secret, call.headers[_HEADERS[Scheme.GITLAB]]))
     return Proof(Scheme.GITLAB)
 
 
-_CHECKS: Mapping[Scheme, Callable[[_Signed], Proof]] = {
+_CHECKS: Mapping[Scheme, Callable[[_SignedCall], Proof]] = {
     Scheme.STANDARD: _check_standard,
     Scheme.SVIX: _check_svix,
     Scheme.V2: _check_v2,
@@ -200,9 +202,9 @@ def _standard_keys(secret: str) -> tuple[bytes, ...]:
     return (plain, decoded) if decoded else (plain,)
 
 
-def _demand_hex(call: _Signed, scheme: Scheme, signed: bytes) -> None:
+def _require_hex(call: _SignedCall, scheme: Scheme, signed: bytes) -> None:
     given = call.header(_HEADERS[scheme]).removeprefix("sha256=")
-    _demand(_same(_hex(call.secret, signed), given))
+    _require(_same(_hex(call.secret, signed), given))
 
 
 def _hex(secret: str, signed: bytes) -> str:
@@ -214,15 +216,15 @@ def _same(expected: str, given: str) -> bool:
     return hmac.compare_digest(expected.encode(), given.encode(errors="surrogateescape"))
 
 
-def _demand(good: bool) -> None:
+def _require(good: bool) -> None:
     if not good:
-        raise Refused(401, "signature", "The signature does not fit the body and the secret.")
+        raise CallRefused(401, "signature", "The signature does not fit the body and the secret.")
 
 
-def _demand_fresh(stamp: str, now: float) -> None:
+def _require_fresh(stamp: str, now: float) -> None:
     plain = stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12
     if not plain or abs(now - int(stamp)) > TOLERANCE:
-        raise Refused(
+        raise CallRefused(
             401, "stale", f"The signed time is more than {TOLERANCE} seconds away from ours."
         )
 
@@ -231,7 +233,7 @@ def _digest(signed: bytes) -> str:
     return sha256(signed).hexdigest()
 
 
-def _missing(only: Scheme | None) -> Refused:
+def _missing(only: Scheme | None) -> CallRefused:
     if only is not None:
-        return Refused(401, "signature", f"This route wants the header {_HEADERS[only]}.")
-    return Refused(401, "signature", "The call carries no signature that is known here.")
+        return CallRefused(401, "signature", f"This route wants the header {_HEADERS[only]}.")
+    return CallRefused(401, "signature", "The call carries no signature that is known here.")

@@ -4,15 +4,18 @@ What the program does not know in it stays as it is; what cannot be read is neve
 """
 
 import fcntl
+import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from hermes.kit.files import advice, read_ordinary, write_atomic
+from hermes.channels.webhook.routes import Route, read_route, with_shared_secrets
+from hermes.channels.webhook.settings import WebhookSettings
+from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
 from hermes.schema.errors import ConfigError
 
 FILE = "webhook_subscriptions.json"
@@ -42,7 +45,7 @@ class Subscriptions:
     def read(self) -> Table:
         """Every route by its name. Raises `ConfigError` when the file is damaged."""
         try:
-            data = read_ordinary(self._path)
+            data = read_regular_file(self._path)
             return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
         except FileNotFoundError:
             return {}
@@ -98,5 +101,67 @@ class Subscriptions:
     def _unusable(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"{self._path} cannot be used: {error.strerror}",
-            hint=advice(error, "Run this as the user the gateway runs as; see who owns the file."),
+            hint=write_error_hint(
+                error, "Run this as the user the gateway runs as; see who owns the file."
+            ),
         )
+
+
+log = logging.getLogger(__name__)
+
+
+class RouteTable:
+    """The file is looked at before every answer, and read anew only when it has changed.
+
+    A route of the settings wins over one of the file. An entry that cannot be understood is
+    known but not served; a file that cannot be read leaves the routes as they were.
+    """
+
+    def __init__(self, settings: WebhookSettings, file: Subscriptions) -> None:
+        self._settings = settings
+        self._file = file
+        self._stamp: Stamp | None = None
+        self._all: Mapping[str, Route] = {}
+        self._take(settings.routes)
+
+    def routes(self) -> Mapping[str, Route]:
+        stamp = self._file.stamp()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._reload()
+        return self._all
+
+    def _reload(self) -> None:
+        try:
+            table = self._file.read()
+        except ConfigError as error:
+            log.warning("%s The routes stay as they were.", error.sentence)
+            return
+        subscribed = subscribed_routes(table, self._settings.secret)
+        for name in subscribed.keys() & self._settings.routes.keys():
+            log.warning("webhook route %s: the settings have it, too, and win", name)
+        self._take({**subscribed, **self._settings.routes})
+
+    def _take(self, routes: Mapping[str, Route]) -> None:
+        before, self._all = self._all, with_shared_secrets(routes)
+        _log_problems(
+            {name: route for name, route in self._all.items() if route != before.get(name)}
+        )
+
+
+def subscribed_routes(table: Table, default_secret: str = "") -> dict[str, Route]:
+    routes: dict[str, Route] = {}
+    for name, entry in table.items():
+        try:
+            routes[name] = read_route(name, entry, default_secret)
+        except ConfigError as error:
+            routes[name] = Route(name=name, unserved=error.sentence)
+    return routes
+
+
+def _log_problems(routes: Mapping[str, Route]) -> None:
+    for name, route in routes.items():
+        if route.unserved:
+            log.warning("webhook route %s is not served: %s", name, route.unserved)
+        for note in route.notes:
+            log.warning("webhook route %s: %s", name, note)

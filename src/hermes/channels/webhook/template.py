@@ -5,26 +5,26 @@ import secrets
 from functools import cache
 from pathlib import Path
 
-from hermes.channels.webhook.payload import Event, Payload, as_text, look_up
+from hermes.channels.webhook.payload import Event, Payload, as_text, value_at
 from hermes.kit.text import head_and_tail
 from hermes.schema.messages import Text
 
 DEFAULT_PROMPT = "Something happened: {event_type}\n\n{__raw__}"
 
-RAW = 4000
+MAX_RAW = 4000
 """Characters of the whole payload that a prompt can hold."""
 
-NESTED = 2000
+MAX_NESTED = 2000
 """Characters of a mapping or a list within it."""
 
-PLAIN = 20_000
+MAX_TEXT = 20_000
 """Characters of a single text."""
 
-ALL = 60_000
+MAX_FIELDS_TOTAL = 60_000
 """Characters that all fields of one prompt may have together."""
 
 _FIELD = re.compile(r"\{([A-Za-z_@$][\w.@$-]{0,199})\}", re.ASCII)
-_SPENT = "[left out: the call brought too much]"
+_LEFT_OUT = "[left out: the call brought too much]"
 
 
 def prompt_parts(template: str, route: str, event: Event, payload: Payload) -> tuple[Text, Text]:
@@ -49,7 +49,7 @@ def _frame() -> str:
 
 
 def _filled(template: str, event: Event, payload: Payload, marks: tuple[str, str]) -> str:
-    left = ALL
+    left = MAX_FIELDS_TOTAL
 
     def value(found: re.Match[str]) -> str:
         nonlocal left
@@ -57,17 +57,17 @@ def _filled(template: str, event: Event, payload: Payload, marks: tuple[str, str
         if not known:
             return found[0]
         left -= len(text)
-        return f"{marks[0]}{text}{marks[1]}" if left >= 0 else _SPENT
+        return f"{marks[0]}{text}{marks[1]}" if left >= 0 else _LEFT_OUT
 
     return _FIELD.sub(value, template or DEFAULT_PROMPT)
 
 
 def _field(path: str, event: Event, payload: Payload) -> tuple[bool, str]:
     if path == "__raw__":
-        return True, head_and_tail(payload.raw, RAW)
+        return True, head_and_tail(payload.raw, MAX_RAW)
     if path == "event_type":
         return True, event.name
-    known, value = look_up(payload.value, path)
+    known, value = value_at(payload.value, path)
     if not known:
         return False, ""
-    return True, head_and_tail(as_text(value), PLAIN if isinstance(value, str) else NESTED)
+    return True, head_and_tail(as_text(value), MAX_TEXT if isinstance(value, str) else MAX_NESTED)

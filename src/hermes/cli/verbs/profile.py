@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from hermes.cli.context import CliContext
-from hermes.config.home import DEFAULT, Home, home_of, root_of
+from hermes.config.home import DEFAULT_PROFILE, Home, hermes_root, profile_home
 from hermes.schema.errors import HermesError, UsageError
 
 
@@ -55,62 +55,62 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 def _list(context: CliContext) -> int:
     from hermes.config.profiles import list_profiles
 
-    profiles = list_profiles(root_of(context.env))
+    profiles = list_profiles(hermes_root(context.env))
     width = max(len(profile.name) for profile in profiles)
     for profile in profiles:
         mark = "*" if profile.active else " "
-        context.stdout.write(f"{mark} {profile.name:<{width}}  {_plain(profile.path)}\n")
+        context.stdout.write(f"{mark} {profile.name:<{width}}  {_one_line(profile.path)}\n")
     return 0
 
 
 def _create(context: CliContext, name: str, clone: str | None, everything: bool) -> int:
     from hermes.config.profiles import create_profile
 
-    root = root_of(context.env)
+    root = hermes_root(context.env)
     source = _source(context, root, clone) if clone is not None or everything else None
     home = create_profile(root, name, clone=source, everything=everything)
     origin = f" as a copy of {source.profile}" if source else ""
     context.stdout.write(
-        f"Profile {name} is created{origin} in {_plain(home.path)}\n"
+        f"Profile {name} is created{origin} in {_one_line(home.path)}\n"
         f"Use it once with `hermes -p {name}`, or from now on with `hermes profile use {name}`.\n"
     )
     if source is not None:
-        _tell_of_credentials(context, source, home, everything)
+        _print_credentials(context, source, home, everything)
     else:
         context.stdout.write(f"It has no model of its own yet: `hermes -p {name} setup`.\n")
     return 0
 
 
-def _tell_of_credentials(context: CliContext, source: Home, home: Home, everything: bool) -> None:
-    from hermes.config.clone_credentials import own_credentials
+def _print_credentials(context: CliContext, source: Home, home: Home, everything: bool) -> None:
+    from hermes.config.clone_credentials import profile_credentials
 
-    own = own_credentials(source.path, everything=everything)
+    own = profile_credentials(source.path, everything=everything)
     if own.renewed:
         context.stdout.write(
-            f"It has a new {' and a new '.join(own.renewed)} in {_plain(home.dotenv)}; "
+            f"It has a new {' and a new '.join(own.renewed)} in {_one_line(home.dotenv)}; "
             f"whoever calls it needs that, not the one of {source.profile}.\n"
         )
     if own.left_out:
         context.stdout.write(
-            f"Not copied, as each profile needs its own: {_plain(', '.join(own.left_out))}\n"
+            f"Not copied, as each profile needs its own: {_one_line(', '.join(own.left_out))}\n"
         )
 
 
 def _source(context: CliContext, root: Path, clone: str | None) -> Home:
-    return home_of(root, clone) if clone else context.home()
+    return profile_home(root, clone) if clone else context.home()
 
 
 def _use(context: CliContext, name: str) -> int:
     from hermes.config.profiles import use_profile
 
-    home = use_profile(root_of(context.env), name)
+    home = use_profile(hermes_root(context.env), name)
     context.stdout.write(f"Profile {home.profile} is in use from now on\n")
     return 0
 
 
 def _show(context: CliContext, name: str | None) -> int:
-    root = root_of(context.env)
-    home = home_of(root, name) if name else context.home()
+    root = hermes_root(context.env)
+    home = profile_home(root, name) if name else context.home()
     rows = {
         "name": home.profile,
         "home": str(home.path),
@@ -123,7 +123,7 @@ def _show(context: CliContext, name: str | None) -> int:
     }
     width = max(map(len, rows))
     for label, text in rows.items():
-        context.stdout.write(f"{label:<{width}}  {_plain(text)}\n")
+        context.stdout.write(f"{label:<{width}}  {_one_line(text)}\n")
     return 0
 
 
@@ -149,11 +149,11 @@ def _sessions(home: Home) -> str:
 
 
 def _model(context: CliContext, home: Home) -> str:
-    from hermes.config.dotenv import env_of
-    from hermes.config.load import load_config
+    from hermes.config.dotenv import profile_env
+    from hermes.config.loader import load_config
 
     try:
-        model = load_config(home, env_of(home.dotenv, context.env)).config.main_model
+        model = load_config(home, profile_env(home.dotenv, context.env)).config.main_model
     except HermesError as error:
         return f"unknown: {error}"
     provider = f" ({model.provider})" if model.provider else ""
@@ -171,19 +171,19 @@ def _count(folder: Path, name: str) -> int:
 def _delete(context: CliContext, name: str, sure: bool) -> int:
     from hermes.config.profiles import delete_profile
 
-    root = root_of(context.env)
+    root = hermes_root(context.env)
     _refuse_while_served(root, name)
-    if name != DEFAULT and not sure:
-        _ask(context, home_of(root, name))
+    if name != DEFAULT_PROFILE and not sure:
+        _confirm_delete(context, profile_home(root, name))
     path = delete_profile(root, name)
-    context.stdout.write(f"Profile {name} is deleted; {_plain(path)} is gone\n")
+    context.stdout.write(f"Profile {name} is deleted; {_one_line(path)} is gone\n")
     return 0
 
 
 def _refuse_while_served(root: Path, name: str) -> None:
-    from hermes.daemon.lock import who_holds
+    from hermes.app.service.lock import running_gateway
 
-    served = None if name == DEFAULT else who_holds(home_of(root, name))
+    served = None if name == DEFAULT_PROFILE else running_gateway(profile_home(root, name))
     if served is not None:
         raise UsageError(
             f"Profile {name} is served by a gateway (pid {served.pid}).",
@@ -191,33 +191,33 @@ def _refuse_while_served(root: Path, name: str) -> None:
         )
 
 
-def _ask(context: CliContext, home: Home) -> None:
+def _confirm_delete(context: CliContext, home: Home) -> None:
     if not context.stdin.isatty():
         raise UsageError(
             f"Profile {home.profile} was not deleted: nobody is there to confirm it",
             hint=f"Say so on the command line: hermes profile delete {home.profile} --yes",
         )
-    from hermes.cli.typed import typed_line
+    from hermes.cli.dialog import read_line
 
     context.stderr.write(
-        f"This removes {_plain(home.path)} with its settings, memory, skills and sessions.\n"
+        f"This removes {_one_line(home.path)} with its settings, memory, skills and sessions.\n"
         f"Type {home.profile} to go on: "
     )
     context.stderr.flush()
-    if typed_line(context.stdin).strip() != home.profile:
+    if read_line(context.stdin).strip() != home.profile:
         raise UsageError(f"Profile {home.profile} was not deleted")
 
 
 def _rename(context: CliContext, name: str, new: str) -> int:
     from hermes.config.profiles import rename_profile
 
-    _refuse_while_served(root_of(context.env), name)
-    home = rename_profile(root_of(context.env), name, new)
-    context.stdout.write(f"Profile {name} is now {home.profile} in {_plain(home.path)}\n")
+    _refuse_while_served(hermes_root(context.env), name)
+    home = rename_profile(hermes_root(context.env), name, new)
+    context.stdout.write(f"Profile {name} is now {home.profile} in {_one_line(home.path)}\n")
     return 0
 
 
-def _plain(text: str | Path) -> str:
-    from hermes.cli.export.plain import harmless
+def _one_line(text: str | Path) -> str:
+    from hermes.kit.terminal_text import escape_controls
 
-    return harmless(str(text)).replace("\n", " ")
+    return escape_controls(str(text)).replace("\n", " ")

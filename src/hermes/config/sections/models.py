@@ -6,7 +6,14 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from hermes.config.sections.words import Count, Names, Open, Seconds, Share, Table
+from hermes.config.sections.types import (
+    AllowsUnknownKeys,
+    Count,
+    Fraction,
+    FreeTable,
+    NameList,
+    Seconds,
+)
 
 PoolStrategy = Literal["fill_first", "round_robin", "random", "least_used"]
 
@@ -34,7 +41,7 @@ SLOT_TIMEOUTS: Mapping[str, float] = {
 }
 
 
-class Model(Struct, Open, frozen=True, kw_only=True):
+class Model(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """The main model. In the file, a plain name stands for `default` alone."""
 
     default: str = ""
@@ -60,7 +67,7 @@ class DeviceLogin(Struct, frozen=True, kw_only=True):
     pkce: bool = False
 
 
-class Provider(Struct, Open, frozen=True, kw_only=True):
+class Provider(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """A provider by name; `enabled: false` takes it out of every choice."""
 
     enabled: bool = True
@@ -74,13 +81,13 @@ class Provider(Struct, Open, frozen=True, kw_only=True):
     context_length: Count | None = None
     rate_limit_delay: Seconds | None = None
     keeps_responses: bool = False
-    extra_body: Table = {}
+    extra_body: FreeTable = {}
     ssl_verify: bool = True
     ssl_ca_cert: str = ""
     oauth: DeviceLogin | None = None
 
 
-class Fallback(Struct, Open, frozen=True, kw_only=True):
+class Fallback(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """The model to ask when those before it could not answer."""
 
     provider: str = ""
@@ -101,14 +108,14 @@ class AuxiliarySlot(Struct, frozen=True, kw_only=True):
     api_mode: str = ""
     timeout: Seconds | None = None
     download_timeout: Seconds | None = None
-    extra_body: Table = {}
+    extra_body: FreeTable = {}
     reasoning_effort: str = ""
     enabled: bool = True
     language: str = ""
     max_concurrency: Count | None = None
 
 
-class Auxiliary(Struct, Open, frozen=True, kw_only=True):
+class Auxiliary(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """Side tasks, each with a model of its own when one is named."""
 
     transient_retries: Count = 2
@@ -148,8 +155,8 @@ class Compression(Struct, frozen=True, kw_only=True):
     """When and how a long conversation is summarised."""
 
     enabled: bool = True
-    threshold: Share = 0.5
-    target_ratio: Share = 0.2
+    threshold: Fraction = 0.5
+    target_ratio: Fraction = 0.2
     protect_last_n: Count = 20
     protect_first_n: Count = 3
     hygiene_hard_message_limit: Count = 5000
@@ -175,7 +182,7 @@ class Delegation(Struct, frozen=True, kw_only=True):
     api_key: str = ""
     api_mode: str = ""
     reasoning_effort: str = ""
-    default_toolsets: Names = ()
+    default_toolsets: NameList = ()
     inherit_mcp_toolsets: bool = True
     max_iterations: Count = 50
     max_summary_chars: Count = 24000

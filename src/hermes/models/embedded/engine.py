@@ -18,9 +18,10 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from hermes.models.embedded.catalogue import Weights
+from hermes.kit.tasks import background_tasks
+from hermes.models.embedded.catalog import Weights
 from hermes.models.embedded.child import READY
-from hermes.models.embedded.place import Place, free_memory
+from hermes.models.embedded.folder import ModelFolder, free_memory
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ModelError, NotRunning, SandboxError, Unreachable
 
@@ -29,49 +30,49 @@ log = logging.getLogger(__name__)
 CHILD = Path(__file__).with_name("child.py")
 CACHE_MB = 256
 """For what was read of other sessions: about nine thousand tokens of the larger model."""
-_TAIL = 12
+_KEPT_LINES = 12
 """Lines of what it wrote last that are looked at when it ends."""
-_LONGEST_LINE = 65_536
+_MAX_LINE = 65_536
 """Bytes that are held of a line which does not end."""
-_FETCH = "Fetch it: hermes setup --local. Or choose another model: hermes model"
-_SMALLER = (
+_FETCH_HINT = "Fetch it: hermes setup --local. Or choose another model: hermes model"
+_MEMORY_HINT = (
     "It may be short of memory: see `hermes doctor`, or take a smaller one: hermes setup --local"
 )
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class LaunchCommand(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
 
 
-Launch = Callable[[Command], AbstractAsyncContextManager[Process]]
+LaunchProcess = Callable[[LaunchCommand], AbstractAsyncContextManager[Process]]
 """Starts a process with an open standard input; leaving the block ends all of it."""
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class EngineTimeouts(Struct, frozen=True, kw_only=True):
     """Seconds: for the weights to be loaded, and without a question until they are let go."""
 
     load: float = 180.0
     idle: float = 300.0
 
 
-class EngineParts(Struct, frozen=True, kw_only=True):
+class EngineDeps(Struct, frozen=True, kw_only=True):
     """`env` is what a program needs to run at all; `free` says how much memory there is."""
 
-    launch: Launch
+    launch: LaunchProcess
     env: Mapping[str, str]
     threads: int
     python: str = sys.executable
-    patience: Patience = Patience()
+    patience: EngineTimeouts = EngineTimeouts()
     free: Callable[[], int] = free_memory
 
 
-Room = Callable[["Engine"], AbstractAsyncContextManager[None]]
+ReserveMemory = Callable[["ModelEngine"], AbstractAsyncContextManager[None]]
 """Memory to load into; held until that is done."""
 
 
-class Ear(Struct, frozen=True):
+class EngineAddress(Struct, frozen=True):
     """Where a running one listens, and the word that lets one in."""
 
     base_url: str
@@ -82,32 +83,39 @@ class _Ready(Struct):
     address: str
 
 
-class Running:
+class EngineProcess:
     """One process from its start to its end."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
-        self.ear: Ear | None = None
+        self.ear: EngineAddress | None = None
         self.pid = 0
         self.dead = anyio.Event()
         self.heard = anyio.Event()
         """Set when it listens, or is dead."""
-        self.unwanted = anyio.Event()
+        self.stop_requested = anyio.Event()
         self.used = anyio.current_time()
-        self.said: deque[str] = deque(maxlen=_TAIL)
+        self.said: deque[str] = deque(maxlen=_KEPT_LINES)
         self.trouble = ""
 
     def failure(self, *, when: str) -> ModelError:
         last = next((line for line in reversed(self.said) if line.strip()), "")
         why = self.trouble or last or "it said nothing"
-        return Unreachable(f"the process of {self.weights.name} ended {when}: {why}", hint=_SMALLER)
+        return Unreachable(
+            f"the process of {self.weights.name} ended {when}: {why}", hint=_MEMORY_HINT
+        )
 
 
-class Engine:
+class ModelEngine:
     """One file of weights, one process at a time, whatever number of sessions ask."""
 
     def __init__(
-        self, weights: Weights, place: Place, parts: EngineParts, group: TaskGroup, room: Room
+        self,
+        weights: Weights,
+        place: ModelFolder,
+        parts: EngineDeps,
+        group: TaskGroup,
+        room: ReserveMemory,
     ) -> None:
         self._weights = weights
         self._place = place
@@ -115,7 +123,7 @@ class Engine:
         self._group = group
         self._room = room
         self._line = anyio.Lock()
-        self._running: Running | None = None
+        self._running: EngineProcess | None = None
         self.started = 0
         """How many processes there were."""
 
@@ -145,11 +153,11 @@ class Engine:
             running is not None
             and running.ear is not None
             and not running.dead.is_set()
-            and not running.unwanted.is_set()
+            and not running.stop_requested.is_set()
         )
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[Running]:
+    async def turn(self) -> AsyncGenerator[EngineProcess]:
         """In line with everybody else, first come first served. Raises `ModelError`."""
         async with self._line:
             running = await self._ready()
@@ -168,45 +176,47 @@ class Engine:
         if running is None:
             return
         async with anyio.create_task_group() as group:
-            group.start_soon(self._dismiss, running)
+            group.start_soon(self._request_stop, running)
             await running.dead.wait()
             group.cancel_scope.cancel()
 
-    async def _dismiss(self, running: Running) -> None:
+    async def _request_stop(self, running: EngineProcess) -> None:
         async with self._line:
-            running.unwanted.set()
+            running.stop_requested.set()
 
-    async def _ready(self) -> Running:
+    async def _ready(self) -> EngineProcess:
         running = self._running
         if running is not None and not running.dead.is_set():
-            if not running.unwanted.is_set():
+            if not running.stop_requested.is_set():
                 return await self._loaded(running)
             await running.dead.wait()
         self._check()
         async with self._room(self):
-            running = self._running = Running(self._weights)
+            running = self._running = EngineProcess(self._weights)
             self.started += 1
             self._group.start_soon(self._keep, running)
             return await self._loaded(running)
 
     def _check(self) -> None:
         if not self._place.has(self._weights):
-            raise NotRunning(f"the model {self._weights.name} is not on this machine", hint=_FETCH)
+            raise NotRunning(
+                f"the model {self._weights.name} is not on this machine", hint=_FETCH_HINT
+            )
         if not self._place.has_engine:
-            raise NotRunning("the engine of the embedded model is not installed", hint=_FETCH)
+            raise NotRunning("the engine of the embedded model is not installed", hint=_FETCH_HINT)
 
-    async def _loaded(self, running: Running) -> Running:
+    async def _loaded(self, running: EngineProcess) -> EngineProcess:
         """Whoever began to wait for it may be gone; it is there for the next all the same."""
         with anyio.move_on_after(self._parts.patience.load) as limit:
             await running.heard.wait()
         if limit.cancelled_caught:
             running.trouble = f"it was not ready within {self._parts.patience.load:g} s"
-            running.unwanted.set()
+            running.stop_requested.set()
         if running.ear is None:
             raise running.failure(when="before it was ready")
         return running
 
-    async def _keep(self, running: Running) -> None:
+    async def _keep(self, running: EngineProcess) -> None:
         token = secrets.token_urlsafe(24)
         try:
             async with self._parts.launch(self._command()) as process:
@@ -225,21 +235,21 @@ class Engine:
             running.dead.set()
             running.heard.set()
 
-    async def _listen(self, running: Running, process: Process, token: str) -> None:
+    async def _listen(self, running: EngineProcess, process: Process, token: str) -> None:
         rest = b""
         while data := await process.read():
             *lines, rest = (rest + data).split(b"\n")
-            rest = rest[:_LONGEST_LINE]
+            rest = rest[:_MAX_LINE]
             for line in lines:
                 self._hear(running, line.decode("utf-8", "replace"), process, token)
         code = (await process.wait()).exit_code
-        if not running.unwanted.is_set():
-            running.trouble = running.trouble or _ended(code, running.said)
+        if not running.stop_requested.is_set():
+            running.trouble = running.trouble or _exit_reason(code, running.said)
             log.warning("the embedded model's process ended: %s", running.trouble)
         running.dead.set()
         running.heard.set()
 
-    def _hear(self, running: Running, line: str, process: Process, token: str) -> None:
+    def _hear(self, running: EngineProcess, line: str, process: Process, token: str) -> None:
         if not line.startswith(READY):
             running.said.append(line[:500])
             return
@@ -248,26 +258,26 @@ class Engine:
         except msgspec.DecodeError:
             return
         running.pid = process.pid
-        running.ear = Ear(f"{ready.address.rstrip('/')}/v1", token)
+        running.ear = EngineAddress(f"{ready.address.rstrip('/')}/v1", token)
         running.used = anyio.current_time()
         running.heard.set()
 
-    async def _outlive(self, running: Running) -> None:
+    async def _outlive(self, running: EngineProcess) -> None:
         """Until it is dead or nobody wants it; a gigabyte is not kept for a talk that is over."""
         idle = self._parts.patience.idle
-        while not running.dead.is_set() and not running.unwanted.is_set():
+        while not running.dead.is_set() and not running.stop_requested.is_set():
             quiet = anyio.current_time() - running.used
             if self._line.locked() or running.ear is None:
                 quiet = 0.0
             if quiet >= idle:
                 log.info("the embedded model is let go after %.0f s without a question", quiet)
-                running.unwanted.set()
+                running.stop_requested.set()
                 return
             with anyio.move_on_after(max(0.01, idle - quiet)):
-                await _either(running.dead, running.unwanted)
+                await _wait_for_either(running.dead, running.stop_requested)
 
-    def _command(self) -> Command:
-        return Command(
+    def _command(self) -> LaunchCommand:
+        return LaunchCommand(
             argv=(self._parts.python, "-I", str(CHILD)),
             cwd=str(self._place.folder),
             env={**self._parts.env, "OMP_WAIT_POLICY": "passive"},
@@ -287,13 +297,13 @@ class Engine:
         return json.dumps(asked).encode() + b"\n"
 
 
-def _ended(code: int, said: deque[str]) -> str:
+def _exit_reason(code: int, said: deque[str]) -> str:
     last = next((line for line in reversed(said) if line.strip()), "")
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"{how}{f': {last}' if last else ''}"
 
 
-async def _either(one: anyio.Event, other: anyio.Event) -> None:
+async def _wait_for_either(one: anyio.Event, other: anyio.Event) -> None:
     async with anyio.create_task_group() as group:
 
         async def wait(event: anyio.Event) -> None:
@@ -302,3 +312,54 @@ async def _either(one: anyio.Event, other: anyio.Event) -> None:
 
         group.start_soon(wait, one)
         group.start_soon(wait, other)
+
+
+class EnginePool:
+    """Implements `model.Line`."""
+
+    def __init__(self, parts: EngineDeps, group: TaskGroup) -> None:
+        self._parts = parts
+        self._group = group
+        self._engines: dict[Path, ModelEngine] = {}
+        self._loading = anyio.Lock()
+
+    def of(self, weights: Weights, place: ModelFolder) -> ModelEngine:
+        """By the file itself: two homes may lead to the same one."""
+        path = place.weights(weights).resolve()
+        if path not in self._engines:
+            self._engines[path] = ModelEngine(weights, place, self._parts, self._group, self._room)
+        return self._engines[path]
+
+    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
+        return self.of(weights, place).is_loaded
+
+    @asynccontextmanager
+    async def turn(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
+        """In line with everybody who asks the same model. Raises `ModelError`."""
+        async with self.of(weights, place).turn() as running:
+            yield running
+
+    async def let_go(self, but: ModelEngine | None = None) -> None:
+        """End what runs, each after the answer it is giving."""
+        for engine in tuple(self._engines.values()):
+            if engine is not but:
+                await engine.let_go()
+
+    @asynccontextmanager
+    async def _room(self, engine: ModelEngine) -> AsyncGenerator[None]:
+        """For one that loads: nobody else begins to before it has what it needs.
+
+        One that still loads although nobody waits for it has not taken all of its own yet.
+        """
+        async with self._loading:
+            promised = sum(one.loading for one in self._engines.values())
+            if self._parts.free() - promised < engine.memory:
+                await self.let_go(but=engine)
+            yield
+
+
+@asynccontextmanager
+async def open_engine_pool(parts: EngineDeps) -> AsyncGenerator[EnginePool]:
+    """No process yet; whatever was started ends with the block."""
+    async with background_tasks() as group:
+        yield EnginePool(parts, group)

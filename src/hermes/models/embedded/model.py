@@ -1,48 +1,53 @@
 """The embedded model as a model of the house: in line for the engine, then asked as any other."""
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from itertools import takewhile
 from typing import Protocol
 
 import anyio
-from msgspec import structs
+import msgspec
+from msgspec import Raw, Struct, structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.text import fenced
-from hermes.models.driver import Served, WireModel
-from hermes.models.embedded.catalogue import PROVIDER, Weights
-from hermes.models.embedded.engine import Ear, Running
-from hermes.models.embedded.instead import instead
-from hermes.models.embedded.place import Place
-from hermes.models.embedded.small import small_profile
-from hermes.models.embedded.turns import turn_of
-from hermes.models.embedded.wire import SmallWire, repeats
+from hermes.kit.ids import new_id
+from hermes.kit.text import fenced, one_line
+from hermes.models.embedded.catalog import PROVIDER, Weights
+from hermes.models.embedded.engine import EngineAddress, EngineProcess
+from hermes.models.embedded.folder import ModelFolder
+from hermes.models.embedded.small_profile import small_profile
+from hermes.models.embedded.turn_state import ToolStep, turn_state_of
+from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
 from hermes.models.endpoint import Endpoint
-from hermes.models.endpoint import Place as Address
-from hermes.models.images import Images
-from hermes.ports.model import Chunk, Request
+from hermes.models.endpoint import EndpointSettings as Address
+from hermes.models.images import ImageUrls
+from hermes.models.wire_model import ServedModel, WireModel
+from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.schema.errors import Unreachable
 from hermes.schema.events import Notice, TextDelta
-from hermes.schema.messages import Assistant, Stop, Text, ToolCall
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, text_of
 
-NOT_OPENED = (
+PAGE_NOT_OPENED = (
     "Note: {page} was not opened, so nothing here comes from it. To ask about it, paste its text, "
     "or save it as a file in this folder."
 )
-NOT_KEPT = (
+NOT_REMEMBERED = (
     "Note: later talks will not know this. The model that runs here has no memory of its own; "
     "larger models have: `hermes model` chooses one."
 )
-IDLE = 900.0
+IDLE_TIMEOUT = 900.0
 """Seconds of silence: a long text is read for minutes before the first word comes."""
 
 
-class Line(Protocol):
+class EngineQueue(Protocol):
     """As much of the engines as a model needs: to be let in, in turn."""
 
-    def is_loaded(self, weights: Weights, place: Place) -> bool: ...
+    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool: ...
 
-    def turn(self, weights: Weights, place: Place) -> AbstractAsyncContextManager[Running]: ...
+    def turn(
+        self, weights: Weights, place: ModelFolder
+    ) -> AbstractAsyncContextManager[EngineProcess]: ...
 
 
 class EmbeddedModel:
@@ -51,9 +56,9 @@ class EmbeddedModel:
     def __init__(
         self,
         weights: Weights,
-        place: Place,
-        engine: Callable[[], Line],
-        images: Images,
+        place: ModelFolder,
+        engine: Callable[[], EngineQueue],
+        images: ImageUrls,
         clock: Clock,
     ) -> None:
         self._weights = weights
@@ -61,7 +66,7 @@ class EmbeddedModel:
         self._engine = engine
         self._images = images
         self._clock = clock
-        self._served = Served(
+        self._served = ServedModel(
             model=weights.name,
             provider=PROVIDER,
             window=weights.window,
@@ -82,13 +87,13 @@ class EmbeddedModel:
         return self._weights.window
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        async with aclosing(self._in_turn(request)) as chunks:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
+        async with aclosing(self._stream_in_order(request)) as chunks:
             yield chunks
 
-    async def _in_turn(self, request: Request) -> AsyncGenerator[Chunk]:
+    async def _stream_in_order(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
         """Whoever waits for a gigabyte is told so. What needs no thought needs no engine either."""
-        if ours := None if _is_bound(request) else instead(request, self.name):
+        if ours := None if _forces_call(request) else answer_without_model(request, self.name):
             if ours.text:
                 yield TextDelta(ours.text)
             yield ours
@@ -104,7 +109,9 @@ class EmbeddedModel:
             async for chunk in chunks:
                 yield chunk
 
-    async def _heard(self, running: Running, request: Request) -> AsyncGenerator[Chunk]:
+    async def _heard(
+        self, running: EngineProcess, request: ModelRequest
+    ) -> AsyncGenerator[ModelChunk]:
         """A connection for each answer: closing it is what stops the engine.
 
         A call that was just made is not made again: it is asked for something else instead.
@@ -115,27 +122,27 @@ class EmbeddedModel:
             again: Sequence[ToolCall] = ()
             async with self._asked(running.ear, request) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, Assistant) and repeats(request, chunk):
+                    if isinstance(chunk, Assistant) and repeats_calls(request, chunk):
                         again = chunk.calls
                         continue
-                    for one in complete(request, chunk):
+                    for one in append_missing(request, chunk):
                         yield one
             if again:
                 async with self._asked(running.ear, request, again) as chunks:
                     async for chunk in chunks:
-                        for one in complete(request, chunk):
+                        for one in append_missing(request, chunk):
                             yield one
         except Unreachable as error:
-            if await _is_dead(running):
+            if await _has_exited(running):
                 raise running.failure(when="in mid-answer") from error
             raise
 
     @asynccontextmanager
     async def _asked(
-        self, ear: Ear, request: Request, again: Sequence[ToolCall] = ()
-    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        endpoint = Endpoint(Address(base_url=ear.base_url, idle=IDLE))
-        wire = SmallWire(self._served, request, again)
+        self, ear: EngineAddress, request: ModelRequest, again: Sequence[ToolCall] = ()
+    ) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
+        endpoint = Endpoint(Address(base_url=ear.base_url, idle=IDLE_TIMEOUT))
+        wire = EmbeddedWire(self._served, request, again)
         model = WireModel(endpoint, self._served, self._images, self._clock, wire, ear.token)
         try:
             async with model.stream(request) as chunks:
@@ -144,7 +151,7 @@ class EmbeddedModel:
             await endpoint.aclose()
 
 
-def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
+def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelChunk]:
     """An answer that says nothing of what was found is followed by it.
 
     So is one to a question about a page that nobody opened: by that, whatever it says of the page;
@@ -153,13 +160,13 @@ def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
     """
     if not isinstance(chunk, Assistant) or chunk.calls or chunk.stop is not Stop.END:
         return [chunk]
-    turn = turn_of(request.messages)
+    turn = turn_state_of(request.messages)
     found = turn.lacking(chunk.text)
     # Lines by themselves would run together where answers are read as Markdown.
     found = fenced(found) if "\n" in found else found
-    more = [found, *(NOT_OPENED.format(page=one) for one in turn.unopened)]
-    if turn.is_lost and all(one.name != "memory" for one in request.tools):
-        more.append(NOT_KEPT)
+    more = [found, *(PAGE_NOT_OPENED.format(page=one) for one in turn.unopened_pages)]
+    if turn.is_not_remembered and all(one.name != "memory" for one in request.tools):
+        more.append(NOT_REMEMBERED)
     if not any(more):
         return [chunk]
     rest = "\n\n".join(filter(None, more))
@@ -167,13 +174,83 @@ def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
     return [TextDelta(rest), structs.replace(chunk, parts=(*chunk.parts, Text(rest)))]
 
 
-def _is_bound(request: Request) -> bool:
+def _forces_call(request: ModelRequest) -> bool:
     """Whether somebody wants a certain call."""
     return request.calling.must or bool(request.calling.name)
 
 
-async def _is_dead(running: Running) -> bool:
+async def _has_exited(running: EngineProcess) -> bool:
     """The connection ends a moment before the process is known to be gone."""
     with anyio.move_on_after(2.0):
         await running.dead.wait()
     return running.dead.is_set()
+
+
+MAX_REASON = 200
+_MAX_COMMAND = 300
+_ESCALATION_OFFER = re.compile(r'call again with escalate="(?P<how>network|outside)"')
+_READ_ONLY = re.compile(r"read-only file system", re.IGNORECASE)
+"""Who may not write somewhere hears of permissions; only the wall makes folders read-only."""
+_REFUSED = re.compile(r"(?:\w+: )?Not done: (?P<why>.+)", re.DOTALL)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_MODEL_INSTRUCTIONS = ("Ask ", "Do not ", "Find ", "Look ", "Say ", "Stop", "Tell ")
+"""How sentences begin that say what to do next: they are not for people."""
+
+
+class _FailedOutput(Struct):
+    output: str = ""
+    note: str = ""
+
+
+def answer_without_model(request: ModelRequest, model: str) -> Assistant | None:
+    """The answer to a result that needs no thought; None where the model is to be asked."""
+    last = request.messages[-1] if request.messages else None
+    if not isinstance(last, Result) or not last.failed:
+        return None
+    step = turn_state_of(request.messages).steps[-1]
+    refused = _REFUSED.match(text_of(last))
+    if refused:
+        words = f"{_describe_step(step)} was not done: {_user_sentences(refused['why'])}"
+        return Assistant(new_id("msg"), (Text(words),), Stop.END, model=model, provider=PROVIDER)
+    call = _escalated_call(request, step, text_of(last))
+    if call is None:
+        return None
+    return Assistant(new_id("msg"), (call,), Stop.TOOLS, model=model, provider=PROVIDER)
+
+
+def _escalated_call(request: ModelRequest, step: ToolStep, told: str) -> ToolCall | None:
+    """The same command again, as whoever asks for leave to go through the wall calls it."""
+    name = step.call.name
+    spec = next((one for one in request.tools if one.name == name), None)
+    if spec is None or "escalate" not in spec.schema.get("properties", {}):
+        return None
+    try:
+        failed = msgspec.json.decode(told, type=_FailedOutput)
+        args = msgspec.json.decode(step.call.args, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    offer = _ESCALATION_OFFER.search(failed.note)
+    if offer is None or (offer["how"] == "outside" and not _READ_ONLY.search(failed.output)):
+        return None
+    lines = failed.output.strip().splitlines()
+    why = next((one for one in lines if _READ_ONLY.search(one)), lines[-1] if lines else "")
+    reason = one_line(f"The sandbox held it back: {why}", MAX_REASON)
+    wanted = {**args, "escalate": offer["how"], "reason": reason}
+    return ToolCall(new_id("call"), name, Raw(msgspec.json.encode(wanted)))
+
+
+def _user_sentences(why: str) -> str:
+    sentences = _SENTENCE_END.split(why.strip())
+    return " ".join(takewhile(lambda one: not one.startswith(_MODEL_INSTRUCTIONS), sentences))
+
+
+def _describe_step(step: ToolStep) -> str:
+    try:
+        args = msgspec.json.decode(step.call.args, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        args = {}
+    given = args.get("command") or args.get("path")
+    if not isinstance(given, str):
+        return step.call.name or "It"
+    shown = f"`{one_line(given, _MAX_COMMAND)}`"
+    return shown if "command" in args else f"{step.call.name} {shown}"

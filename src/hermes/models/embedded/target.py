@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hermes.models.embedded.catalogue import PROVIDER, Weights, catalogue, fitting, weights_named
-from hermes.models.embedded.place import (
-    Place,
+from hermes.models.embedded.catalog import (
+    PROVIDER,
+    Weights,
+    best_fit,
+    find_weights,
+    weights_catalog,
+)
+from hermes.models.embedded.folder import (
+    ModelFolder,
+    folder_at,
+    folder_under,
     free_disk,
     free_memory,
-    place_at,
-    place_under,
 )
-from hermes.models.embedded.small import small_profile
-from hermes.models.resolve import Target
+from hermes.models.embedded.small_profile import small_profile
+from hermes.models.resolver import ModelTarget
 from hermes.models.settings import LocalServer, ModelSettings
 
 
@@ -22,16 +28,16 @@ def chosen_weights(name: str, folder: str) -> Weights:
     Raises `ConfigError` for a name that is not in the catalogue.
     """
     if name:
-        return weights_named(name)
-    place = place_at(folder)
-    here = [one for one in catalogue() if place.has(one)]
-    return here[0] if here else fitting(free_memory(), free_disk(place.folder))
+        return find_weights(name)
+    place = folder_at(folder)
+    here = [one for one in weights_catalog() if place.has(one)]
+    return here[0] if here else best_fit(free_memory(), free_disk(place.folder))
 
 
-def embedded_target(settings: ModelSettings, model: str, source: str) -> Target:
+def embedded_target(settings: ModelSettings, model: str, source: str) -> ModelTarget:
     """Whether the weights are here shows when it is asked: they may be fetched meanwhile."""
     weights = chosen_weights(model, settings.weights)
-    return Target(
+    return ModelTarget(
         provider=PROVIDER,
         base_url=settings.weights,
         model=weights.name,
@@ -44,12 +50,12 @@ def embedded_target(settings: ModelSettings, model: str, source: str) -> Target:
     )
 
 
-def found_here(root: Path) -> Sequence[LocalServer]:
+def local_server_under(root: Path) -> Sequence[LocalServer]:
     """As a server of this machine, when one can be asked without fetching anything."""
-    return found_in(place_under(root))
+    return local_server_in(folder_under(root))
 
 
-def found_in(place: Place) -> Sequence[LocalServer]:
+def local_server_in(place: ModelFolder) -> Sequence[LocalServer]:
     models = place.present()
     if not models or not place.has_engine:
         return ()

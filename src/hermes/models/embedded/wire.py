@@ -4,47 +4,55 @@ The choice is made under a grammar (`response_format`), so whatever it writes ca
 prompt begins alike in all sessions and grows only at its end: the engine keeps what it has read.
 """
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
-from hermes.models.driver import Served
-from hermes.models.embedded.choosing import ARGS, REPLY, TOOL, Choosing
-from hermes.models.embedded.grounding import grounded, is_example
-from hermes.models.embedded.small import Short, reminder, rules, short_for, small_profile
-from hermes.models.embedded.trimming import cut, recent
-from hermes.models.embedded.turns import Turn, turn_of
-from hermes.models.wire.chat_calls import CallDelta, FunctionDelta
+from hermes.models.embedded.answer_parser import ARGS, REPLY, TOOL, AnswerParser
+from hermes.models.embedded.result_text import recent_messages, shorten_text
+from hermes.models.embedded.small_profile import (
+    ShortTool,
+    reminder,
+    short_tool,
+    small_profile,
+    system_message,
+)
+from hermes.models.embedded.turn_state import TurnState, turn_state_of
+from hermes.models.wire.call_builder import CallDelta, FunctionDelta
 from hermes.models.wire.chat_stream import ChatStream, ContentPart, StreamChunk
-from hermes.models.wire.pictures import as_text
-from hermes.models.wire.stream import LONGEST, AnswerStream, Urls
-from hermes.models.wire.told import StreamDelta
-from hermes.ports.model import Calling, Request
+from hermes.models.wire.images import part_text
+from hermes.models.wire.stream import MAX_ANSWER, ImageUrlMap, StreamDelta, WireStream
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Media, Message, Result, ToolCall, User, text_of
 
-MOST_OUTPUT = 700
+MAX_OUTPUT = 700
 """Tokens of one answer, where nobody set a limit: a minute or two of one core."""
 
 
-class Line(Struct):
+class EngineMessage(Struct):
     """A message as the engine takes it."""
 
     role: str
     content: str
 
 
-class SmallWire:
+class EmbeddedWire:
     """Implements `wire.stream.Wire` for one request: its tools decide how it is answered."""
 
-    def __init__(self, served: Served, request: Request, again: Sequence[ToolCall] = ()) -> None:
+    def __init__(
+        self, served: ServedModel, request: ModelRequest, again: Sequence[ToolCall] = ()
+    ) -> None:
         """`again` are calls that it wanted to repeat: it has to say or to do something else."""
         self._served = served
         self._again = again
-        self._shorts = [short_for(spec) for spec in request.tools]
-        self._holds = any(one.name in small_profile().tools for one in self._shorts)
-        self._grounds = is_example(request.messages)
+        self._short_tools = [short_tool(spec) for spec in request.tools]
+        self._holds = any(one.name in small_profile().tools for one in self._short_tools)
+        self._replaces_paths = has_no_such_path(request.messages)
         self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
 
     def path(self, base_url: str) -> str:
@@ -56,74 +64,76 @@ class SmallWire:
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
         return []
 
-    def body(self, request: Request, images: Urls | None = None) -> bytes:
-        system = Line("system", rules(request.system, self._shorts))
-        talk = self._talk(recent(request.messages))
+    def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
+        system = EngineMessage("system", system_message(request.system, self._short_tools))
+        talk = self._talk(recent_messages(request.messages))
         return msgspec.json.encode({**self._head(request), "messages": [system, *talk]})
 
-    def pieces(self, request: Request, images: Urls | None = None) -> Sequence[bytes]:
+    def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
         return [self.body(request, images)]
 
     def learn(self, refusal: str) -> bool:
         return False
 
-    def heard(self, request: Request, stream: AnswerStream, answer: Assistant) -> None:
+    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """The engine remembers by itself what it has read and said."""
 
     def stream(self) -> ChatStream:
-        if not self._shorts:
+        if not self._short_tools:
             return ChatStream(self._decoder)
-        return ChoiceStream(self._decoder, grounds=self._grounds)
+        return ChoiceStream(self._decoder, grounds=self._replaces_paths)
 
-    def _head(self, request: Request) -> dict[str, Any]:
+    def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {
             "model": self._served.model,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "max_tokens": request.max_output or self._served.max_output or MOST_OUTPUT,
+            "max_tokens": request.max_output or self._served.max_output or MAX_OUTPUT,
             "temperature": 0.0,
             "cache_prompt": True,
         }
-        if self._shorts:
-            wanted = choice(*self._offered(request))
+        if self._short_tools:
+            wanted = answer_schema(*self._offered(request))
             schema = {"name": "choice", "schema": wanted}
             head["response_format"] = {"type": "json_schema", "json_schema": schema}
         return head
 
-    def _offered(self, request: Request) -> tuple[Sequence[Short], Calling]:
+    def _offered(self, request: ModelRequest) -> tuple[Sequence[ShortTool], OutputConstraints]:
         """It acts while something is left to do, and talks when all was read, or in circles."""
-        calling, turn = request.calling, turn_of(request.messages, holds=self._holds)
+        calling, turn = request.calling, turn_state_of(request.messages, holds=self._holds)
         if calling.must or calling.name:
-            return self._shorts, calling
+            return self._short_tools, calling
         used = {one.name for one in self._again}
-        others = [one for one in self._shorts if one.name not in used]
+        others = [one for one in self._short_tools if one.name not in used]
         stuck = bool(self._again) and turn.has_failed
-        if (turn.left or stuck) and others and not turn.is_going_round:
+        if (turn.left or stuck) and others and not turn.is_looping:
             return others, structs.replace(calling, must=True)
-        over = self._again or turn.is_known or turn.is_going_round
-        return [] if over else self._shorts, calling
+        over = self._again or turn.is_known or turn.is_looping
+        return [] if over else self._short_tools, calling
 
-    def _talk(self, messages: Sequence[Message]) -> Iterator[Line]:
+    def _talk(self, messages: Sequence[Message]) -> Iterator[EngineMessage]:
         """Results say again what was asked: a small model has lost that by then."""
-        turn = Turn()
+        turn = TurnState()
         for message in messages:
             match message:
                 case User():
-                    turn = Turn(text_of(message), holds=self._holds)
-                    yield Line("user", cut("\n".join(map(as_text, message.parts))))
+                    turn = TurnState(text_of(message), holds=self._holds)
+                    yield EngineMessage(
+                        "user", shorten_text("\n".join(map(part_text, message.parts)))
+                    )
                 case Assistant():
                     turn.calls += message.calls
                     if said := self._said(message):
-                        yield Line("assistant", said)
+                        yield EngineMessage("assistant", said)
                 case Result():
-                    yield Line("user", self._told(message, turn))
+                    yield EngineMessage("user", self._told(message, turn))
                 case _:
                     assert_never(message)
 
-    def _told(self, result: Result, turn: Turn) -> str:
+    def _told(self, result: Result, turn: TurnState) -> str:
         step = turn.end(result)
         words = f"{step.label}\n{step.told}"
-        if not self._shorts:
+        if not self._short_tools:
             return words
         before = f"Found before:\n{turn.before}" if turn.before else ""
         return "\n\n".join(one for one in (words, before, reminder(turn)) if one)
@@ -131,17 +141,17 @@ class SmallWire:
     def _said(self, message: Assistant) -> str:
         """In the form in which it is asked to answer, byte for byte as it mostly writes."""
         text = text_of(message)
-        calls = "\n".join(map(_written, message.calls))
-        if not self._shorts:
+        calls = "\n".join(map(_encoded_call, message.calls))
+        if not self._short_tools:
             return text or calls
-        return calls or (_reply(text) if text else "")
+        return calls or (_encoded_reply(text) if text else "")
 
 
-def repeats(request: Request, answer: Assistant) -> bool:
+def repeats_calls(request: ModelRequest, answer: Assistant) -> bool:
     """Whether it wants again what it has got: the result is there, and nothing is said yet."""
     if request.calling.must or request.calling.name:
         return False
-    turn = turn_of(request.messages)
+    turn = turn_state_of(request.messages)
     used = {one.name for one in answer.calls}
     # What failed may be tried again, where there is nothing else to try.
     if turn.has_failed and all(one.name in used for one in request.tools):
@@ -149,15 +159,15 @@ def repeats(request: Request, answer: Assistant) -> bool:
     return turn.repeated(answer.calls)
 
 
-def _written(call: ToolCall) -> str:
+def _encoded_call(call: ToolCall) -> str:
     return f'{{"{TOOL}": "{call.name}", "{ARGS}": {bytes(call.args).decode()}}}'
 
 
-def _reply(text: str) -> str:
+def _encoded_reply(text: str) -> str:
     return f'{{"{REPLY}": {msgspec.json.encode(text).decode()}}}'
 
 
-def choice(shorts: Sequence[Short], calling: Calling) -> dict[str, Any]:
+def answer_schema(shorts: Sequence[ShortTool], calling: OutputConstraints) -> dict[str, Any]:
     """The schema of an answer: the call of one of the tools, or a reply where one is wanted."""
     offered = [one for one in shorts if calling.name in ("", one.name)]
     branches = [_object({TOOL: {"const": one.name}, ARGS: one.schema}) for one in offered]
@@ -183,22 +193,22 @@ class ChoiceStream(ChatStream):
     ) -> None:
         """With `grounds` paths that can only be examples are taken as names in the folder."""
         super().__init__(decoder)
-        self._grounds = grounds
-        self._choosing = Choosing()
+        self._replaces_paths = grounds
+        self._parser = AnswerParser()
         self._made = 0
 
     def _content(self, content: str | list[ContentPart]) -> None:
         text = content if isinstance(content, str) else "".join(one.text or "" for one in content)
-        text = text[: max(LONGEST + 1 - self._size, 0)]
+        text = text[: max(MAX_ANSWER + 1 - self._size, 0)]
         self._size += len(text)
-        if words := self._choosing.feed(text):
+        if words := self._parser.feed(text):
             self._speak(words)
-        for call in self._choosing.calls[self._made :]:
-            args = grounded(call.args) if self._grounds else call.args
+        for call in self._parser.calls[self._made :]:
+            args = replace_example_paths(call.args) if self._replaces_paths else call.args
             self._add(call.tool, bytes(args).decode(), call.id)
 
     def close(self) -> list[StreamDelta]:
-        if rest := self._choosing.close():
+        if rest := self._parser.close():
             self._add("", rest, "")
         return super().close()
 
@@ -206,3 +216,32 @@ class ChoiceStream(ChatStream):
         function = FunctionDelta(name=tool, arguments=args)
         self._calls.add(CallDelta(index=self._made, id=identity or None, function=function))
         self._made += 1
+
+
+EXAMPLE_PATH = "path/to"
+_THIS_FOLDER = re.compile(r"((this|the|your|my|current|working)[_-]?)?(folder|directory|dir)?/?")
+_PATH = re.compile(r"(?<![\w./~-])/?path/to(?:/(?P<rest>[^\s\"'|&;<>]*))?(?![\w-])")
+
+
+def has_no_such_path(messages: Sequence[Message]) -> bool:
+    """Whether such a path can only be made up: nobody spoke of one."""
+    return not any(isinstance(one, User) and EXAMPLE_PATH in text_of(one) for one in messages)
+
+
+def replace_example_paths(args: Raw) -> Raw:
+    """The same bytes, unless a path or a command in them names such a place."""
+    if EXAMPLE_PATH.encode() not in bytes(args):
+        return args
+    try:
+        values = msgspec.json.decode(args, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return args
+    for name in ("path", "command"):
+        if isinstance(value := values.get(name), str):
+            values[name] = _PATH.sub(_local_path, value)
+    return Raw(json.dumps(values, ensure_ascii=False).encode())
+
+
+def _local_path(found: re.Match[str]) -> str:
+    rest = (found["rest"] or "").lstrip("/")
+    return "." if _THIS_FOLDER.fullmatch(rest) else rest

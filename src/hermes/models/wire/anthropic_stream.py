@@ -5,10 +5,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.wire.chat_usage import sane
-from hermes.models.wire.parts import Block, BlockStream, Kind, whole
-from hermes.models.wire.stream import ErrorInStream, NotAChunk, is_foreign
-from hermes.models.wire.told import StreamDelta
+from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
+from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError, is_unknown_event
+from hermes.models.wire.usage import clamp_tokens
 from hermes.schema.messages import Assistant, Stop, Usage
 
 THINKING = "thinking"
@@ -25,7 +24,7 @@ _STOPS = {
 }
 
 
-_KNOWN = frozenset(
+_KNOWN_EVENTS = frozenset(
     {
         "message_start",
         "message_delta",
@@ -76,7 +75,7 @@ class WireMessage(Struct):
     usage: WireUsage | None = None
 
 
-class Event(Struct):
+class StreamEvent(Struct):
     """Any event; also a whole message, from a server that does not stream."""
 
     type: str = ""
@@ -89,7 +88,7 @@ class Event(Struct):
     stop_reason: str | None = None
 
 
-class Sealed(Struct, omit_defaults=True):
+class ReasoningSignature(Struct, omit_defaults=True):
     """What must go back with a thought: its signature, or all of it where it is hidden."""
 
     type: str
@@ -100,7 +99,7 @@ class Sealed(Struct, omit_defaults=True):
 class AnthropicStream(BlockStream):
     """Implements `wire.stream.AnswerStream`."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+    def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
         super().__init__()
         self._decoder = decoder
         self._open: dict[int, Block] = {}
@@ -112,13 +111,13 @@ class AnthropicStream(BlockStream):
             try:
                 event = self._decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if is_foreign(data, _KNOWN):
+                if is_unknown_event(data, _KNOWN_EVENTS):
                     continue
-                raise NotAChunk(str(error)) from error
+                raise InvalidChunk(str(error)) from error
             self._take(event, data)
         return self._parts.take()
 
-    def _take(self, event: Event, data: bytes) -> None:
+    def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
             case "content_block_delta":
                 if event.delta is not None:
@@ -138,7 +137,7 @@ class AnthropicStream(BlockStream):
             case "message":
                 self._message(event)
             case "error":
-                raise ErrorInStream(data)
+                raise StreamError(data)
             case _:
                 return
 
@@ -146,34 +145,36 @@ class AnthropicStream(BlockStream):
         self._seal(index)
         match started.type:
             case "text":
-                block = self._parts.begin(Kind.TEXT)
+                block = self._parts.begin(BlockKind.TEXT)
                 self._parts.grow(block, started.text)
             case "thinking":
-                block = self._parts.begin(Kind.THOUGHT)
+                block = self._parts.begin(BlockKind.THOUGHT)
                 self._parts.grow(block, started.thinking)
                 self._signatures[index] = started.signature
             case "redacted_thinking":
-                block = self._parts.begin(Kind.THOUGHT)
-                self._parts.seal(block, _json(Sealed(REDACTED, data=started.data)))
+                block = self._parts.begin(BlockKind.THOUGHT)
+                self._parts.seal(
+                    block, _encode_signature(ReasoningSignature(REDACTED, data=started.data))
+                )
             case "tool_use":
-                block = self._parts.begin(Kind.CALL, started.id, started.name)
-                self._parts.grow(block, _given(started.input))
+                block = self._parts.begin(BlockKind.CALL, started.id, started.name)
+                self._parts.grow(block, _initial_arguments(started.input))
             case _:
                 return
         self._open[index] = block
 
     def _grow(self, index: int, delta: WireDelta) -> None:
         if delta.text is not None:
-            self._parts.grow(self._block(index, Kind.TEXT), delta.text)
+            self._parts.grow(self._block(index, BlockKind.TEXT), delta.text)
         elif delta.partial_json is not None:
-            self._parts.grow(self._block(index, Kind.CALL), delta.partial_json)
+            self._parts.grow(self._block(index, BlockKind.CALL), delta.partial_json)
         elif delta.thinking is not None:
-            self._parts.grow(self._block(index, Kind.THOUGHT), delta.thinking)
+            self._parts.grow(self._block(index, BlockKind.THOUGHT), delta.thinking)
         elif delta.signature is not None:
-            self._block(index, Kind.THOUGHT)
+            self._block(index, BlockKind.THOUGHT)
             self._signatures[index] = self._signatures.get(index, "") + delta.signature
 
-    def _block(self, index: int, kind: Kind) -> Block:
+    def _block(self, index: int, kind: BlockKind) -> Block:
         """The open one; a piece whose beginning was lost, or is of another kind, begins anew."""
         block = self._open.get(index)
         if block is None or block.kind is not kind:
@@ -184,7 +185,9 @@ class AnthropicStream(BlockStream):
         block = self._open.pop(index, None)
         signature = self._signatures.pop(index, "")
         if block is not None and signature:
-            self._parts.seal(block, _json(Sealed(THINKING, signature=signature)))
+            self._parts.seal(
+                block, _encode_signature(ReasoningSignature(THINKING, signature=signature))
+            )
 
     def _stop(self, reason: str | None) -> None:
         self.finish_reason = reason or self.finish_reason
@@ -196,7 +199,7 @@ class AnthropicStream(BlockStream):
             if told is not None:
                 setattr(self._usage, name, told)
 
-    def _message(self, event: Event) -> None:
+    def _message(self, event: StreamEvent) -> None:
         for index, block in enumerate(event.content or ()):
             self._begin(index, block)
             self._seal(index)
@@ -211,27 +214,27 @@ class AnthropicStream(BlockStream):
 
     def answer(self, model: str, provider: str) -> Assistant:
         told = _STOPS.get(self.finish_reason, Stop.END)
-        return whole(self._parts, told, usage_of(self._usage), model, provider)
+        return build_answer(self._parts, told, usage_of(self._usage), model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
     """They count what came from the cache, or went there, beside the input."""
-    read = sane(wire.cache_read_input_tokens or 0)
-    written = sane(wire.cache_creation_input_tokens or 0)
+    read = clamp_tokens(wire.cache_read_input_tokens or 0)
+    written = clamp_tokens(wire.cache_creation_input_tokens or 0)
     return Usage(
-        input=sane(wire.input_tokens or 0) + read + written,
-        output=sane(wire.output_tokens or 0),
+        input=clamp_tokens(wire.input_tokens or 0) + read + written,
+        output=clamp_tokens(wire.output_tokens or 0),
         cache_read=read,
         cache_write=written,
-        reasoning=sane((wire.output_tokens_details or Details()).thinking_tokens or 0),
+        reasoning=clamp_tokens((wire.output_tokens_details or Details()).thinking_tokens or 0),
     )
 
 
-def _given(arguments: Raw) -> str:
+def _initial_arguments(arguments: Raw) -> str:
     """Arguments that came at once; in a stream they begin empty and follow in pieces."""
     text = bytes(arguments).decode()
     return "" if text in {"{}", "null"} else text
 
 
-def _json(sealed: Sealed) -> str:
+def _encode_signature(sealed: ReasoningSignature) -> str:
     return msgspec.json.encode(sealed).decode()

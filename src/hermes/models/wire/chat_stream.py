@@ -8,11 +8,16 @@ import msgspec
 from msgspec import Struct
 
 from hermes.kit.ids import new_id
-from hermes.models.think_tags import Kind, Piece, ThinkTags
-from hermes.models.wire.chat_calls import CallDelta, Calls
-from hermes.models.wire.chat_usage import WireUsage, usage_of
-from hermes.models.wire.stream import LONGEST, ErrorInStream, NotAChunk
-from hermes.models.wire.told import StreamDelta, Told
+from hermes.models.think_tags import PieceKind, TextPiece, ThinkTagParser
+from hermes.models.wire.call_builder import CallBuilder, CallDelta
+from hermes.models.wire.stream import (
+    MAX_ANSWER,
+    DeltaBuffer,
+    InvalidChunk,
+    StreamDelta,
+    StreamError,
+)
+from hermes.models.wire.usage import WireUsage, usage_of
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 
 _STOPS = {
@@ -27,7 +32,7 @@ _STOPS = {
     "sensitive": Stop.REFUSED,
 }
 
-_GROWING = frozenset({"text", "summary", "data"})
+_JOINED_FIELDS = frozenset({"text", "summary", "data"})
 
 
 class ContentPart(Struct):
@@ -74,15 +79,15 @@ class ChatStream:
 
     def __init__(self, decoder: msgspec.json.Decoder[StreamChunk]) -> None:
         self._decoder = decoder
-        self._tags = ThinkTags()
+        self._tags = ThinkTagParser()
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._details: list[dict[str, Any]] = []
-        self._calls = Calls()
+        self._calls = CallBuilder()
         self._usage = Usage()
         self._refused = False
         self._size = 0
-        self._told = Told()
+        self._told = DeltaBuffer()
         self.finish_reason = ""
         self.ended = False
 
@@ -94,8 +99,8 @@ class ChatStream:
     @property
     def runaway(self) -> str:
         """Of what there is too much; empty while the answer is of a sane size."""
-        if self._size > LONGEST:
-            return f"more than {LONGEST:,} characters"
+        if self._size > MAX_ANSWER:
+            return f"more than {MAX_ANSWER:,} characters"
         return self._calls.overflow
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
@@ -104,9 +109,9 @@ class ChatStream:
             try:
                 chunk = self._decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise NotAChunk(str(error)) from error
+                raise InvalidChunk(str(error)) from error
             if chunk.error:
-                raise ErrorInStream(data)
+                raise StreamError(data)
             usage = chunk.usage or (chunk.x_groq and chunk.x_groq.usage)
             if usage:
                 self._usage = usage_of(usage)
@@ -123,7 +128,7 @@ class ChatStream:
         delta = choice.delta or choice.message
         if delta is not None:
             if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
-                self._muse(_thought(delta), delta.reasoning_details or [])
+                self._add_reasoning(_reasoning_text(delta), delta.reasoning_details or [])
             if delta.content:
                 self._content(delta.content)
             if delta.refusal:
@@ -136,7 +141,7 @@ class ChatStream:
             self._usage = usage_of(choice.usage)
         self.finish_reason = choice.finish_reason or self.finish_reason
 
-    def _muse(self, thought: str, details: list[dict[str, Any]]) -> None:
+    def _add_reasoning(self, thought: str, details: list[dict[str, Any]]) -> None:
         self._size += len(thought)
         self._think(thought)
         if details:
@@ -149,16 +154,16 @@ class ChatStream:
             return
         for part in content:
             if part.thinking:
-                self._muse(_flat(part.thinking), [])
+                self._add_reasoning(_thinking_text(part.thinking), [])
             elif part.text:
                 self._tagged(part.text)
 
     def _tagged(self, text: str) -> None:
         # Counted as it comes: what is held back takes room too. What is too much is not read.
         self._size += len(text)
-        if self._size > LONGEST:
+        if self._size > MAX_ANSWER:
             text, self._size = self._fitting(text)
-        if self._tags.is_spoken(text):
+        if self._tags.is_plain_text(text):
             self._speak(text)
         else:
             self._pieces(self._tags.feed(text))
@@ -166,17 +171,17 @@ class ChatStream:
     def _fitting(self, text: str) -> tuple[str, int]:
         """As much of it as is read, and the size with that: one more than there may be."""
         before = self._size - len(text)
-        text = text[: max(LONGEST + 1 - before, 0)]
+        text = text[: max(MAX_ANSWER + 1 - before, 0)]
         return text, before + len(text)
 
-    def _pieces(self, pieces: list[Piece]) -> None:
+    def _pieces(self, pieces: list[TextPiece]) -> None:
         for piece in pieces:
             match piece.kind:
-                case Kind.SPOKEN:
+                case PieceKind.SPOKEN:
                     self._speak(piece.text)
-                case Kind.THOUGHT:
+                case PieceKind.THOUGHT:
                     self._think(piece.text)
-                case Kind.TAKEN_BACK:
+                case PieceKind.TAKEN_BACK:
                     self._thoughts += self._texts
                     self._texts = []
                     self._told.reset("that was thinking")
@@ -196,7 +201,11 @@ class ChatStream:
         parts: list[Text | Reasoning | ToolCall] = []
         thought = "".join(self._thoughts)
         if thought or self._details:
-            seal = msgspec.json.encode(_joined(self._details)).decode() if self._details else None
+            seal = (
+                msgspec.json.encode(_joined_details(self._details)).decode()
+                if self._details
+                else None
+            )
             parts.append(Reasoning(thought, seal))
         if text := "".join(self._texts):
             parts.append(Text(text))
@@ -221,7 +230,7 @@ class ChatStream:
         return stop
 
 
-def _thought(delta: Delta) -> str:
+def _reasoning_text(delta: Delta) -> str:
     """The same thought may come in up to three fields at once; it counts once."""
     if delta.reasoning_content:
         return delta.reasoning_content
@@ -231,13 +240,13 @@ def _thought(delta: Delta) -> str:
     return "".join(str(one.get("text") or one.get("summary") or "") for one in details)
 
 
-def _flat(thinking: list[ContentPart] | str) -> str:
+def _thinking_text(thinking: list[ContentPart] | str) -> str:
     if isinstance(thinking, str):
         return thinking
     return "".join(part.text or "" for part in thinking)
 
 
-def _joined(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _joined_details(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Pieces of one detail become one: texts are joined, of all else the last word counts."""
     return [
         _one_detail(list(pieces))
@@ -249,7 +258,7 @@ def _one_detail(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     whole = dict(pieces[0])
     for piece in pieces[1:]:
         whole |= {key: value for key, value in piece.items() if value is not None}
-    for key in _GROWING & whole.keys():
+    for key in _JOINED_FIELDS & whole.keys():
         if texts := [piece[key] for piece in pieces if isinstance(piece.get(key), str)]:
             whole[key] = "".join(texts)
     return whole

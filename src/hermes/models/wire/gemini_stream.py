@@ -7,10 +7,9 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from hermes.kit.ids import new_id
-from hermes.models.wire.chat_usage import sane
-from hermes.models.wire.parts import Block, BlockStream, Kind, whole
-from hermes.models.wire.stream import ErrorInStream, NotAChunk
-from hermes.models.wire.told import StreamDelta
+from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
+from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError
+from hermes.models.wire.usage import clamp_tokens
 from hermes.schema.messages import Assistant, Stop, Usage
 
 _STOPS = {
@@ -25,7 +24,7 @@ _STOPS = {
     "SPII": Stop.REFUSED,
     "IMAGE_SAFETY": Stop.REFUSED,
 }
-_GAVE_UP = frozenset(
+_FAILED_FINISHES = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "OTHER"}
 )
 
@@ -64,14 +63,14 @@ class Feedback(Struct, rename="camel"):
     block_reason: str | None = None
 
 
-class Event(Struct, rename="camel"):
+class StreamEvent(Struct, rename="camel"):
     candidates: list[Candidate] | None = None
     usage_metadata: WireUsage | None = None
     prompt_feedback: Feedback | None = None
     error: dict[str, Any] | None = None
 
 
-class Sealed(Struct):
+class ReasoningSignature(Struct):
     """The seal of the part that follows, or of the thought it stands with."""
 
     thought_signature: str
@@ -84,7 +83,7 @@ class GeminiStream(BlockStream):
     the very same place.
     """
 
-    def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+    def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
         super().__init__()
         self._decoder = decoder
         self._usage = Usage()
@@ -94,13 +93,13 @@ class GeminiStream(BlockStream):
             try:
                 event = self._decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise NotAChunk(str(error)) from error
+                raise InvalidChunk(str(error)) from error
             if event.error:
-                raise ErrorInStream(data)
+                raise StreamError(data)
             self._take(event)
         return self._parts.take()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: StreamEvent) -> None:
         if event.usage_metadata is not None:
             self._usage = usage_of(event.usage_metadata)
         if event.prompt_feedback is not None and event.prompt_feedback.block_reason:
@@ -109,27 +108,27 @@ class GeminiStream(BlockStream):
             for part in (candidate.content and candidate.content.parts) or ():
                 self._part(part)
             reason = candidate.finish_reason or self.finish_reason
-            self.finish_reason = "error" if reason in _GAVE_UP else reason
+            self.finish_reason = "error" if reason in _FAILED_FINISHES else reason
 
     def _part(self, part: WirePart) -> None:
         if part.call is not None:
             self._seal(part.seal)
             call = part.call
-            block = self._parts.begin(Kind.CALL, call.id or new_id("call"), call.name)
+            block = self._parts.begin(BlockKind.CALL, call.id or new_id("call"), call.name)
             self._parts.grow(block, bytes(call.args).decode())
         elif part.thought:
-            block = self._growing(Kind.THOUGHT)
+            block = self._growing(BlockKind.THOUGHT)
             self._parts.grow(block, part.text or "")
             if part.seal:
-                self._parts.seal(block, _json(part.seal))
+                self._parts.seal(block, _encode_signature(part.seal))
         elif part.seal:
             # What is sealed must go back as the part it was, joined with nothing.
             self._seal(part.seal)
-            self._parts.grow(self._parts.begin(Kind.TEXT), part.text or "")
+            self._parts.grow(self._parts.begin(BlockKind.TEXT), part.text or "")
         elif part.text:
-            self._parts.grow(self._growing(Kind.TEXT), part.text)
+            self._parts.grow(self._growing(BlockKind.TEXT), part.text)
 
-    def _growing(self, kind: Kind) -> Block:
+    def _growing(self, kind: BlockKind) -> Block:
         last = self._parts.last
         if last is None or last.kind is not kind or last.seal:
             return self._parts.begin(kind)
@@ -137,23 +136,24 @@ class GeminiStream(BlockStream):
 
     def _seal(self, seal: str | None) -> None:
         if seal:
-            self._parts.seal(self._parts.begin(Kind.THOUGHT), _json(seal))
+            self._parts.seal(self._parts.begin(BlockKind.THOUGHT), _encode_signature(seal))
 
     def answer(self, model: str, provider: str) -> Assistant:
         told = _STOPS.get(self.finish_reason, Stop.END)
-        return whole(self._parts, told, self._usage, model, provider)
+        return build_answer(self._parts, told, self._usage, model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
     """They count thoughts beside the answer."""
-    thought = sane(wire.thoughts_token_count or 0)
+    thought = clamp_tokens(wire.thoughts_token_count or 0)
     return Usage(
-        input=sane(wire.prompt_token_count or 0) + sane(wire.tool_use_prompt_token_count or 0),
-        output=sane(wire.candidates_token_count or 0) + thought,
-        cache_read=sane(wire.cached_content_token_count or 0),
+        input=clamp_tokens(wire.prompt_token_count or 0)
+        + clamp_tokens(wire.tool_use_prompt_token_count or 0),
+        output=clamp_tokens(wire.candidates_token_count or 0) + thought,
+        cache_read=clamp_tokens(wire.cached_content_token_count or 0),
         reasoning=thought,
     )
 
 
-def _json(seal: str) -> str:
-    return msgspec.json.encode(Sealed(seal)).decode()
+def _encode_signature(seal: str) -> str:
+    return msgspec.json.encode(ReasoningSignature(seal)).decode()

@@ -5,33 +5,36 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.wire.chat_usage import sane
-from hermes.models.wire.parts import Block, BlockStream, Kind, whole
-from hermes.models.wire.stream import ErrorInStream, NotAChunk, is_foreign
-from hermes.models.wire.told import StreamDelta
+from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
+from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError, is_unknown_event
+from hermes.models.wire.usage import clamp_tokens
 from hermes.schema.messages import Assistant, Stop, Usage
 
 REASONING = "reasoning"
 
-_KINDS = {"message": Kind.TEXT, REASONING: Kind.THOUGHT, "function_call": Kind.CALL}
+_ITEM_KINDS = {
+    "message": BlockKind.TEXT,
+    REASONING: BlockKind.THOUGHT,
+    "function_call": BlockKind.CALL,
+}
 _STOPS = {
     "completed": Stop.END,
     "max_output_tokens": Stop.LENGTH,
     "max_tokens": Stop.LENGTH,
     "content_filter": Stop.REFUSED,
 }
-_GROWING = {
-    "response.output_text.delta": Kind.TEXT,
-    "response.refusal.delta": Kind.TEXT,
-    "response.function_call_arguments.delta": Kind.CALL,
-    "response.reasoning_summary_text.delta": Kind.THOUGHT,
-    "response.reasoning_text.delta": Kind.THOUGHT,
+_DELTA_KINDS = {
+    "response.output_text.delta": BlockKind.TEXT,
+    "response.refusal.delta": BlockKind.TEXT,
+    "response.function_call_arguments.delta": BlockKind.CALL,
+    "response.reasoning_summary_text.delta": BlockKind.THOUGHT,
+    "response.reasoning_text.delta": BlockKind.THOUGHT,
 }
 
 
-_KNOWN = frozenset(
+_KNOWN_EVENTS = frozenset(
     {
-        *_GROWING,
+        *_DELTA_KINDS,
         "response.output_item.added",
         "response.output_item.done",
         "response.reasoning_summary_part.added",
@@ -92,7 +95,7 @@ class WireResponse(Struct):
     incomplete_details: Incomplete | None = None
 
 
-class Event(Struct):
+class StreamEvent(Struct):
     type: str = ""
     output_index: int | None = None
     item_id: str | None = None
@@ -102,22 +105,22 @@ class Event(Struct):
     response: WireResponse | None = None
 
 
-class SealedText(Struct, tag="summary_text"):
+class ReasoningSummary(Struct, tag="summary_text"):
     text: str
 
 
-class SealedItem(Struct, tag="reasoning"):
+class EncryptedReasoning(Struct, tag="reasoning"):
     """A thought as it must go back: only whoever encrypted it can read it again."""
 
     id: str
-    summary: list[SealedText]
+    summary: list[ReasoningSummary]
     encrypted_content: str
 
 
 class ResponsesStream(BlockStream):
     """Implements `wire.stream.AnswerStream`."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+    def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
         super().__init__()
         self._decoder = decoder
         self._items: dict[int | str, Block] = {}
@@ -134,10 +137,10 @@ class ResponsesStream(BlockStream):
                 if not event.type:
                     self._whole(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if is_foreign(data, _KNOWN):
+                if is_unknown_event(data, _KNOWN_EVENTS):
                     continue
-                raise NotAChunk(str(error)) from error
-            kind = _GROWING.get(event.type)
+                raise InvalidChunk(str(error)) from error
+            kind = _DELTA_KINDS.get(event.type)
             if kind is not None:
                 self._refused |= event.type == "response.refusal.delta"
                 self._parts.grow(self._block(event, kind), event.delta or "")
@@ -145,30 +148,30 @@ class ResponsesStream(BlockStream):
                 self._take(event, data)
         return self._parts.take()
 
-    def _take(self, event: Event, data: bytes) -> None:
+    def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
             case "response.output_item.added":
-                if event.item is not None and event.item.type in _KINDS:
-                    self._name(self._block(event, _KINDS[event.item.type]), event.item)
+                if event.item is not None and event.item.type in _ITEM_KINDS:
+                    self._name(self._block(event, _ITEM_KINDS[event.item.type]), event.item)
             case "response.output_item.done":
-                if event.item is not None and event.item.type in _KINDS:
-                    self._done(self._block(event, _KINDS[event.item.type]), event.item)
+                if event.item is not None and event.item.type in _ITEM_KINDS:
+                    self._done(self._block(event, _ITEM_KINDS[event.item.type]), event.item)
             case "response.reasoning_summary_part.added":
-                block = self._block(event, Kind.THOUGHT)
+                block = self._block(event, BlockKind.THOUGHT)
                 self._parts.grow(block, "\n\n" if block.pieces else "")
             case "response.completed" | "response.incomplete" | "response.done":
                 self._finish(event.response or WireResponse())
             case "response.failed":
-                raise ErrorInStream(_failure(event.response))
+                raise StreamError(_failure(event.response))
             case "response.cancelled":
                 self.finish_reason = "abort"
                 self.ended = True
             case "error":
-                raise ErrorInStream(data)
+                raise StreamError(data)
             case _:
                 return
 
-    def _block(self, event: Event, kind: Kind) -> Block:
+    def _block(self, event: StreamEvent, kind: BlockKind) -> Block:
         """By its place; by its id only where no place is told, as some change the ids."""
         key = event.output_index
         name = (event.item_id or (event.item and event.item.id) or "") if key is None else key
@@ -187,21 +190,21 @@ class ResponsesStream(BlockStream):
         """The item as a whole: this is what counts."""
         self._name(block, item)
         match block.kind:
-            case Kind.CALL:
+            case BlockKind.CALL:
                 self._parts.settle(block, item.arguments)
-            case Kind.TEXT:
+            case BlockKind.TEXT:
                 self._refused |= any(part.refusal for part in item.content or ())
                 self._parts.settle(block, _text(item))
-            case Kind.THOUGHT:
+            case BlockKind.THOUGHT:
                 self._parts.settle(block, _thought(item))
                 if item.encrypted_content and not block.seal:
-                    self._parts.seal(block, _sealed(item, item.encrypted_content))
+                    self._parts.seal(block, _encrypted_reasoning(item, item.encrypted_content))
 
     def _finish(self, response: WireResponse) -> None:
         for place, item in enumerate(response.output or ()):
-            if item.type in _KINDS and place not in self._items and not self._has(item):
-                event = Event(output_index=place)
-                self._done(self._block(event, _KINDS[item.type]), item)
+            if item.type in _ITEM_KINDS and place not in self._items and not self._has(item):
+                event = StreamEvent(output_index=place)
+                self._done(self._block(event, _ITEM_KINDS[item.type]), item)
         if response.usage is not None:
             self._usage = usage_of(response.usage)
         self.response = response.id or ""
@@ -217,7 +220,7 @@ class ResponsesStream(BlockStream):
         """From a server that does not stream."""
         response = msgspec.json.decode(data, type=WireResponse, strict=False)
         if bytes(response.error) != b"null":
-            raise ErrorInStream(_failure(response))
+            raise StreamError(_failure(response))
         if response.object == "response":
             self._finish(response)
 
@@ -226,17 +229,19 @@ class ResponsesStream(BlockStream):
         told = _STOPS.get(self.finish_reason, Stop.END)
         if self._refused and told is Stop.END:
             told = Stop.REFUSED
-        return whole(self._parts, told, self._usage, model, provider)
+        return build_answer(self._parts, told, self._usage, model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
     sent = wire.input_tokens_details or InputDetails()
     return Usage(
-        input=sane(wire.input_tokens or 0),
-        output=sane(wire.output_tokens or 0),
-        cache_read=sane(sent.cached_tokens or 0),
-        cache_write=sane(sent.cache_write_tokens or 0),
-        reasoning=sane((wire.output_tokens_details or OutputDetails()).reasoning_tokens or 0),
+        input=clamp_tokens(wire.input_tokens or 0),
+        output=clamp_tokens(wire.output_tokens or 0),
+        cache_read=clamp_tokens(sent.cached_tokens or 0),
+        cache_write=clamp_tokens(sent.cache_write_tokens or 0),
+        reasoning=clamp_tokens(
+            (wire.output_tokens_details or OutputDetails()).reasoning_tokens or 0
+        ),
     )
 
 
@@ -251,9 +256,9 @@ def _thought(item: WireItem) -> str:
     return "\n\n".join(part.text for part in item.summary or ())
 
 
-def _sealed(item: WireItem, encrypted: str) -> str:
-    summary = [SealedText(part.text) for part in item.summary or ()]
-    return msgspec.json.encode(SealedItem(item.id or "", summary, encrypted)).decode()
+def _encrypted_reasoning(item: WireItem, encrypted: str) -> str:
+    summary = [ReasoningSummary(part.text) for part in item.summary or ()]
+    return msgspec.json.encode(EncryptedReasoning(item.id or "", summary, encrypted)).decode()
 
 
 def _failure(response: WireResponse | None) -> bytes:

@@ -1,4 +1,4 @@
-"""What the driver asks of a wire: a body out, deltas and one answer back."""
+"""Deltas on their way out."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -6,22 +6,54 @@ from typing import Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from hermes.models.wire.told import StreamDelta
-from hermes.ports.model import Request
+from hermes.ports.model import ModelRequest
+from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Media, Message
 
-LONGEST = 4_000_000
+StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
+
+
+class DeltaBuffer:
+    """Deltas waiting to be given out, neighbours of one kind joined."""
+
+    def __init__(self) -> None:
+        self._done: list[StreamDelta] = []
+        self._pieces: list[str] = []
+        self._thought = False
+
+    def add(self, text: str, *, thought: bool) -> None:
+        if thought is not self._thought:
+            self._flush()
+            self._thought = thought
+        self._pieces.append(text)
+
+    def reset(self, reason: str) -> None:
+        self._flush()
+        self._done.append(StreamReset(reason))
+
+    def take(self) -> list[StreamDelta]:
+        self._flush()
+        done, self._done = self._done, []
+        return done
+
+    def _flush(self) -> None:
+        if text := "".join(self._pieces):
+            self._done.append(ReasoningDelta(text) if self._thought else TextDelta(text))
+        self._pieces = []
+
+
+MAX_ANSWER = 4_000_000
 """Characters after which an answer is a runaway and is cut off."""
 
-Urls: TypeAlias = Mapping[str, str]
+ImageUrlMap: TypeAlias = Mapping[str, str]
 """Data URLs by the digest of the image; `LEFT_OUT` where there is no room for it."""
 
 
-class NotAChunk(ValueError):
+class InvalidChunk(ValueError):
     """The data of an event was nothing this wire knows."""
 
 
-class ErrorInStream(Exception):
+class StreamError(Exception):
     """The provider sent an error where a chunk was due; `body` is that error as it came."""
 
     def __init__(self, body: bytes) -> None:
@@ -33,7 +65,7 @@ class _Typed(Struct):
     type: str
 
 
-def is_foreign(data: bytes, known: Container[str]) -> bool:
+def is_unknown_event(data: bytes, known: Container[str]) -> bool:
     """Whether this is an event of a type that nobody here reads; it may look as it likes."""
     try:
         return msgspec.json.decode(data, type=_Typed).type not in known
@@ -41,7 +73,7 @@ def is_foreign(data: bytes, known: Container[str]) -> bool:
         return False
 
 
-class AnswerStream(Protocol):
+class WireStream(Protocol):
     """Reads one answer. `feed` wants the data of events, `answer` gives the whole.
 
     `ended` says that nothing can follow; a wire that ends with `[DONE]` never sets it.
@@ -90,11 +122,11 @@ class Wire(Protocol):
         """The images whose bytes `body` will need."""
         ...
 
-    def body(self, request: Request, images: Urls | None = None) -> bytes:
+    def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         """The whole body. `images` holds what `images_in` names, as far as it could be found."""
         ...
 
-    def pieces(self, request: Request, images: Urls | None = None) -> Sequence[bytes]:
+    def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
         """The body in pieces; what requests have in common may be the very same bytes."""
         ...
 
@@ -102,8 +134,8 @@ class Wire(Protocol):
         """Whether what was refused can be left out; the next body is without it."""
         ...
 
-    def stream(self) -> AnswerStream: ...
+    def stream(self) -> WireStream: ...
 
-    def heard(self, request: Request, stream: AnswerStream, answer: Assistant) -> None:
+    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """The answer came whole; what it is good for later may be remembered."""
         ...

@@ -18,11 +18,11 @@ from hermes.schema.errors import (
     Unreachable,
 )
 
-WIDTH = 400
+MAX_QUOTED = 400
 """How much of codex's own words is worth showing."""
-BACK = "`/codex-runtime auto` goes back to our own loop"
-LOGIN = f"Run `codex login` on this machine, then ask again; {BACK}."
-AGAIN = f"Ask again; {BACK}."
+FALLBACK_HINT = "`/codex-runtime auto` goes back to our own loop"
+LOGIN_HINT = f"Run `codex login` on this machine, then ask again; {FALLBACK_HINT}."
+RETRY_HINT = f"Ask again; {FALLBACK_HINT}."
 
 _LOGIN_WORDS = re.compile(
     r"""invalid_grant | invalid[_ ]token | token_expired | token\ (?:has\ )?expired
@@ -35,7 +35,7 @@ _LOGIN_WORDS = re.compile(
 """Words that only a login mends. What is not surely one of them is shown as it is."""
 
 
-class Told(Struct, frozen=True, rename="camel"):
+class CodexError(Struct, frozen=True, rename="camel"):
     """An error in a turn, as the app-server tells it."""
 
     message: str = ""
@@ -54,7 +54,7 @@ class Told(Struct, frozen=True, rename="camel"):
             return ""
 
 
-_KINDS: dict[str, type[ModelError]] = {
+_ERRORS_BY_KIND: dict[str, type[ModelError]] = {
     "contextWindowExceeded": ContextTooLong,
     "usageLimitExceeded": OutOfCredit,
     "sessionBudgetExceeded": OutOfCredit,
@@ -70,56 +70,60 @@ _KINDS: dict[str, type[ModelError]] = {
 }
 
 
-def is_login(text: str) -> bool:
+def is_login_error(text: str) -> bool:
     """Whether it says that codex has to be let in anew."""
     return _LOGIN_WORDS.search(text) is not None
 
 
-def failed(told: Told, said: str = "") -> ModelError:
+def turn_failed(told: CodexError, said: str = "") -> ModelError:
     """The turn ended with an error; `said` is what codex wrote to its log meanwhile."""
     words = told.message or told.additional_details or "it did not say why"
     # Its log also has the troubles of others, an MCP server's say: where codex knows better, it
     # is not asked.
     heard = said if told.kind in {"", "other"} else ""
-    if told.kind == "unauthorized" or is_login(f"{words}\n{told.additional_details}\n{heard}"):
-        return login(words)
-    kind = _KINDS.get(told.kind, ModelError)
-    return kind(f"⚠️ Codex could not answer: {shown(words)}", hint=AGAIN)
+    if told.kind == "unauthorized" or is_login_error(
+        f"{words}\n{told.additional_details}\n{heard}"
+    ):
+        return login_required(words)
+    kind = _ERRORS_BY_KIND.get(told.kind, ModelError)
+    return kind(f"⚠️ Codex could not answer: {quote(words)}", hint=RETRY_HINT)
 
 
-def login(words: str) -> ModelError:
+def login_required(words: str) -> ModelError:
     return Unauthorized(
-        f"⚠️ Codex is not logged in, or its login has expired ({shown(words)}).", hint=LOGIN
+        f"⚠️ Codex is not logged in, or its login has expired ({quote(words)}).", hint=LOGIN_HINT
     )
 
 
-def died(said: str) -> ModelError:
-    if is_login(said):
-        return login(_last_line(said))
-    why = f" Its last words: {shown(_last_line(said))}" if said.strip() else ""
-    return Unreachable(f"⚠️ The codex process ended in the middle of the work.{why}", hint=AGAIN)
-
-
-def refused(what: str, message: str, said: str = "") -> ModelError:
-    """It answered a request with an error."""
-    if is_login(f"{message}\n{said}"):
-        return login(message)
-    return ModelError(f"⚠️ Codex refused {what}: {shown(message)}", hint=AGAIN)
-
-
-def silent(what: str, seconds: float) -> ModelError:
-    return Overloaded(f"⚠️ Codex did not answer {what} in {seconds:g} s.", hint=AGAIN)
-
-
-def no_start(why: str) -> ModelError:
+def process_ended(said: str) -> ModelError:
+    if is_login_error(said):
+        return login_required(_last_line(said))
+    why = f" Its last words: {quote(_last_line(said))}" if said.strip() else ""
     return Unreachable(
-        f"⚠️ Codex could not be started: {shown(why)}",
-        hint=f"Install it (npm package @openai/codex) or name it in CODEX_PATH; {BACK}.",
+        f"⚠️ The codex process ended in the middle of the work.{why}", hint=RETRY_HINT
     )
 
 
-def shown(words: str) -> str:
-    line = one_line(words, WIDTH)
+def request_refused(what: str, message: str, said: str = "") -> ModelError:
+    """It answered a request with an error."""
+    if is_login_error(f"{message}\n{said}"):
+        return login_required(message)
+    return ModelError(f"⚠️ Codex refused {what}: {quote(message)}", hint=RETRY_HINT)
+
+
+def request_timed_out(what: str, seconds: float) -> ModelError:
+    return Overloaded(f"⚠️ Codex did not answer {what} in {seconds:g} s.", hint=RETRY_HINT)
+
+
+def start_failed(why: str) -> ModelError:
+    return Unreachable(
+        f"⚠️ Codex could not be started: {quote(why)}",
+        hint=f"Install it (npm package @openai/codex) or name it in CODEX_PATH; {FALLBACK_HINT}.",
+    )
+
+
+def quote(words: str) -> str:
+    line = one_line(words, MAX_QUOTED)
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 

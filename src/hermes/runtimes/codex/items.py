@@ -7,22 +7,22 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.kit.text import head_and_tail
-from hermes.runtimes.codex import names
+from hermes.runtimes.codex import protocol
 from hermes.schema.tools import Effect
 
-LONGEST = 50_000
+MAX_RESULT = 50_000
 """Characters of one result."""
-LONGEST_MCP = 4_000
+MAX_MCP_RESULT = 4_000
 
 
-class _Kind(Struct):
+class _ChangeKind(Struct):
     type: str = ""
     move_path: str | None = None
 
 
-class Change(Struct):
+class FileChange(Struct):
     path: str = ""
-    kind: _Kind | str = ""
+    kind: _ChangeKind | str = ""
     diff: str = ""
 
     @property
@@ -35,16 +35,16 @@ class Change(Struct):
         return "" if isinstance(self.kind, str) else self.kind.move_path or ""
 
 
-class _Words(Struct):
+class _McpText(Struct):
     text: str = ""
     message: str = ""
 
 
 class _McpResult(Struct):
-    content: list[_Words] = []
+    content: list[_McpText] = []
 
 
-class Item(Struct, rename="camel"):
+class ThreadItem(Struct, rename="camel"):
     """Everything that we read of any kind of item; each has only some of it."""
 
     type: str = ""
@@ -58,7 +58,7 @@ class Item(Struct, rename="camel"):
     aggregated_output: str | None = None
     exit_code: int | None = None
     status: str | None = None
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     server: str | None = None
     tool: str | None = None
     arguments: Raw = Raw(b"{}")
@@ -69,7 +69,7 @@ class Item(Struct, rename="camel"):
     prompt: str | None = None
 
 
-class Work(Struct, frozen=True):
+class CodexCall(Struct, frozen=True):
     """One call: `id` is made from the item's, so that it is the same whenever it is read."""
 
     id: str
@@ -78,7 +78,7 @@ class Work(Struct, frozen=True):
     effect: Effect
 
 
-class Came(Struct, frozen=True):
+class CallOutcome(Struct, frozen=True):
     """What a call came to; `shown` is for people. `foreign`: codex has read strangers' words.
 
     `unverified`: it may have read what somebody else wrote.
@@ -91,42 +91,42 @@ class Came(Struct, frozen=True):
     unverified: bool = False
 
 
-def work_of(item: Item) -> Work | None:
+def call_of_item(item: ThreadItem) -> CodexCall | None:
     """None for an item that is no work on something."""
     match item.type:
         case "commandExecution":
             args = {"command": item.command or "", "cwd": item.cwd or ""}
-            return _work(item, "exec_command", args, Effect.OUTSIDE)
+            return _make_call(item, "exec_command", args, Effect.OUTSIDE)
         case "fileChange":
             changes = [{"kind": one.what, "path": one.path} for one in item.changes]
-            return _work(item, "apply_patch", {"changes": changes}, Effect.WRITE)
+            return _make_call(item, "apply_patch", {"changes": changes}, Effect.WRITE)
         case "mcpToolCall":
             name = f"mcp.{item.server or 'server'}.{item.tool or 'tool'}"
-            args = Raw(bytes(item.arguments) if _is_object(item.arguments) else b"{}")
-            return Work(_call_id(item), name, args, Effect.OUTSIDE)
+            args = Raw(bytes(item.arguments) if _is_json_object(item.arguments) else b"{}")
+            return CodexCall(_call_id(item), name, args, Effect.OUTSIDE)
         case "collabAgentToolCall":
             name = f"agents.{item.tool or 'tool'}"
-            return _work(item, name, {"prompt": item.prompt or ""}, Effect.OUTSIDE)
-        case kind if not kind or kind in names.HARMLESS:
+            return _make_call(item, name, {"prompt": item.prompt or ""}, Effect.OUTSIDE)
+        case kind if not kind or kind in protocol.TRUSTED_ITEMS:
             return None
         case _:
-            return _reading(item)
+            return _read_call(item)
 
 
-def came_of(item: Item) -> Came:
+def outcome_of_item(item: ThreadItem) -> CallOutcome:
     match item.type:
         case "commandExecution":
-            return _command(item)
+            return _command_outcome(item)
         case "fileChange":
-            return _patch(item)
+            return _patch_outcome(item)
         case "mcpToolCall":
-            return _mcp(item)
+            return _mcp_outcome(item)
         case _:
-            strange = item.type not in names.HARMLESS
-            return Came(f"{item.type}: {item.status or 'done'}", foreign=strange)
+            strange = item.type not in protocol.TRUSTED_ITEMS
+            return CallOutcome(f"{item.type}: {item.status or 'done'}", foreign=strange)
 
 
-def thoughts_of(item: Item) -> str:
+def reasoning_text(item: ThreadItem) -> str:
     """What a reasoning item says: the summary where there is one."""
     if item.summary:
         return "\n\n".join(item.summary)
@@ -136,11 +136,11 @@ def thoughts_of(item: Item) -> str:
         return ""
 
 
-def paths_of(changes: Sequence[Change]) -> str:
+def changed_paths(changes: Sequence[FileChange]) -> str:
     return ", ".join(f"{one.what or 'change'} {one.path}" for one in changes)
 
 
-def _reading(item: Item) -> Work:
+def _read_call(item: ThreadItem) -> CodexCall:
     """Of any kind: that strangers spoke has to stand in the transcript, for whoever goes on."""
     match item.type:
         case "webSearch":
@@ -149,56 +149,58 @@ def _reading(item: Item) -> Work:
             name, args = "view_image", {"path": item.path or ""}
         case kind:
             name, args = kind, {}
-    return _work(item, name, args, Effect.READ)
+    return _make_call(item, name, args, Effect.READ)
 
 
-def _work(item: Item, name: str, args: object, effect: Effect) -> Work:
-    return Work(_call_id(item), name, Raw(msgspec.json.encode(args)), effect)
+def _make_call(item: ThreadItem, name: str, args: object, effect: Effect) -> CodexCall:
+    return CodexCall(_call_id(item), name, Raw(msgspec.json.encode(args)), effect)
 
 
-def _call_id(item: Item) -> str:
+def _call_id(item: ThreadItem) -> str:
     return f"codex_{item.type}_{item.id}"
 
 
-def _command(item: Item) -> Came:
-    output = head_and_tail(item.aggregated_output or "", LONGEST)
+def _command_outcome(item: ThreadItem) -> CallOutcome:
+    output = head_and_tail(item.aggregated_output or "", MAX_RESULT)
     if item.status == "declined":
-        return Came("Declined: it was not run.", failed=True)
+        return CallOutcome("Declined: it was not run.", failed=True)
     if item.exit_code:
-        return Came(f"[exit {item.exit_code}]\n{output}", failed=True)
+        return CallOutcome(f"[exit {item.exit_code}]\n{output}", failed=True)
     if item.status == "failed":
-        return Came(output or "It could not be run.", failed=True)
-    return Came(output or "(no output)")
+        return CallOutcome(output or "It could not be run.", failed=True)
+    return CallOutcome(output or "(no output)")
 
 
-def _patch(item: Item) -> Came:
+def _patch_outcome(item: ThreadItem) -> CallOutcome:
     if item.status == "declined":
-        return Came("Declined: nothing was changed.", failed=True)
+        return CallOutcome("Declined: nothing was changed.", failed=True)
     done = item.status == "completed"
     text = f"apply_patch status={item.status}, {len(item.changes)} change(s): "
     shown = "\n".join(f"{one.what} {one.path}\n{one.diff}" for one in item.changes)
-    return Came(text + paths_of(item.changes), failed=not done, shown=head_and_tail(shown, LONGEST))
+    return CallOutcome(
+        text + changed_paths(item.changes), failed=not done, shown=head_and_tail(shown, MAX_RESULT)
+    )
 
 
-def _mcp(item: Item) -> Came:
-    error = _decoded(item.error, _Words)
+def _mcp_outcome(item: ThreadItem) -> CallOutcome:
+    error = _try_decode(item.error, _McpText)
     if error is not None and error.message:
-        return Came(head_and_tail(error.message, 1_000), failed=True, foreign=True)
-    result = _decoded(item.result, _McpResult)
+        return CallOutcome(head_and_tail(error.message, 1_000), failed=True, foreign=True)
+    result = _try_decode(item.result, _McpResult)
     words = "\n".join(one.text for one in result.content if one.text) if result else ""
-    text = head_and_tail(words, LONGEST_MCP) or "(no output)"
-    return Came(text, failed=item.status == "failed", foreign=True)
+    text = head_and_tail(words, MAX_MCP_RESULT) or "(no output)"
+    return CallOutcome(text, failed=item.status == "failed", foreign=True)
 
 
-_Read = TypeVar("_Read", _Words, _McpResult)
+_Decoded = TypeVar("_Decoded", _McpText, _McpResult)
 
 
-def _decoded(data: Raw, kind: type[_Read]) -> _Read | None:
+def _try_decode(data: Raw, kind: type[_Decoded]) -> _Decoded | None:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def _is_object(data: Raw) -> bool:
+def _is_json_object(data: Raw) -> bool:
     return bytes(data).lstrip().startswith(b"{")

@@ -10,34 +10,34 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec import Raw, Struct
 
 from hermes.ports.sandbox import Process
-from hermes.runtimes.codex import names
-from hermes.runtimes.codex.errors import died, refused, silent
-from hermes.runtimes.codex.spending import total_of
-from hermes.runtimes.codex.wire import (
-    Id,
-    Incoming,
+from hermes.runtimes.codex import protocol
+from hermes.runtimes.codex.errors import process_ended, request_refused, request_timed_out
+from hermes.runtimes.codex.notifications import thread_total
+from hermes.runtimes.codex.protocol import (
     Json,
-    Lines,
-    note,
-    read,
-    refusal,
-    reply,
-    request,
+    LineSplitter,
+    RpcId,
+    RpcMessage,
+    decode_message,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
 )
 
 log = logging.getLogger(__name__)
 
-WAITING = 10_000
+MAX_WAITING = 10_000
 """Messages that may wait for a turn; then deltas are dropped, and nothing else."""
-NOISE = 200
+MAX_LOGGED_NOISE = 200
 """Lines that are no messages, of which the log is told."""
 
 
-WRITING = 30.0
+WRITE_TIMEOUT = 30.0
 """Seconds for one line to be taken."""
 
 
-class _Window(Struct, rename="camel"):
+class _LimitWindow(Struct, rename="camel"):
     used_percent: float = 0.0
     window_duration_mins: int | None = None
 
@@ -48,11 +48,11 @@ class _Window(Struct, rename="camel"):
         return f"{self.used_percent:g} %" + (f" of {span}" if hours or minutes else "")
 
 
-class Limits(Struct):
+class AccountLimits(Struct):
     """How much of what the account may use is used up."""
 
-    primary: _Window | None = None
-    secondary: _Window | None = None
+    primary: _LimitWindow | None = None
+    secondary: _LimitWindow | None = None
 
     @property
     def used(self) -> float:
@@ -66,21 +66,21 @@ class Limits(Struct):
         return ", ".join(one.words for one in windows if one is not None)
 
 
-class _LimitsNote(Struct, rename="camel"):
-    rate_limits: Limits = msgspec.field(default_factory=Limits)
+class _LimitsNotification(Struct, rename="camel"):
+    rate_limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
 
 
-def limits_of(params: Raw) -> Limits:
+def read_limits(params: Raw) -> AccountLimits:
     try:
-        return msgspec.json.decode(params, type=_LimitsNote).rate_limits
+        return msgspec.json.decode(params, type=_LimitsNotification).rate_limits
     except (msgspec.DecodeError, RecursionError):
-        return Limits()
+        return AccountLimits()
 
 
-class _Call:
+class _PendingCall:
     def __init__(self) -> None:
         self.done = anyio.Event()
-        self.answer: Incoming | None = None
+        self.answer: RpcMessage | None = None
 
 
 class AppServer:
@@ -89,8 +89,8 @@ class AppServer:
     def __init__(self, process: Process, said: Callable[[], Awaitable[str]]) -> None:
         self._process = process
         self.said = said
-        self._calls: dict[Id, _Call] = {}
-        self._ears: dict[str, MemoryObjectSendStream[Incoming]] = {}
+        self._calls: dict[RpcId, _PendingCall] = {}
+        self._listeners: dict[str, MemoryObjectSendStream[RpcMessage]] = {}
         self._number = 0
         self._writing = anyio.Lock()
         self._noise = 0
@@ -100,7 +100,7 @@ class AppServer:
         """The threads that are open in this process, with the model and the provider of each."""
         self.spent: dict[str, int] = {}
         """Tokens that each of them took so far, as it was told last."""
-        self.limits = Limits()
+        self.limits = AccountLimits()
         """What was told last of how much of the account is used up."""
         self._users = 0
         self._left = anyio.current_time()
@@ -140,113 +140,113 @@ class AppServer:
 
     async def serve(self) -> None:
         """Read to the end; whoever waits then hears that there is nothing to wait for."""
-        lines = Lines()
+        lines = LineSplitter()
         try:
             while data := await self._process.read():
                 for line in lines.feed(data):
                     await self._take(line)
         finally:
-            self._die()
+            self._fail_pending()
 
-    def _die(self) -> None:
+    def _fail_pending(self) -> None:
         self.dead = True
         self.over.set()
         for call in self._calls.values():
             call.done.set()
-        for ear in self._ears.values():
+        for ear in self._listeners.values():
             ear.close()
 
     async def call(self, method: str, params: Json, seconds: float) -> Raw:
         """The result. Raises `ModelError`: refused, too slow, or nobody is there."""
         self._number += 1
-        number, call = self._number, _Call()
+        number, call = self._number, _PendingCall()
         self._calls[number] = call
         try:
             with anyio.move_on_after(seconds) as limit:
-                await self._write(request(number, method, params))
+                await self._write(encode_request(number, method, params))
                 if not self.dead:
                     await call.done.wait()
         finally:
             del self._calls[number]
         if limit.cancelled_caught:
-            raise silent(method, seconds)
+            raise request_timed_out(method, seconds)
         if call.answer is None:
-            raise died(await self.said())
+            raise process_ended(await self.said())
         if call.answer.error is not None:
-            raise refused(method, call.answer.error.message, await self.said())
+            raise request_refused(method, call.answer.error.message, await self.said())
         return call.answer.result
 
     async def initialized(self) -> None:
-        await self._write(note(names.INITIALIZED))
+        await self._write(encode_notification(protocol.INITIALIZED))
 
-    async def answer(self, number: Id, result: object) -> None:
-        await self._write(reply(number, result))
+    async def answer(self, number: RpcId, result: object) -> None:
+        await self._write(encode_result(number, result))
 
-    async def refuse(self, number: Id, why: str) -> None:
-        await self._write(refusal(number, why))
+    async def refuse(self, number: RpcId, why: str) -> None:
+        await self._write(encode_error(number, why))
 
     @contextmanager
-    def listening(self, thread: str) -> Generator[MemoryObjectReceiveStream[Incoming]]:
+    def listening(self, thread: str) -> Generator[MemoryObjectReceiveStream[RpcMessage]]:
         """What is said in a thread, for as long as somebody is in the block."""
-        send, receive = anyio.create_memory_object_stream[Incoming](WAITING)
-        self._ears[thread] = send
+        send, receive = anyio.create_memory_object_stream[RpcMessage](MAX_WAITING)
+        self._listeners[thread] = send
         if self.dead:
             send.close()
         try:
             yield receive
         finally:
-            if self._ears.get(thread) is send:
-                del self._ears[thread]
+            if self._listeners.get(thread) is send:
+                del self._listeners[thread]
             send.close()
             receive.close()
 
-    def is_heard(self, thread: str) -> bool:
-        return thread in self._ears
+    def has_listener(self, thread: str) -> bool:
+        return thread in self._listeners
 
     async def _write(self, line: bytes) -> None:
         async with self._writing:
             # Half a line would spoil the next one: who waits may go, the line goes to its end.
-            with anyio.move_on_after(WRITING, shield=True) as limit:
+            with anyio.move_on_after(WRITE_TIMEOUT, shield=True) as limit:
                 await self._process.feed(line)
             if limit.cancelled_caught:
                 log.warning("codex does not read what it is told")
                 self.retire()
 
     async def _take(self, line: bytes) -> None:
-        message = read(line)
+        message = decode_message(line)
         if message is None:
-            self._hear_noise(line)
+            self._log_noise(line)
         elif not message.method:
             if (call := self._calls.get(message.id or 0)) is not None:
                 call.answer = message
                 call.done.set()
-        elif message.method == names.RATE_LIMITS:
-            self.limits = limits_of(message.params)
+        elif message.method == protocol.RATE_LIMITS:
+            self.limits = read_limits(message.params)
         else:
             await self._give(message)
 
-    def _hear_usage(self, message: Incoming) -> None:
+    def _on_usage(self, message: RpcMessage) -> None:
         """A thread that was opened again says what it has taken."""
-        if (total := total_of(message.params)) is not None:
+        if (total := thread_total(message.params)) is not None:
             self.spent[message.thread] = total
 
-    def _hear_noise(self, line: bytes) -> None:
+    def _log_noise(self, line: bytes) -> None:
         self._noise += 1
-        if self._noise <= NOISE:
+        if self._noise <= MAX_LOGGED_NOISE:
             log.info("codex wrote what is no message: %s", line[:200].decode("utf-8", "replace"))
 
-    async def _give(self, message: Incoming) -> None:
-        ear = self._ears.get(message.thread)
+    async def _give(self, message: RpcMessage) -> None:
+        ear = self._listeners.get(message.thread)
         if ear is None:
             if message.id is not None:
                 await self.refuse(message.id, f"{message.method}: no turn of this thread runs")
-            elif message.method == names.USAGE_UPDATED:
-                self._hear_usage(message)
+            elif message.method == protocol.USAGE_UPDATED:
+                self._on_usage(message)
             return
         try:
             ear.send_nowait(message)
         except anyio.WouldBlock:
-            if message.method in names.DELTAS:
+            if message.method in protocol.DELTAS:
                 return
             try:
                 await ear.send(message)

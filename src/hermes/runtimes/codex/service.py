@@ -13,35 +13,35 @@ from msgspec import Struct
 
 from hermes import __version__
 from hermes.kit.redact import Redactor
-from hermes.kit.tasks import beside
+from hermes.kit.tasks import background_tasks
 from hermes.ports.sandbox import Process
-from hermes.runtimes.codex import names
-from hermes.runtimes.codex.errors import no_start
-from hermes.runtimes.codex.server import AppServer, Limits
-from hermes.runtimes.codex.wire import Json
+from hermes.runtimes.codex import protocol
+from hermes.runtimes.codex.errors import start_failed
+from hermes.runtimes.codex.protocol import Json
+from hermes.runtimes.codex.server import AccountLimits, AppServer
 from hermes.schema.errors import ModelError, SandboxError
 
 log = logging.getLogger(__name__)
 
-TAIL = 16_384
+LOG_TAIL_BYTES = 16_384
 """Bytes of its log that are looked at when something went wrong."""
-TAIL_LINES = 12
-LARGEST_LOG = 2_000_000
-_LOGGED = 'log=$1; shift; exec "$@" 2>>"$log"'
+LOG_TAIL_LINES = 12
+MAX_LOG_BYTES = 2_000_000
+_STDERR_TO_LOG = 'log=$1; shift; exec "$@" 2>>"$log"'
 """What it writes to stderr must not come between the halves of a message."""
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class ProcessCommand(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
 
 
-Launch = Callable[[Command], AbstractAsyncContextManager[Process]]
+LaunchProcess = Callable[[ProcessCommand], AbstractAsyncContextManager[Process]]
 """Starts a process with an open standard input; leaving the block ends all of it."""
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class CodexTimeouts(Struct, frozen=True, kw_only=True):
     """Seconds. `quiet` is how long nothing may come after a tool has ended.
 
     After `idle` without a turn the process is ended; the next turn starts another one.
@@ -56,22 +56,22 @@ class Patience(Struct, frozen=True, kw_only=True):
     idle: float = 900.0
 
 
-class ServiceParts(Struct, frozen=True, kw_only=True):
+class CodexServiceDeps(Struct, frozen=True, kw_only=True):
     """`program` is the executable; `log` the file for what it writes beside the protocol."""
 
-    launch: Launch
+    launch: LaunchProcess
     program: str
     env: Mapping[str, str]
     cwd: str
     log: Path
     redactor: Redactor
-    patience: Patience = Patience()
+    patience: CodexTimeouts = CodexTimeouts()
 
 
-class Service:
+class CodexService:
     """One process for all threads of a profile."""
 
-    def __init__(self, parts: ServiceParts, group: TaskGroup) -> None:
+    def __init__(self, parts: CodexServiceDeps, group: TaskGroup) -> None:
         self._parts = parts
         self._group = group
         self._server: AppServer | None = None
@@ -80,13 +80,13 @@ class Service:
         """How many processes there were."""
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> CodexTimeouts:
         return self._parts.patience
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> AccountLimits:
         """What the process told last of how much of the account is used up."""
-        return self._server.limits if self._server is not None else Limits()
+        return self._server.limits if self._server is not None else AccountLimits()
 
     @asynccontextmanager
     async def server(self) -> AsyncGenerator[AppServer]:
@@ -103,15 +103,15 @@ class Service:
 
     async def _start(self) -> AppServer:
         begin = await run_sync(self._make_room)
-        ready = _Ready()
+        ready = _StartResult()
         self.started += 1
         self._group.start_soon(self._keep, ready, begin)
         await ready.done.wait()
         if ready.server is None or ready.failure is not None:
-            raise ready.failure or no_start("it ended at once")
+            raise ready.failure or start_failed("it ended at once")
         return ready.server
 
-    async def _keep(self, ready: "_Ready", begin: int) -> None:
+    async def _keep(self, ready: "_StartResult", begin: int) -> None:
         """From the start of a process to its end."""
         try:
             async with self._parts.launch(self._command()) as process:
@@ -122,24 +122,24 @@ class Service:
                     await self._outlive(server)
                     group.cancel_scope.cancel()
         except SandboxError as error:
-            ready.failure = no_start(str(error))
+            ready.failure = start_failed(str(error))
         except ModelError as error:
             ready.failure = error
         except Exception as error:  # The boundary of the background: nobody else would hear of it.
             log.exception("the codex process was lost")
-            ready.failure = no_start(str(error))
+            ready.failure = start_failed(str(error))
         finally:
             ready.done.set()
 
-    async def _greet(self, server: AppServer, ready: "_Ready") -> None:
+    async def _greet(self, server: AppServer, ready: "_StartResult") -> None:
         hello: Json = {
             "clientInfo": {"name": "hermes", "title": "Hermes", "version": __version__},
             "capabilities": {"experimentalApi": True},
         }
         try:
-            await server.call(names.INITIALIZE, hello, self.patience.start)
+            await server.call(protocol.INITIALIZE, hello, self.patience.start)
         except ModelError as error:
-            ready.failure = no_start(str(error)) if server.dead else error
+            ready.failure = start_failed(str(error)) if server.dead else error
             server.retire()
         else:
             # Its time without a turn begins now, however long its start took.
@@ -158,17 +158,17 @@ class Service:
             if server.idle >= self.patience.idle:
                 server.retire()
 
-    def _command(self) -> Command:
+    def _command(self) -> ProcessCommand:
         parts = self._parts
-        argv = ("/bin/sh", "-c", _LOGGED, "sh", str(parts.log), parts.program, "app-server")
-        return Command(argv=argv, cwd=parts.cwd, env={**parts.env, "RUST_LOG": "warn"})
+        argv = ("/bin/sh", "-c", _STDERR_TO_LOG, "sh", str(parts.log), parts.program, "app-server")
+        return ProcessCommand(argv=argv, cwd=parts.cwd, env={**parts.env, "RUST_LOG": "warn"})
 
     def _make_room(self) -> int:
         """Where its log begins."""
         path = self._parts.log
         path.parent.mkdir(parents=True, exist_ok=True)
         size = path.stat().st_size if path.exists() else 0
-        if size > LARGEST_LOG:
+        if size > MAX_LOG_BYTES:
             os.truncate(path, 0)
             return 0
         return size
@@ -181,14 +181,18 @@ class Service:
         try:
             with self._parts.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(begin, size - TAIL) if begin <= size else max(0, size - TAIL))
-                text = file.read(TAIL).decode("utf-8", "replace")
+                file.seek(
+                    max(begin, size - LOG_TAIL_BYTES)
+                    if begin <= size
+                    else max(0, size - LOG_TAIL_BYTES)
+                )
+                text = file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
-        return self._parts.redactor.redact("\n".join(text.splitlines()[-TAIL_LINES:]))
+        return self._parts.redactor.redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
 
 
-class _Ready:
+class _StartResult:
     def __init__(self) -> None:
         self.done = anyio.Event()
         self.server: AppServer | None = None
@@ -196,7 +200,7 @@ class _Ready:
 
 
 @asynccontextmanager
-async def open_service(parts: ServiceParts) -> AsyncGenerator[Service]:
+async def open_service(parts: CodexServiceDeps) -> AsyncGenerator[CodexService]:
     """No process yet; whatever was started ends with the block."""
-    async with beside() as group:
-        yield Service(parts, group)
+    async with background_tasks() as group:
+        yield CodexService(parts, group)

@@ -17,26 +17,26 @@ from hermes.schema.errors import (
     Unreachable,
 )
 
-KEY = "GATEWAY_PROXY_KEY"
-URL = "GATEWAY_PROXY_URL"
-WIDTH = 300
+KEY_VARIABLE = "GATEWAY_PROXY_KEY"
+URL_VARIABLE = "GATEWAY_PROXY_URL"
+MAX_QUOTED = 300
 """How much of the far side's own words is worth showing."""
-BODY = 64 * 1024
+MAX_ERROR_BODY = 64 * 1024
 """How much of an error's body is read."""
 
 
-def refused(status: int, body: bytes, key: str) -> ModelError:
+def request_refused(status: int, body: bytes, key: str) -> ModelError:
     """It answered, but with no stream."""
-    kind, hint = _kind(status)
-    return kind(f"⚠️ Proxy error ({status}): {_words(body, key)}.", hint=hint)
+    kind, hint = _error_for_status(status)
+    return kind(f"⚠️ Proxy error ({status}): {_quoted_message(body, key)}.", hint=hint)
 
 
-def told(body: bytes, key: str) -> ModelError:
+def stream_error(body: bytes, key: str) -> ModelError:
     """It began to answer and then said that something is wrong."""
-    return Overloaded(f"⚠️ Proxy error: {_words(body, key)}.", hint="Ask again.")
+    return Overloaded(f"⚠️ Proxy error: {_quoted_message(body, key)}.", hint="Ask again.")
 
 
-def knows_no_roles() -> ModelError:
+def roles_unsupported() -> ModelError:
     """To it everybody would be the owner."""
     return BadRequest(
         "The far gateway cannot be told who asks, so it is asked for its owner alone.",
@@ -44,9 +44,9 @@ def knows_no_roles() -> ModelError:
     )
 
 
-def broken(error: Exception, read: float, key: str) -> ModelError:
+def connection_error(error: Exception, read: float, key: str) -> ModelError:
     """There is no connection, or it broke."""
-    hint = f"Check {URL} and that the gateway there is running."
+    hint = f"Check {URL_VARIABLE} and that the gateway there is running."
     match error:
         case aiohttp.ConnectionTimeoutError():
             what = "the far gateway took no connection in time"
@@ -57,23 +57,23 @@ def broken(error: Exception, read: float, key: str) -> ModelError:
         case aiohttp.ClientConnectorError():
             what = f"no connection: {os.strerror(error.errno) if error.errno else error.strerror}"
         case aiohttp.InvalidURL():
-            what, hint = "the address is none", f"Give {URL} as http://host:port."
+            what, hint = "the address is none", f"Give {URL_VARIABLE} as http://host:port."
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
             what, hint = "the far gateway broke off the connection", "Ask again."
         case ValueError():
-            what = f"no request can be made: {shown(str(error), key)}"
-            hint = f"Check {KEY} and {URL}."
+            what = f"no request can be made: {quote(str(error), key)}"
+            hint = f"Check {KEY_VARIABLE} and {URL_VARIABLE}."
         case _:
-            what = shown(str(error), key) or type(error).__name__
+            what = quote(str(error), key) or type(error).__name__
     return Unreachable(f"⚠️ Proxy connection error: {what}.", hint=hint)
 
 
-def cut_off(what: str) -> ModelError:
+def stream_broken(what: str) -> ModelError:
     """The stream ended, or ended to be one, before the answer did."""
     return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Ask again.")
 
 
-def interrupted() -> ModelError:
+def run_interrupted() -> ModelError:
     """Its process died in the middle of the turn, and it does not take up such a turn by itself."""
     return Overloaded(
         "⚠️ Proxy error: the far gateway was restarted in the middle of this turn, which ended it. "
@@ -82,7 +82,7 @@ def interrupted() -> ModelError:
     )
 
 
-def forgotten() -> ModelError:
+def run_unknown() -> ModelError:
     """It knows nothing of a run that it began."""
     return Overloaded(
         "⚠️ Proxy error: the far gateway no longer knows of this turn: its records were lost or "
@@ -91,34 +91,34 @@ def forgotten() -> ModelError:
     )
 
 
-def too_slow(seconds: float) -> ModelError:
+def turn_timed_out(seconds: float) -> ModelError:
     return Overloaded(
         f"⚠️ Proxy error: the turn took longer than {seconds:g} s and was stopped.",
         hint="Ask for less at once, or raise gateway.proxy.total_timeout.",
     )
 
 
-def shown(text: str, key: str) -> str:
+def quote(text: str, key: str) -> str:
     """Somebody else's words: short, on one line, without our key in them."""
     secrets = (key,) if key else ()
-    return one_line(Redactor(secrets).redact(text[: 10 * WIDTH]), WIDTH)
+    return one_line(Redactor(secrets).redact(text[: 10 * MAX_QUOTED]), MAX_QUOTED)
 
 
-def _words(body: bytes, key: str) -> str:
-    return shown(_message(body), key).rstrip(".") or "without a word why"
+def _quoted_message(body: bytes, key: str) -> str:
+    return quote(_error_message(body), key).rstrip(".") or "without a word why"
 
 
-def _kind(status: int) -> tuple[type[ModelError], str]:
+def _error_for_status(status: int) -> tuple[type[ModelError], str]:
     if status in {401, 403}:
-        return Unauthorized, f"Set {KEY} to the key of the far gateway."
+        return Unauthorized, f"Set {KEY_VARIABLE} to the key of the far gateway."
     if status in {409, 429}:
         return RateLimited, "Ask again in a while."
     if status >= 500:
         return Overloaded, "Ask again, or look into the log of the far gateway."
-    return BadRequest, f"Check {URL}: the address of a gateway whose API server is on."
+    return BadRequest, f"Check {URL_VARIABLE}: the address of a gateway whose API server is on."
 
 
-def _message(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     """`{"error": {"message": …}}` and its relatives, or the text as it is."""
     try:
         told = msgspec.json.decode(body)

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 import anyio
 from msgspec import Struct
 
-from hermes.ports.channel import Channel, Edits, Inbound, Outgoing
+from hermes.ports.channel import Channel, Inbound, Outbound, SupportsEdit
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
 
-class Bench(Struct, frozen=True):
+class ChannelBench(Struct, frozen=True):
     """`arrive` returns when the platform has been acknowledged; `shown` reads a chat."""
 
     channel: Channel
@@ -19,12 +19,12 @@ class Bench(Struct, frozen=True):
     shown: Callable[[Address], Awaitable[list[str]]]
 
 
-def _post(text: str) -> Outgoing:
-    return Outgoing((Text(text),))
+def _post(text: str) -> Outbound:
+    return Outbound((Text(text),))
 
 
 class ChannelContract:
-    async def test_delivers_what_people_write(self, bench: Bench) -> None:
+    async def test_delivers_what_people_write(self, bench: ChannelBench) -> None:
         heard: list[Inbound] = []
 
         async def deliver(update: Inbound) -> None:
@@ -41,7 +41,7 @@ class ChannelContract:
         assert heard[0].sender
         assert heard[0].address.channel == bench.home.channel
 
-    async def test_acknowledges_only_what_is_durable(self, bench: Bench) -> None:
+    async def test_acknowledges_only_what_is_durable(self, bench: ChannelBench) -> None:
         """Until `deliver` returns, the platform has no acknowledgement."""
         asked, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
 
@@ -62,14 +62,14 @@ class ChannelContract:
             await arrived.wait()
             group.cancel_scope.cancel()
 
-    async def test_sends_and_gives_a_receipt(self, bench: Bench) -> None:
+    async def test_sends_and_gives_a_receipt(self, bench: ChannelBench) -> None:
         first = await bench.channel.send(bench.home, _post("one"))
         second = await bench.channel.send(bench.home, _post("two"))
         assert first.id != second.id
         assert await bench.shown(bench.home) == ["one", "two"]
 
-    async def test_edits_in_place(self, bench: Bench) -> None:
-        if not isinstance(bench.channel, Edits):
+    async def test_edits_in_place(self, bench: ChannelBench) -> None:
+        if not isinstance(bench.channel, SupportsEdit):
             return
         receipt = await bench.channel.send(bench.home, _post("draft"))
         await bench.channel.edit(receipt, _post("final"))

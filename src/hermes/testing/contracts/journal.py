@@ -6,83 +6,85 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.kit.holder import this_process
+from hermes.kit.process_identity import process_id
 from hermes.ports.journal import (
-    KeepResponse,
-    KeptResponse,
-    NoteRun,
+    AppendRunEvents,
     RunEvent,
     RunRecord,
     RunStatus,
+    SaveResponse,
+    StoredResponse,
 )
-from hermes.ports.store import Append, Fence, OpenSession, Store
+from hermes.ports.store import AppendMessage, Fence, OpenSession, Store
 from hermes.schema.errors import LeaseLost, NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, session
+from hermes.testing.contracts.samples import session, user_message
 
-GONE = f"{this_process().rsplit('/', 1)[0]}/0/0"
+DEAD_PROCESS = f"{process_id().rsplit('/', 1)[0]}/0/0"
 """A process on this machine that started at another time, so that it is not there any more."""
 
 
-def record(clock: FakeClock, run: str = "run_1", **more: str) -> RunRecord:
+def run_record(clock: FakeClock, run: str = "run_1", **more: str) -> RunRecord:
     plain = RunRecord(
         run=run, session="s1", principal=OWNER, created=clock.now(), updated=clock.now()
     )
     return msgspec.structs.replace(plain, **more)
 
 
-def told(clock: FakeClock, run: str, *seqs: int, status: RunStatus | None = None) -> NoteRun:
+def run_events(
+    clock: FakeClock, run: str, *seqs: int, status: RunStatus | None = None
+) -> AppendRunEvents:
     events = tuple(RunEvent(seq, Raw(b'{"n": %d }' % seq)) for seq in seqs)
-    return NoteRun(run=run, at=clock.now(), events=events, status=status)
+    return AppendRunEvents(run=run, at=clock.now(), events=events, status=status)
 
 
-async def seqs(store: Store, run: str, after: int = 0, limit: int = 100) -> list[int]:
+async def event_numbers(store: Store, run: str, after: int = 0, limit: int = 100) -> list[int]:
     return [event.seq for event in await store.journal.events(run, after, limit)]
 
 
 class JournalContract:
     async def test_a_run_comes_back_as_it_was_opened(self, store: Store, clock: FakeClock) -> None:
-        opened = record(clock, holder="h", model="m", key="k", fingerprint="f")
+        opened = run_record(clock, holder="h", model="m", key="k", fingerprint="f")
         assert await store.journal.open(opened) == opened
         assert await store.journal.get("run_1", OWNER) == opened
-        assert await seqs(store, "run_1") == []
+        assert await event_numbers(store, "run_1") == []
 
     async def test_a_key_names_one_run_of_one_principal(
         self, store: Store, clock: FakeClock
     ) -> None:
-        first = await store.journal.open(record(clock, key="k", fingerprint="f"))
-        again = await store.journal.open(record(clock, "run_2", key="k", fingerprint="other"))
+        first = await store.journal.open(run_record(clock, key="k", fingerprint="f"))
+        again = await store.journal.open(run_record(clock, "run_2", key="k", fingerprint="other"))
         assert again == first
         assert await store.journal.by_key("k", OWNER) == first
         for key, who in (("k", "stranger"), ("other", OWNER), ("", OWNER)):
             assert await store.journal.by_key(key, who) is None
         with pytest.raises(NotFound):
             await store.journal.get("run_2", OWNER)
-        other = await store.journal.open(record(clock, "run_3", key="k", principal="guest"))
+        other = await store.journal.open(run_record(clock, "run_3", key="k", principal="guest"))
         assert other.run == "run_3"
         for run in ("run_4", "run_5"):
-            assert (await store.journal.open(record(clock, run))).run == run
+            assert (await store.journal.open(run_record(clock, run))).run == run
 
     async def test_a_run_withdrawn_sets_its_key_free(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock, key="k"))
+        await store.journal.open(run_record(clock, key="k"))
         await store.journal.withdraw("run_1")
         await store.journal.withdraw("nobody")
-        again = await store.journal.open(record(clock, "run_2", key="k"))
+        again = await store.journal.open(run_record(clock, "run_2", key="k"))
         assert again.run == "run_2"
-        await store.commit(told(clock, "run_2", 1, status=RunStatus.COMPLETED))
+        await store.commit(run_events(clock, "run_2", 1, status=RunStatus.COMPLETED))
         await store.journal.withdraw("run_2")
         assert (await store.journal.get("run_2", OWNER)).status is RunStatus.COMPLETED
 
     async def test_the_same_run_is_not_opened_twice(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock))
+        await store.journal.open(run_record(clock))
         with pytest.raises(StoreError):
-            await store.journal.open(record(clock))
+            await store.journal.open(run_record(clock))
 
     async def test_what_belongs_to_others_is_not_there_to_see(
         self, store: Store, clock: FakeClock
     ) -> None:
-        await store.journal.open(record(clock, principal="guest"))
+        await store.journal.open(run_record(clock, principal="guest"))
         with pytest.raises(NotFound):
             await store.journal.get("run_1", "stranger")
         assert (await store.journal.get("run_1", "guest")).principal == "guest"
@@ -90,27 +92,27 @@ class JournalContract:
     async def test_events_come_back_byte_for_byte_from_any_point(
         self, store: Store, clock: FakeClock
     ) -> None:
-        await store.journal.open(record(clock))
-        await store.commit(told(clock, "run_1", 1, 2, 3))
-        await store.commit(told(clock, "run_1", 4))
-        await store.commit(told(clock, "run_1", 5, 6))
+        await store.journal.open(run_record(clock))
+        await store.commit(run_events(clock, "run_1", 1, 2, 3))
+        await store.commit(run_events(clock, "run_1", 4))
+        await store.commit(run_events(clock, "run_1", 5, 6))
         for after in range(8):
             expected = list(range(after + 1, 7))
-            assert await seqs(store, "run_1", after) == expected
-        assert await seqs(store, "run_1", 1, limit=1) == [2, 3]
-        assert await seqs(store, "run_1", 2**80) == []
-        assert await seqs(store, "nobody") == []
+            assert await event_numbers(store, "run_1", after) == expected
+        assert await event_numbers(store, "run_1", 1, limit=1) == [2, 3]
+        assert await event_numbers(store, "run_1", 2**80) == []
+        assert await event_numbers(store, "nobody") == []
         (last,) = await store.journal.events("run_1", 5)
         assert bytes(last.body) == b'{"n": 6 }'
 
     async def test_a_note_says_how_the_run_stands(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock))
+        await store.journal.open(run_record(clock))
         await clock.advance(5)
-        await store.commit(told(clock, "run_1", 1, 2, status=RunStatus.RUNNING))
+        await store.commit(run_events(clock, "run_1", 1, 2, status=RunStatus.RUNNING))
         running = await store.journal.get("run_1", OWNER)
         assert (running.status, running.last_seq) == (RunStatus.RUNNING, 2)
         assert running.updated == clock.now()
-        end = NoteRun(
+        end = AppendRunEvents(
             run="run_1",
             at=clock.now(),
             events=(RunEvent(3, Raw(b"{}")),),
@@ -126,62 +128,64 @@ class JournalContract:
         assert bytes(ended.result) == b'{"output":"done"}'
 
     async def test_after_the_end_nothing_is_noted(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock))
-        await store.commit(told(clock, "run_1", 1, status=RunStatus.FAILED))
-        await store.commit(told(clock, "run_1", 2, status=RunStatus.COMPLETED))
-        await store.commit(told(clock, "nobody", 1))
+        await store.journal.open(run_record(clock))
+        await store.commit(run_events(clock, "run_1", 1, status=RunStatus.FAILED))
+        await store.commit(run_events(clock, "run_1", 2, status=RunStatus.COMPLETED))
+        await store.commit(run_events(clock, "nobody", 1))
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
-        assert await seqs(store, "run_1") == [1]
+        assert await event_numbers(store, "run_1") == [1]
 
     async def test_the_same_event_is_noted_once(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock))
+        await store.journal.open(run_record(clock))
         for numbers in ((1, 2), (1, 2, 3), (2, 3), (3, 4)):
-            await store.commit(told(clock, "run_1", *numbers))
-        assert await seqs(store, "run_1") == [1, 2, 3, 4]
-        assert await seqs(store, "run_1", 2) == [3, 4]
+            await store.commit(run_events(clock, "run_1", *numbers))
+        assert await event_numbers(store, "run_1") == [1, 2, 3, 4]
+        assert await event_numbers(store, "run_1", 2) == [3, 4]
 
     async def test_a_note_has_no_gaps(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock))
+        await store.journal.open(run_record(clock))
         with pytest.raises(StoreError):
-            await store.commit(told(clock, "run_1", 1, 3))
-        assert await seqs(store, "run_1") == []
+            await store.commit(run_events(clock, "run_1", 1, 3))
+        assert await event_numbers(store, "run_1") == []
 
     async def test_a_note_stands_or_falls_with_its_company(
         self, store: Store, clock: FakeClock
     ) -> None:
-        await store.journal.open(record(clock))
+        await store.journal.open(run_record(clock))
         with pytest.raises(LeaseLost):
-            await store.commit(told(clock, "run_1", 1), fence=Fence("s1", 7))
-        assert await seqs(store, "run_1") == []
+            await store.commit(run_events(clock, "run_1", 1), fence=Fence("s1", 7))
+        assert await event_numbers(store, "run_1") == []
 
     async def test_runs_of_the_dead_are_abandoned(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock, "run_1", holder=GONE))
-        await store.journal.open(record(clock, "run_2", holder=this_process()))
-        await store.journal.open(record(clock, "run_3", holder=GONE))
-        await store.commit(told(clock, "run_3", 1, status=RunStatus.COMPLETED))
+        await store.journal.open(run_record(clock, "run_1", holder=DEAD_PROCESS))
+        await store.journal.open(run_record(clock, "run_2", holder=process_id()))
+        await store.journal.open(run_record(clock, "run_3", holder=DEAD_PROCESS))
+        await store.commit(run_events(clock, "run_3", 1, status=RunStatus.COMPLETED))
         assert [one.run for one in await store.journal.abandoned()] == ["run_1"]
 
     async def test_old_runs_are_forgotten_and_live_ones_never(
         self, store: Store, clock: FakeClock
     ) -> None:
         for run in ("run_1", "run_2", "run_3"):
-            await store.journal.open(record(clock, run))
+            await store.journal.open(run_record(clock, run))
             status = None if run == "run_1" else RunStatus.COMPLETED
-            await store.commit(told(clock, run, 1, 2, 3, status=status))
+            await store.commit(run_events(clock, run, 1, 2, 3, status=status))
             await clock.advance(60)
         before = clock.now() - timedelta(seconds=90)
         assert await store.journal.forget(before, 10**9) == 1
-        assert await seqs(store, "run_2") == []
-        assert await seqs(store, "run_3") == [1, 2, 3]
+        assert await event_numbers(store, "run_2") == []
+        assert await event_numbers(store, "run_3") == [1, 2, 3]
         assert await store.journal.forget(before, 1) == 1
         with pytest.raises(NotFound):
             await store.journal.get("run_3", OWNER)
-        assert await seqs(store, "run_1") == [1, 2, 3]
+        assert await event_numbers(store, "run_1") == [1, 2, 3]
 
     async def test_what_a_run_came_to_counts_as_well(self, store: Store, clock: FakeClock) -> None:
-        await store.journal.open(record(clock))
+        await store.journal.open(run_record(clock))
         result = Raw(b'"' + b"x" * 10_000 + b'"')
-        end = NoteRun(run="run_1", at=clock.now(), status=RunStatus.COMPLETED, result=result)
+        end = AppendRunEvents(
+            run="run_1", at=clock.now(), status=RunStatus.COMPLETED, result=result
+        )
         await store.commit(end)
         long_ago = clock.now() - timedelta(days=1)
         assert await store.journal.forget(long_ago, 20_000) == 0
@@ -191,24 +195,24 @@ class JournalContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
-        await store.journal.open(record(clock))
-        await store.commit(told(clock, "run_1", 1), kept(clock))
-        assert await store.seen_by(OWNER).delete(["s1"]) == 1
+        await store.journal.open(run_record(clock))
+        await store.commit(run_events(clock, "run_1", 1), stored_response(clock))
+        assert await store.archive_for(OWNER).delete(["s1"]) == 1
         for lost in (store.journal.get("run_1", OWNER), store.responses.get("resp_1", OWNER)):
             with pytest.raises(NotFound):
                 await lost
 
 
-def kept(clock: FakeClock, name: str = "resp_1", **more: str) -> KeepResponse:
-    plain = KeptResponse(
+def stored_response(clock: FakeClock, name: str = "resp_1", **more: str) -> SaveResponse:
+    plain = StoredResponse(
         id=name, principal=OWNER, session="s1", created=clock.now(), body=Raw(b'{"a": 1}'), seq=4
     )
-    return KeepResponse(msgspec.structs.replace(plain, **more))
+    return SaveResponse(msgspec.structs.replace(plain, **more))
 
 
 class ResponsesContract:
     async def test_a_response_comes_back_whole(self, store: Store, clock: FakeClock) -> None:
-        write = kept(clock, conversation="c", instructions="Be brief.")
+        write = stored_response(clock, conversation="c", instructions="Be brief.")
         await store.commit(write)
         assert await store.responses.get("resp_1", OWNER) == write.response
         for name, who in (("resp_1", "guest"), ("resp_2", OWNER)):
@@ -218,17 +222,19 @@ class ResponsesContract:
     async def test_it_stands_where_its_session_has_come_to(
         self, store: Store, clock: FakeClock
     ) -> None:
-        said = [Append("s1", "r", asked(f"word {n}"), clock.now()) for n in range(3)]
-        here = msgspec.structs.replace(kept(clock).response, seq=0)
-        await store.commit(OpenSession(session(clock, "s1")), *said, KeepResponse(here))
+        said = [AppendMessage("s1", "r", user_message(f"word {n}"), clock.now()) for n in range(3)]
+        here = msgspec.structs.replace(stored_response(clock).response, seq=0)
+        await store.commit(OpenSession(session(clock, "s1")), *said, SaveResponse(here))
         assert (await store.responses.get("resp_1", OWNER)).seq == 3
-        await store.commit(Append("s1", "r", asked("more"), clock.now()), KeepResponse(here))
+        await store.commit(
+            AppendMessage("s1", "r", user_message("more"), clock.now()), SaveResponse(here)
+        )
         assert (await store.responses.get("resp_1", OWNER)).seq == 4
 
     async def test_the_same_id_replaces_only_ones_own(self, store: Store, clock: FakeClock) -> None:
-        await store.commit(kept(clock, session="s1"))
-        await store.commit(kept(clock, session="s2"))
-        await store.commit(kept(clock, session="s3", principal="guest"))
+        await store.commit(stored_response(clock, session="s1"))
+        await store.commit(stored_response(clock, session="s2"))
+        await store.commit(stored_response(clock, session="s3", principal="guest"))
         assert (await store.responses.get("resp_1", OWNER)).session == "s2"
 
     async def test_a_conversation_is_found_by_its_newest(
@@ -236,23 +242,23 @@ class ResponsesContract:
     ) -> None:
         assert await store.responses.latest("c", OWNER) is None
         for name in ("resp_1", "resp_2"):
-            await store.commit(kept(clock, name, conversation="c"))
-        await store.commit(kept(clock, "resp_3", conversation="c", principal="guest"))
-        await store.commit(kept(clock, "resp_4"))
+            await store.commit(stored_response(clock, name, conversation="c"))
+        await store.commit(stored_response(clock, "resp_3", conversation="c", principal="guest"))
+        await store.commit(stored_response(clock, "resp_4"))
         found = await store.responses.latest("c", OWNER)
         assert found is not None
         assert found.id == "resp_2"
         assert await store.responses.latest("", OWNER) is None
 
     async def test_deleted_by_its_owner_alone(self, store: Store, clock: FakeClock) -> None:
-        await store.commit(kept(clock))
+        await store.commit(stored_response(clock))
         assert not await store.responses.delete("resp_1", "guest")
         assert await store.responses.delete("resp_1", OWNER)
         assert not await store.responses.delete("resp_1", OWNER)
 
     async def test_the_shelf_is_bounded(self, store: Store, clock: FakeClock) -> None:
         for name in ("resp_1", "resp_2", "resp_3"):
-            await store.commit(kept(clock, name))
+            await store.commit(stored_response(clock, name))
             await clock.advance(60)
         assert await store.responses.forget(clock.now() - timedelta(seconds=150), 10**9) == 1
         assert await store.responses.forget(clock.now() - timedelta(hours=1), 8) == 1

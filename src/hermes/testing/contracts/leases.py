@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from hermes.kit.holder import new_holder, this_process
-from hermes.ports.store import Append, Fence, OpenSession, Store
+from hermes.kit.process_identity import new_holder_id, process_id
+from hermes.ports.store import AppendMessage, Fence, OpenSession, Store
 from hermes.schema.errors import LeaseLost, NotFound, SessionBusy
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import asked, session
+from hermes.testing.contracts.samples import session, user_message
 
 TTL = timedelta(seconds=30)
 
@@ -72,20 +72,20 @@ class LeasesContract:
         assert not await store.leases.renew("s1", old, TTL)
 
     async def test_a_dead_process_holds_nothing(self, store: Store) -> None:
-        dead = this_process().rpartition("/")[0] + "/1"
+        dead = process_id().rpartition("/")[0] + "/1"
         old = await store.leases.hold("s1", dead, TTL)
         new = await store.leases.hold("s1", "b", TTL)
         assert new > old
         with pytest.raises(SessionBusy):
-            await store.leases.hold("s1", this_process(), TTL)
+            await store.leases.hold("s1", process_id(), TTL)
 
     async def test_a_living_process_keeps_its_lease(self, store: Store) -> None:
-        await store.leases.hold("s1", this_process(), TTL)
+        await store.leases.hold("s1", process_id(), TTL)
         with pytest.raises(SessionBusy):
             await store.leases.hold("s1", "b", TTL)
 
     async def test_two_holders_of_one_process_keep_each_other_out(self, store: Store) -> None:
-        one, other = new_holder(), new_holder()
+        one, other = new_holder_id(), new_holder_id()
         first = await store.leases.hold("s1", one, TTL)
         with pytest.raises(SessionBusy, match=r"process \d+ on"):
             await store.leases.hold("s1", other, TTL)
@@ -94,7 +94,7 @@ class LeasesContract:
         assert await store.leases.hold("s1", other, TTL) > first
 
     async def test_a_generation_is_never_given_twice(self, store: Store, clock: FakeClock) -> None:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         given: list[int] = []
         for name in ("s1", "s1", "s2", "s1"):
             await store.commit(OpenSession(session(clock, name)))
@@ -111,10 +111,12 @@ class FencesContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         fence = await _held(store, clock)
-        await store.commit(Append("s1", "r", asked("in time"), clock.now()), fence=fence)
+        await store.commit(
+            AppendMessage("s1", "r", user_message("in time"), clock.now()), fence=fence
+        )
         await clock.advance(31)
-        await store.commit(Append("s1", "r", asked("late"), clock.now()), fence=fence)
-        assert await _said(store) == ["in time", "late"]
+        await store.commit(AppendMessage("s1", "r", user_message("late"), clock.now()), fence=fence)
+        assert await _texts(store) == ["in time", "late"]
 
     async def test_who_was_replaced_writes_nothing(self, store: Store, clock: FakeClock) -> None:
         old = await _held(store, clock)
@@ -123,14 +125,14 @@ class FencesContract:
         with pytest.raises(LeaseLost, match="s1") as caught:
             await store.commit(
                 OpenSession(session(clock, "s2")),
-                Append("s1", "r", asked("too late"), clock.now()),
+                AppendMessage("s1", "r", user_message("too late"), clock.now()),
                 fence=old,
             )
         assert caught.value.hint
         with pytest.raises(NotFound):
-            await store.seen_by(OWNER).get("s2")
-        await store.commit(Append("s1", "r", asked("mine"), clock.now()), fence=new)
-        assert await _said(store) == ["mine"]
+            await store.archive_for(OWNER).get("s2")
+        await store.commit(AppendMessage("s1", "r", user_message("mine"), clock.now()), fence=new)
+        assert await _texts(store) == ["mine"]
 
     async def test_a_released_lease_is_no_leave_to_write(
         self, store: Store, clock: FakeClock
@@ -138,21 +140,25 @@ class FencesContract:
         fence = await _held(store, clock)
         await store.leases.release("s1", fence.generation)
         with pytest.raises(LeaseLost):
-            await store.commit(Append("s1", "r", asked("x"), clock.now()), fence=fence)
+            await store.commit(
+                AppendMessage("s1", "r", user_message("x"), clock.now()), fence=fence
+            )
         with pytest.raises(LeaseLost):
-            await store.commit(Append("s1", "r", asked("x"), clock.now()), fence=Fence("never", 1))
-        assert await _said(store) == []
+            await store.commit(
+                AppendMessage("s1", "r", user_message("x"), clock.now()), fence=Fence("never", 1)
+            )
+        assert await _texts(store) == []
 
     async def test_a_session_deleted_and_made_anew_is_another(
         self, store: Store, clock: FakeClock
     ) -> None:
         old = await _held(store, clock)
-        await store.seen_by(OWNER).delete(["s1"])
+        await store.archive_for(OWNER).delete(["s1"])
         new = await _held(store, clock)
         with pytest.raises(LeaseLost):
-            await store.commit(Append("s1", "r", asked("x"), clock.now()), fence=old)
-        await store.commit(Append("s1", "r", asked("y"), clock.now()), fence=new)
-        assert await _said(store) == ["y"]
+            await store.commit(AppendMessage("s1", "r", user_message("x"), clock.now()), fence=old)
+        await store.commit(AppendMessage("s1", "r", user_message("y"), clock.now()), fence=new)
+        assert await _texts(store) == ["y"]
 
 
 async def _held(store: Store, clock: FakeClock) -> Fence:
@@ -160,5 +166,5 @@ async def _held(store: Store, clock: FakeClock) -> Fence:
     return Fence("s1", await store.leases.hold("s1", "a", TTL))
 
 
-async def _said(store: Store) -> list[str]:
-    return [text_of(row.message) for row in await store.seen_by(OWNER).messages("s1")]
+async def _texts(store: Store) -> list[str]:
+    return [text_of(row.message) for row in await store.archive_for(OWNER).messages("s1")]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec import Raw, Struct
 
-from hermes.ports.model import Chunk, Model, Request
+from hermes.ports.model import Model, ModelChunk, ModelRequest
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -24,7 +24,7 @@ from hermes.schema.errors import (
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, Usage, User
 
-ASKED = Request("Be brief.", [User("u1", (Text("hello"),))])
+REQUEST = ModelRequest("Be brief.", [User("u1", (Text("hello"),))])
 
 ERRORS: tuple[type[ModelError], ...] = (
     Unauthorized,
@@ -38,7 +38,7 @@ ERRORS: tuple[type[ModelError], ...] = (
 )
 
 
-class Played(Struct, frozen=True, kw_only=True):
+class ScriptedAnswer(Struct, frozen=True, kw_only=True):
     """One answer for the other side to give, in nobody's wire format."""
 
     text: tuple[str, ...] = ()
@@ -54,21 +54,21 @@ class Played(Struct, frozen=True, kw_only=True):
     """After the text, the connection is gone."""
 
 
-class Rig(Protocol):
+class ModelRig(Protocol):
     """Sets up a driver with the other side of it."""
 
-    def playing(self, *answers: Played) -> AbstractAsyncContextManager[Model]: ...
+    def playing(self, *answers: ScriptedAnswer) -> AbstractAsyncContextManager[Model]: ...
 
-    async def saw_us_leave(self) -> bool:
+    async def saw_disconnect(self) -> bool:
         """Waits until the other side has noticed the end of the last stream."""
         ...
 
 
-class Heard:
+class StreamRecord:
     """Everything one stream gave."""
 
     def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[ModelChunk] = []
 
     @property
     def answer(self) -> Assistant:
@@ -91,8 +91,10 @@ class Heard:
         return "".join(chunk.text for chunk in self.chunks if isinstance(chunk, ReasoningDelta))
 
 
-async def listen(model: Model, request: Request = ASKED, heard: Heard | None = None) -> Heard:
-    heard = heard or Heard()
+async def read_stream(
+    model: Model, request: ModelRequest = REQUEST, heard: StreamRecord | None = None
+) -> StreamRecord:
+    heard = heard or StreamRecord()
     async with model.stream(request) as chunks:
         async for chunk in chunks:
             heard.chunks.append(chunk)
@@ -104,24 +106,24 @@ class ModelContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_it_says_who_it_is(self, rig: Rig) -> None:
+    async def test_it_says_who_it_is(self, rig: ModelRig) -> None:
         async with rig.playing() as model:
             assert model.name
             assert model.provider
             assert model.window > 0
 
-    async def test_deltas_come_first_then_one_answer_then_nothing(self, rig: Rig) -> None:
-        async with rig.playing(Played(text=("Hel", "lo ", "there\n"))) as model:
-            heard = await listen(model)
+    async def test_deltas_come_first_then_one_answer_then_nothing(self, rig: ModelRig) -> None:
+        async with rig.playing(ScriptedAnswer(text=("Hel", "lo ", "there\n"))) as model:
+            heard = await read_stream(model)
         assert isinstance(heard.chunks[-1], Assistant)
         assert [type(chunk) for chunk in heard.chunks].count(Assistant) == 1
         assert heard.text == heard.answer.text == "Hello there\n"
         assert heard.answer.stop is Stop.END
         assert heard.answer.id
 
-    async def test_reasoning_is_told_apart_from_the_answer(self, rig: Rig) -> None:
-        async with rig.playing(Played(thought=("let me ", "see"), text=("42",))) as model:
-            heard = await listen(model)
+    async def test_reasoning_is_told_apart_from_the_answer(self, rig: ModelRig) -> None:
+        async with rig.playing(ScriptedAnswer(thought=("let me ", "see"), text=("42",))) as model:
+            heard = await read_stream(model)
         assert heard.thought == "let me see"
         assert heard.text == "42"
         assert [type(part) for part in heard.answer.parts] == [Reasoning, Text]
@@ -137,110 +139,116 @@ class ModelContract:
             '{"text":"äöü 日本 😀"}',
         ],
     )
-    async def test_the_bytes_of_arguments_stay_as_they_came(self, rig: Rig, args: str) -> None:
-        async with rig.playing(Played(calls=(("call_1", "look", args),), stop=Stop.TOOLS)) as model:
-            heard = await listen(model)
+    async def test_the_bytes_of_arguments_stay_as_they_came(self, rig: ModelRig, args: str) -> None:
+        async with rig.playing(
+            ScriptedAnswer(calls=(("call_1", "look", args),), stop=Stop.TOOLS)
+        ) as model:
+            heard = await read_stream(model)
         assert heard.answer.calls == [ToolCall("call_1", "look", Raw(args.encode()))]
         assert heard.answer.stop is Stop.TOOLS
 
-    async def test_calls_keep_their_order_and_come_with_text(self, rig: Rig) -> None:
+    async def test_calls_keep_their_order_and_come_with_text(self, rig: ModelRig) -> None:
         calls = tuple((f"call_{n}", f"tool_{n}", f'{{"n":{n}}}') for n in range(4))
-        async with rig.playing(Played(text=("On it.",), calls=calls, stop=Stop.TOOLS)) as model:
-            heard = await listen(model)
+        async with rig.playing(
+            ScriptedAnswer(text=("On it.",), calls=calls, stop=Stop.TOOLS)
+        ) as model:
+            heard = await read_stream(model)
         assert [(call.id, call.name) for call in heard.answer.calls] == [
             (identity, name) for identity, name, _ in calls
         ]
         assert heard.answer.text == heard.text == "On it."
 
-    async def test_usage_is_reported(self, rig: Rig) -> None:
+    async def test_usage_is_reported(self, rig: ModelRig) -> None:
         usage = Usage(input=120, output=30, cache_read=100, reasoning=12)
-        async with rig.playing(Played(text=("ok",), usage=usage)) as model:
-            heard = await listen(model)
+        async with rig.playing(ScriptedAnswer(text=("ok",), usage=usage)) as model:
+            heard = await read_stream(model)
         assert heard.answer.usage == usage
 
     @pytest.mark.parametrize("stop", [Stop.LENGTH, Stop.REFUSED])
-    async def test_an_unusual_stop_is_told(self, rig: Rig, stop: Stop) -> None:
-        async with rig.playing(Played(text=("half an ans",), stop=stop)) as model:
-            heard = await listen(model)
+    async def test_an_unusual_stop_is_told(self, rig: ModelRig, stop: Stop) -> None:
+        async with rig.playing(ScriptedAnswer(text=("half an ans",), stop=stop)) as model:
+            heard = await read_stream(model)
         assert heard.answer.stop is stop
 
-    async def test_an_empty_answer_is_an_answer(self, rig: Rig) -> None:
-        async with rig.playing(Played()) as model:
-            heard = await listen(model)
+    async def test_an_empty_answer_is_an_answer(self, rig: ModelRig) -> None:
+        async with rig.playing(ScriptedAnswer()) as model:
+            heard = await read_stream(model)
         assert heard.answer.parts == ()
 
     @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-    async def test_errors_have_their_types(self, rig: Rig, error: type[ModelError]) -> None:
-        async with rig.playing(Played(error=error)) as model:
+    async def test_errors_have_their_types(self, rig: ModelRig, error: type[ModelError]) -> None:
+        async with rig.playing(ScriptedAnswer(error=error)) as model:
             with pytest.raises(error) as caught:
-                await listen(model)
+                await read_stream(model)
         assert type(caught.value) is error
         assert str(caught.value)
 
-    async def test_a_broken_connection_is_unreachable(self, rig: Rig) -> None:
-        heard = Heard()
-        async with rig.playing(Played(text=("Hello wor",), breaks=True)) as model:
+    async def test_a_broken_connection_is_unreachable(self, rig: ModelRig) -> None:
+        heard = StreamRecord()
+        async with rig.playing(ScriptedAnswer(text=("Hello wor",), breaks=True)) as model:
             with pytest.raises(Unreachable):
-                await listen(model, heard=heard)
+                await read_stream(model, heard=heard)
         assert heard.text == "Hello wor"
         assert not any(isinstance(chunk, Assistant) for chunk in heard.chunks)
 
-    async def test_leaving_early_closes_the_connection(self, rig: Rig) -> None:
-        async with rig.playing(Played(text=("Hello",), hangs=True)) as model:
-            async with model.stream(ASKED) as chunks:
+    async def test_leaving_early_closes_the_connection(self, rig: ModelRig) -> None:
+        async with rig.playing(ScriptedAnswer(text=("Hello",), hangs=True)) as model:
+            async with model.stream(REQUEST) as chunks:
                 await _first_delta(chunks)
-            assert await rig.saw_us_leave()
+            assert await rig.saw_disconnect()
 
-    async def test_cancelling_closes_the_connection(self, rig: Rig) -> None:
+    async def test_cancelling_closes_the_connection(self, rig: ModelRig) -> None:
         started = anyio.Event()
 
         async def ask(model: Model) -> None:
-            async with model.stream(ASKED) as chunks:
+            async with model.stream(REQUEST) as chunks:
                 async for _ in chunks:
                     started.set()
 
-        async with rig.playing(Played(text=("Hello",), hangs=True)) as model:
+        async with rig.playing(ScriptedAnswer(text=("Hello",), hangs=True)) as model:
             async with anyio.create_task_group() as group:
                 group.start_soon(ask, model)
                 await started.wait()
                 group.cancel_scope.cancel()
-            assert await rig.saw_us_leave()
+            assert await rig.saw_disconnect()
 
-    async def test_a_failure_does_not_spoil_the_next_request(self, rig: Rig) -> None:
-        async with rig.playing(Played(error=Overloaded), Played(text=("fine",))) as model:
+    async def test_a_failure_does_not_spoil_the_next_request(self, rig: ModelRig) -> None:
+        async with rig.playing(
+            ScriptedAnswer(error=Overloaded), ScriptedAnswer(text=("fine",))
+        ) as model:
             with pytest.raises(Overloaded):
-                await listen(model)
-            assert (await listen(model)).text == "fine"
+                await read_stream(model)
+            assert (await read_stream(model)).text == "fine"
 
-    async def test_a_whole_conversation_can_be_sent(self, rig: Rig) -> None:
-        first = Played(calls=(("call_1", "look", '{"at":"x"}'),), stop=Stop.TOOLS)
-        async with rig.playing(first, Played(text=("It is x.",))) as model:
-            call = (await listen(model)).answer
+    async def test_a_whole_conversation_can_be_sent(self, rig: ModelRig) -> None:
+        first = ScriptedAnswer(calls=(("call_1", "look", '{"at":"x"}'),), stop=Stop.TOOLS)
+        async with rig.playing(first, ScriptedAnswer(text=("It is x.",))) as model:
+            call = (await read_stream(model)).answer
             result = Result("r1", "call_1", (Text("x"),))
-            history = [*ASKED.messages, call, result]
-            heard = await listen(model, Request(ASKED.system, history))
+            history = [*REQUEST.messages, call, result]
+            heard = await read_stream(model, ModelRequest(REQUEST.system, history))
         assert heard.answer.text == "It is x."
 
-    async def test_thoughts_can_be_sent_back(self, rig: Rig) -> None:
-        first = Played(
+    async def test_thoughts_can_be_sent_back(self, rig: ModelRig) -> None:
+        first = ScriptedAnswer(
             thought=("let me ", "see"),
             text=("On it.",),
             calls=(("call_1", "look", "{}"), ("call_2", "look", "{}")),
             stop=Stop.TOOLS,
         )
-        async with rig.playing(first, Played(text=("Done.",))) as model:
-            thought = (await listen(model)).answer
+        async with rig.playing(first, ScriptedAnswer(text=("Done.",))) as model:
+            thought = (await read_stream(model)).answer
             results = [Result(f"r{n}", f"call_{n}", (Text("x"),)) for n in (1, 2)]
-            history = [*ASKED.messages, thought, *results]
-            heard = await listen(model, Request(ASKED.system, history, effort="high"))
+            history = [*REQUEST.messages, thought, *results]
+            heard = await read_stream(model, ModelRequest(REQUEST.system, history, effort="high"))
         assert heard.answer.text == "Done."
 
-    async def test_streams_run_side_by_side(self, rig: Rig) -> None:
-        answers = [Played(text=("same",))] * 5
+    async def test_streams_run_side_by_side(self, rig: ModelRig) -> None:
+        answers = [ScriptedAnswer(text=("same",))] * 5
         texts: list[str] = []
 
         async def ask(model: Model) -> None:
-            texts.append((await listen(model)).text)
+            texts.append((await read_stream(model)).text)
 
         async with rig.playing(*answers) as model, anyio.create_task_group() as group:
             for _ in answers:
@@ -248,18 +256,18 @@ class ModelContract:
         assert texts == ["same"] * 5
 
 
-async def _first_delta(chunks: AsyncIterator[Chunk]) -> None:
+async def _first_delta(chunks: AsyncIterator[ModelChunk]) -> None:
     async for chunk in chunks:
         if isinstance(chunk, TextDelta):
             return
 
 
-def pieces_of(played: Played) -> Sequence[Chunk]:
+def scripted_deltas(played: ScriptedAnswer) -> Sequence[ModelChunk]:
     """The deltas of an answer as chunks."""
     return [*map(ReasoningDelta, played.thought), *map(TextDelta, played.text)]
 
 
-def answer_of(played: Played, model: str = "", provider: str = "") -> Assistant:
+def scripted_message(played: ScriptedAnswer, model: str = "", provider: str = "") -> Assistant:
     """The answer as a driver should put it together."""
     parts: list[Text | Reasoning | ToolCall] = []
     if played.thought:

@@ -11,7 +11,7 @@ from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
 from hermes.schema.sessions import Session
 
 
-class Traits(TypedDict, total=False):
+class SessionFields(TypedDict, total=False):
     source: str
     principal: str
     key: str
@@ -27,23 +27,23 @@ class Traits(TypedDict, total=False):
     personality: str
 
 
-def session(clock: Clock, name: str, **traits: Unpack[Traits]) -> Session:
+def session(clock: Clock, name: str, **traits: Unpack[SessionFields]) -> Session:
     return Session(id=name, started_at=clock.now(), **traits)
 
 
-def asked(text: str, name: str = "") -> User:
+def user_message(text: str, name: str = "") -> User:
     return User(name or new_id("msg"), (Text(text),))
 
 
-def answered(text: str) -> Assistant:
+def assistant_message(text: str) -> Assistant:
     return Assistant(new_id("msg"), (Text(text),), Stop.END)
 
 
-def calling(*tools: str) -> Assistant:
+def calling_message(*tools: str) -> Assistant:
     """An answer that calls each of these tools, with the tool's name as the call's id."""
     calls = tuple(ToolCall(tool, tool, Raw(b"{}")) for tool in tools)
     return Assistant(new_id("msg"), calls, Stop.TOOLS)
 
 
-def result_of(call: str, text: str, name: str = "") -> Result:
+def result_message(call: str, text: str, name: str = "") -> Result:
     return Result(name or new_id("msg"), call, (Text(text),))

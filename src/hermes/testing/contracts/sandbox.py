@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 
-from hermes.ports.sandbox import Finished, Job, Process, Reach, Sandbox
+from hermes.ports.sandbox import Process, ProcessPermissions, ProcessResult, ProcessSpec, Sandbox
 from hermes.schema.errors import SandboxError
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 
 TREE = """
 exec 9>"$1"
@@ -28,7 +28,7 @@ wait
 TREE_SIZE = 4
 
 
-class Witness:
+class ProcessTreePipe:
     """A pipe by name that every process of a tree holds open: its end is the end of them all."""
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class Witness:
     async def hear(self, count: int) -> set[str]:
         """The first words of `count` processes."""
         said = b""
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             while said.count(b"\n") < count:
                 await anyio.wait_readable(self._reader)
                 said += os.read(self._reader, 4096)
@@ -47,7 +47,7 @@ class Witness:
 
     async def silence(self) -> None:
         """Returns when no process of the tree lives."""
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             while True:
                 await anyio.wait_readable(self._reader)
                 if not os.read(self._reader, 4096):
@@ -64,14 +64,14 @@ class SandboxContract:
     elsewhere: ClassVar[bool] = False
 
     @pytest.fixture
-    def witness(self, tmp_path: Path) -> Iterator[Witness]:
-        witness = Witness(tmp_path / "witness")
+    def witness(self, tmp_path: Path) -> Iterator[ProcessTreePipe]:
+        witness = ProcessTreePipe(tmp_path / "witness")
         yield witness
         witness.close()
 
     async def test_output_and_exit_code(self, sandbox: Sandbox, tmp_path: Path) -> None:
         done = await sandbox.run(_shell("echo one; echo two >&2; echo three; exit 3", tmp_path))
-        assert done == Finished(exit_code=3, output=b"one\ntwo\nthree\n", total=14)
+        assert done == ProcessResult(exit_code=3, output=b"one\ntwo\nthree\n", total=14)
 
     async def test_a_signal_is_a_negative_exit_code(self, sandbox: Sandbox, tmp_path: Path) -> None:
         assert (await sandbox.run(_shell("kill -9 $$", tmp_path))).exit_code == -9
@@ -122,7 +122,7 @@ class SandboxContract:
         assert done.output.split() == [b"%d" % n for n in range(1, 20001)]
 
     async def test_a_listener_that_fails_ends_the_job(
-        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+        self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
         async def heard(data: bytes) -> None:
             await anyio.lowlevel.checkpoint()
@@ -156,7 +156,7 @@ class SandboxContract:
         assert not spill.exists()
 
     async def test_a_timeout_ends_the_tree(
-        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+        self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
         # On a busy machine it may not have begun by then, and gets more time.
         for seconds in (0.5, 4.0, 30.0):
@@ -168,14 +168,14 @@ class SandboxContract:
         await witness.silence()
 
     async def test_cancelling_ends_the_tree(
-        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+        self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
         async with _running(sandbox, _shell(TREE, tmp_path, witness.path)):
             assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
         await witness.silence()
 
     async def test_what_outlives_the_command_is_ended_and_counted(
-        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+        self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
         command = 'exec 9>"$1"; setsid sleep 1000 & sleep 1000 & echo done'
         done = await sandbox.run(_shell(command, tmp_path, witness.path))
@@ -205,7 +205,7 @@ class SandboxContract:
             command = f"touch {mine}; until [ -e {other} ]; do sleep 0.01; done"
             results.append((await sandbox.run(_shell(command, tmp_path))).exit_code)
 
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
                 group.start_soon(meet, "a", "b")
                 group.start_soon(meet, "b", "a")
@@ -242,12 +242,12 @@ class SandboxContract:
         async with sandbox.open(_shell("echo up; sleep 1000", tmp_path), pty=True) as process:
             assert await _line(process) == b"up\r\n"
             await process.feed(b"\x03")
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TEST_TIMEOUT):
                 assert (await process.wait()).exit_code in (-2, 130)
 
     @pytest.mark.parametrize("pty", [False, True])
     async def test_leaving_the_block_ends_the_tree(
-        self, sandbox: Sandbox, tmp_path: Path, witness: Witness, pty: bool
+        self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe, pty: bool
     ) -> None:
         async with sandbox.open(_shell(TREE, tmp_path, witness.path), pty=pty):
             assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
@@ -270,7 +270,7 @@ class SandboxContract:
 
 async def _line(process: Process, count: int = 1) -> bytes:
     said = b""
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         while said.count(b"\n") < count:
             data = await process.read()
             assert data, said
@@ -279,7 +279,7 @@ async def _line(process: Process, count: int = 1) -> bytes:
 
 
 @asynccontextmanager
-async def _running(sandbox: Sandbox, job: Job) -> AsyncGenerator[None]:
+async def _running(sandbox: Sandbox, job: ProcessSpec) -> AsyncGenerator[None]:
     """The job runs for the length of the block and is cancelled at its end."""
     async with anyio.create_task_group() as group:
         group.start_soon(sandbox.run, job)
@@ -287,16 +287,16 @@ async def _running(sandbox: Sandbox, job: Job) -> AsyncGenerator[None]:
         group.cancel_scope.cancel()
 
 
-def _job(argv: tuple[str, ...], cwd: Path, **more: Any) -> Job:
+def _job(argv: tuple[str, ...], cwd: Path, **more: Any) -> ProcessSpec:
     usual: dict[str, Any] = {
         "argv": argv,
         "cwd": str(cwd),
         "env": ENV,
-        "timeout": PATIENCE,
-        "reach": Reach(writable=(str(cwd),)),
+        "timeout": TEST_TIMEOUT,
+        "reach": ProcessPermissions(writable=(str(cwd),)),
     }
-    return Job(**(usual | more))
+    return ProcessSpec(**(usual | more))
 
 
-def _shell(command: str, cwd: Path, *args: str, **more: Any) -> Job:
+def _shell(command: str, cwd: Path, *args: str, **more: Any) -> ProcessSpec:
     return _job(("bash", "-c", command, "bash", *args), cwd, **more)

@@ -3,23 +3,28 @@
 import pytest
 from msgspec import Raw
 
-from hermes.ports.store import Append, Hide, OpenSession, Store
+from hermes.ports.store import AppendMessage, HideMessages, OpenSession, Store
 from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Text, ToolCall
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import answered, asked, result_of, session
+from hermes.testing.contracts.samples import (
+    assistant_message,
+    result_message,
+    session,
+    user_message,
+)
 
 
-async def fill(store: Store, clock: FakeClock, *messages: Message) -> None:
+async def fill_session(store: Store, clock: FakeClock, *messages: Message) -> None:
     await store.commit(
         OpenSession(session(clock, "s1", title="the session")),
-        *(Append("s1", "r", message, clock.now()) for message in messages),
+        *(AppendMessage("s1", "r", message, clock.now()) for message in messages),
     )
 
 
-async def places(store: Store, query: str, role: str | None = None) -> list[int]:
+async def found_numbers(store: Store, query: str, role: str | None = None) -> list[int]:
     """The found places, in order of place."""
-    return sorted(hit.seq for hit in await store.seen_by(OWNER).search(query, role=role))
+    return sorted(hit.seq for hit in await store.archive_for(OWNER).search(query, role=role))
 
 
 FRUIT = (
@@ -73,8 +78,8 @@ class SearchContract:
     async def test_what_is_found(
         self, store: Store, clock: FakeClock, query: str, expected: list[int]
     ) -> None:
-        await fill(store, clock, *(asked(text) for text in FRUIT))
-        assert await places(store, query) == expected
+        await fill_session(store, clock, *(user_message(text) for text in FRUIT))
+        assert await found_numbers(store, query) == expected
 
     @pytest.mark.parametrize(
         "query",
@@ -103,36 +108,44 @@ class SearchContract:
     async def test_no_query_is_a_syntax_error(
         self, store: Store, clock: FakeClock, query: str
     ) -> None:
-        await fill(store, clock, *(asked(text) for text in FRUIT))
-        await store.seen_by(OWNER).search(query)
-        assert await places(store, "fox") == [1, 2]
+        await fill_session(store, clock, *(user_message(text) for text in FRUIT))
+        await store.archive_for(OWNER).search(query)
+        assert await found_numbers(store, "fox") == [1, 2]
 
     async def test_a_hit_says_where_and_shows_what(self, store: Store, clock: FakeClock) -> None:
         long = "word " * 200 + "the golden needle lies here " + "word " * 200
-        await fill(store, clock, asked("hello"), answered(long))
-        (hit,) = await store.seen_by(OWNER).search("NEEDLE golden")
-        assert hit.session == await store.seen_by(OWNER).get("s1")
+        await fill_session(store, clock, user_message("hello"), assistant_message(long))
+        (hit,) = await store.archive_for(OWNER).search("NEEDLE golden")
+        assert hit.session == await store.archive_for(OWNER).get("s1")
         assert (hit.seq, hit.role, hit.at) == (2, "assistant", clock.now())
         assert ">>>golden<<< >>>needle<<<" in hit.snippet
         assert len(hit.snippet) < 400
 
     async def test_snippets_mark_the_original_letters(self, store: Store, clock: FakeClock) -> None:
-        await fill(store, clock, asked("Zum Frühstück: Crème brûlée"), asked("去東京出差"))
-        (first,) = await store.seen_by(OWNER).search("creme")
+        await fill_session(
+            store, clock, user_message("Zum Frühstück: Crème brûlée"), user_message("去東京出差")
+        )
+        (first,) = await store.archive_for(OWNER).search("creme")
         assert first.snippet == "Zum Frühstück: >>>Crème<<< brûlée"
-        (second,) = await store.seen_by(OWNER).search("東京")
+        (second,) = await store.archive_for(OWNER).search("東京")
         assert second.snippet == "去>>>東京<<<出差"
-        (third,) = await store.seen_by(OWNER).search("hstuc")
+        (third,) = await store.archive_for(OWNER).search("hstuc")
         assert third.snippet == "Zum Frü>>>hstüc<<<k: Crème brûlée"
 
     async def test_filtered_by_role_and_limited(self, store: Store, clock: FakeClock) -> None:
-        await fill(store, clock, asked("plum"), answered("plum"), result_of("c", "plum"))
-        assert await places(store, "plum") == [1, 2, 3]
-        assert await places(store, "plum", "user") == [1]
-        assert await places(store, "plum", "result") == [3]
-        assert await places(store, "plu", "assistant") == [2]
-        assert len(await store.seen_by(OWNER).search("plum", limit=2)) == 2
-        assert len(await store.seen_by(OWNER).search("lum", limit=1)) == 1
+        await fill_session(
+            store,
+            clock,
+            user_message("plum"),
+            assistant_message("plum"),
+            result_message("c", "plum"),
+        )
+        assert await found_numbers(store, "plum") == [1, 2, 3]
+        assert await found_numbers(store, "plum", "user") == [1]
+        assert await found_numbers(store, "plum", "result") == [3]
+        assert await found_numbers(store, "plu", "assistant") == [2]
+        assert len(await store.archive_for(OWNER).search("plum", limit=2)) == 2
+        assert len(await store.archive_for(OWNER).search("lum", limit=1)) == 1
 
     async def test_calls_are_found_and_thoughts_are_not(
         self, store: Store, clock: FakeClock
@@ -142,31 +155,33 @@ class SearchContract:
             Text("Let me see."),
             ToolCall("c", "terminal", Raw(b'{"command": "pg_dump --all"}')),
         )
-        await fill(store, clock, Assistant("a", parts, Stop.TOOLS))
-        assert await places(store, "pg_dump") == [1]
-        assert await places(store, "terminal") == [1]
-        assert await places(store, "thought") == []
+        await fill_session(store, clock, Assistant("a", parts, Stop.TOOLS))
+        assert await found_numbers(store, "pg_dump") == [1]
+        assert await found_numbers(store, "terminal") == [1]
+        assert await found_numbers(store, "thought") == []
 
     async def test_every_commit_is_found_at_once(self, store: Store, clock: FakeClock) -> None:
-        await fill(store, clock)
+        await fill_session(store, clock)
         for number in range(30):
-            await store.commit(Append("s1", "r", asked(f"token{number}"), clock.now()))
-            assert await places(store, f"token{number}") == [number + 1]
+            await store.commit(
+                AppendMessage("s1", "r", user_message(f"token{number}"), clock.now())
+            )
+            assert await found_numbers(store, f"token{number}") == [number + 1]
 
     async def test_the_newer_of_two_equals_comes_first(
         self, store: Store, clock: FakeClock
     ) -> None:
-        await fill(store, clock, *(asked("the same words") for _ in range(3)))
-        assert [hit.seq for hit in await store.seen_by(OWNER).search("same words")] == [3, 2, 1]
-        assert [hit.seq for hit in await store.seen_by(OWNER).search("ame")] == [3, 2, 1]
+        await fill_session(store, clock, *(user_message("the same words") for _ in range(3)))
+        assert [hit.seq for hit in await store.archive_for(OWNER).search("same words")] == [3, 2, 1]
+        assert [hit.seq for hit in await store.archive_for(OWNER).search("ame")] == [3, 2, 1]
 
     async def test_hidden_before_and_after_it_was_found(
         self, store: Store, clock: FakeClock
     ) -> None:
-        await fill(store, clock, asked("apple one"), asked("apple two"))
-        await store.commit(Hide("s1", 2))
-        assert await places(store, "apple") == [1]
-        assert await places(store, "pple") == [1]
-        await store.commit(Hide("s1", 1))
-        assert await places(store, "apple") == []
-        assert await places(store, "pple") == []
+        await fill_session(store, clock, user_message("apple one"), user_message("apple two"))
+        await store.commit(HideMessages("s1", 2))
+        assert await found_numbers(store, "apple") == [1]
+        assert await found_numbers(store, "pple") == [1]
+        await store.commit(HideMessages("s1", 1))
+        assert await found_numbers(store, "apple") == []
+        assert await found_numbers(store, "pple") == []

@@ -10,27 +10,27 @@ import msgspec
 import pytest
 
 from hermes.ports.store import (
-    Append,
-    Begin,
+    AppendMessage,
     ChangeSession,
     Intent,
-    Meter,
     OpenSession,
+    RecordIntent,
+    RecordUsage,
     Store,
 )
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUse, SessionChange, SessionFilter
+from hermes.schema.sessions import ModelUsage, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
-from hermes.testing.contracts.lanes import LanesContract
 from hermes.testing.contracts.leases import FencesContract, LeasesContract
-from hermes.testing.contracts.samples import asked, calling, result_of, session
+from hermes.testing.contracts.principals import PrincipalsContract
+from hermes.testing.contracts.queues import QueuesContract
+from hermes.testing.contracts.samples import calling_message, result_message, session, user_message
 from hermes.testing.contracts.search import SearchContract
 from hermes.testing.contracts.transcripts import IntentsContract, TranscriptContract
-from hermes.testing.contracts.walls import WallsContract
 
 EVERYTHING = SessionFilter()
 
@@ -56,13 +56,13 @@ class SessionsContract:
             personality="pirate",
         )
         await store.commit(OpenSession(parent), OpenSession(child))
-        assert await store.seen_by(OWNER).get("s1") == child
+        assert await store.archive_for(OWNER).get("s1") == child
 
     async def test_opening_twice_is_an_error(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1", model="first")))
         with pytest.raises(StoreError):
             await store.commit(OpenSession(session(clock, "s1", model="second")))
-        assert (await store.seen_by(OWNER).get("s1")).model == "first"
+        assert (await store.archive_for(OWNER).get("s1")).model == "first"
 
     async def test_a_parent_must_exist(self, store: Store, clock: FakeClock) -> None:
         with pytest.raises(NotFound):
@@ -73,7 +73,7 @@ class SessionsContract:
         await store.commit(OpenSession(before))
         change = SessionChange(title="named", system="new", ended_at=clock.now())
         await store.commit(ChangeSession("s1", change))
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         expected = msgspec.structs.replace(
             before, title="named", system="new", ended_at=clock.now()
         )
@@ -92,7 +92,7 @@ class SessionsContract:
         await store.commit(OpenSession(session(clock, "s1")))
         await clock.advance(60)
         await store.commit(ChangeSession("s1", SessionChange(key="k")))
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         found = await archive.by_key("k")
         assert found is not None
         assert found.id == "s1"
@@ -116,8 +116,8 @@ class SessionsContract:
         with pytest.raises(StoreError, match="plans"):
             await store.commit(ChangeSession("s2", SessionChange(title="plans")))
         await store.commit(OpenSession(session(clock, "s4", title="plans", principal="guest")))
-        assert (await store.seen_by("guest").find("plans")).id == "s4"
-        assert (await store.seen_by(OWNER).find("plans")).id == "s1"
+        assert (await store.archive_for("guest").find("plans")).id == "s4"
+        assert (await store.archive_for(OWNER).find("plans")).id == "s1"
 
     async def test_found_by_id_title_and_beginning(self, store: Store, clock: FakeClock) -> None:
         await store.commit(
@@ -125,7 +125,7 @@ class SessionsContract:
             OpenSession(session(clock, "20260131_120000_bbb222")),
             OpenSession(session(clock, "20260131_120000_b%_333")),
         )
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         for name in ("20260131_120000_aaa111", "20260131", "20260131_120000_a"):
             assert (await archive.find(name)).id == "20260131_120000_aaa111", name
         assert (await archive.find("20260131_120000_b%")).id == "20260131_120000_b%_333"
@@ -136,7 +136,7 @@ class SessionsContract:
             await archive.get("20260131")
 
     async def test_latest_is_the_one_active_last(self, store: Store, clock: FakeClock) -> None:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         assert await archive.latest() is None
         await store.commit(OpenSession(session(clock, "s1")))
         await clock.advance(60)
@@ -145,7 +145,7 @@ class SessionsContract:
         assert latest is not None
         assert latest.id == "s2"
         await clock.advance(60)
-        await store.commit(Append("s1", "r", asked("again"), clock.now()))
+        await store.commit(AppendMessage("s1", "r", user_message("again"), clock.now()))
         latest = await archive.latest()
         assert latest is not None
         assert latest.id == "s1"
@@ -158,19 +158,19 @@ class SessionsContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s0")))
-        assert await store.seen_by(OWNER).by_key("k") is None
-        assert await store.seen_by(OWNER).by_key("") is None
+        assert await store.archive_for(OWNER).by_key("k") is None
+        assert await store.archive_for(OWNER).by_key("") is None
         for name in ("s1", "s2"):
             await store.commit(OpenSession(session(clock, name, key="k", principal="guest")))
         await clock.advance(60)
         await store.commit(OpenSession(session(clock, "s3", key="k", principal="guest")))
         for who in (OWNER, "guest"):
-            found = await store.seen_by(who).by_key("k")
+            found = await store.archive_for(who).by_key("k")
             assert found is not None
             assert found.id == "s3"
-        assert await store.seen_by("stranger").by_key("k") is None
+        assert await store.archive_for("stranger").by_key("k") is None
         await store.commit(ChangeSession("s3", SessionChange(ended_at=clock.now())))
-        found = await store.seen_by(OWNER).by_key("k")
+        found = await store.archive_for(OWNER).by_key("k")
         assert found is not None
         assert found.id == "s2"
 
@@ -180,14 +180,18 @@ class SessionsContract:
             OpenSession(session(clock, "s1", principal="ann")),
             OpenSession(session(clock, "s2", principal="bob")),
         )
-        theirs, all_of_them = store.seen_by("ann"), store.seen_by(OWNER)
+        theirs, all_of_them = store.archive_for("ann"), store.archive_for(OWNER)
         assert await theirs.active_at("s1") == begun
         assert list(await theirs.turns(begun)) == []
         for run in ("r1", "r2"):
             await clock.advance(60)
-            await store.commit(Append("s1", run, asked(f"one of {run}"), clock.now()))
-            await store.commit(Append("s2", f"b{run}", asked(f"two of {run}"), clock.now()))
-            await store.commit(Append("s1", run, asked(f"more of {run}"), clock.now()))
+            await store.commit(AppendMessage("s1", run, user_message(f"one of {run}"), clock.now()))
+            await store.commit(
+                AppendMessage("s2", f"b{run}", user_message(f"two of {run}"), clock.now())
+            )
+            await store.commit(
+                AppendMessage("s1", run, user_message(f"more of {run}"), clock.now())
+            )
         assert await theirs.active_at("s1") == clock.now()
         assert [(at - begun).total_seconds() for at in await theirs.turns(begun)] == [60, 120]
         assert [(at - begun).total_seconds() for at in await theirs.turns(clock.now())] == [120]
@@ -196,17 +200,17 @@ class SessionsContract:
             await theirs.active_at("s2")
 
     async def test_deleting_takes_everything_along(self, store: Store, clock: FakeClock) -> None:
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         await store.commit(
             OpenSession(session(clock, "s1", title="t")),
             OpenSession(session(clock, "s2", parent="s1")),
-            Append("s1", "r", asked("remember the kumquat"), clock.now()),
-            Begin(
+            AppendMessage("s1", "r", user_message("remember the kumquat"), clock.now()),
+            RecordIntent(
                 Intent(
                     call="c", session="s1", run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now()
                 )
             ),
-            Meter("s1", "r", "m", "p", Usage(input=1), 0.5, clock.now()),
+            RecordUsage("s1", "r", "m", "p", Usage(input=1), 0.5, clock.now()),
         )
         assert len(await archive.search("kumquat")) == 1
         assert await archive.delete(["s1", "s1", "nobody"]) == 1
@@ -218,24 +222,24 @@ class SessionsContract:
         assert list(await archive.usage()) == []
         assert list(await store.open_intents("s1")) == []
         await store.commit(OpenSession(session(clock, "s1", title="t")))
-        await store.commit(Append("s1", "r", asked("a new kumquat"), clock.now()))
+        await store.commit(AppendMessage("s1", "r", user_message("a new kumquat"), clock.now()))
         assert [hit.seq for hit in await archive.search("kumquat")] == [1]
         assert await archive.delete([]) == 0
 
 
-class DigestsContract:
+class SummariesContract:
     async def test_a_digest_adds_up(self, store: Store, clock: FakeClock) -> None:
         one = session(clock, "s1")
         await store.commit(OpenSession(one))
         await clock.advance(5)
         await store.commit(
-            Append("s1", "r", asked("please  look\nat this"), clock.now()),
-            Append("s1", "r", calling("ls", "cat"), clock.now()),
-            Append("s1", "r", result_of("ls", "files"), clock.now()),
-            Meter("s1", "r", "m", "p", Usage(10, 2, 3, 4, 1), 0.25, clock.now()),
-            Meter("s1", "r", "m2", "p", Usage(1, 1), 0.5, clock.now()),
+            AppendMessage("s1", "r", user_message("please  look\nat this"), clock.now()),
+            AppendMessage("s1", "r", calling_message("ls", "cat"), clock.now()),
+            AppendMessage("s1", "r", result_message("ls", "files"), clock.now()),
+            RecordUsage("s1", "r", "m", "p", Usage(10, 2, 3, 4, 1), 0.25, clock.now()),
+            RecordUsage("s1", "r", "m2", "p", Usage(1, 1), 0.5, clock.now()),
         )
-        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
         assert digest.session == one
         assert (digest.messages, digest.tool_calls, digest.model_calls) == (3, 2, 2)
         assert digest.usage == Usage(11, 3, 3, 4, 1)
@@ -247,49 +251,49 @@ class DigestsContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
-        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
         assert digest.cost == 0.0
         for price in (0.5, None, 0.25):
-            await store.commit(Meter("s1", "r", "m", "p", Usage(1), price, clock.now()))
-        await store.commit(Meter("s1", "r", "known", "p", Usage(1), 0.5, clock.now()))
-        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+            await store.commit(RecordUsage("s1", "r", "m", "p", Usage(1), price, clock.now()))
+        await store.commit(RecordUsage("s1", "r", "known", "p", Usage(1), 0.5, clock.now()))
+        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
         assert digest.cost is None
-        assert list(await store.seen_by(OWNER).usage("s1")) == [
-            ModelUse(model="known", provider="p", calls=1, usage=Usage(1), cost=0.5),
-            ModelUse(model="m", provider="p", calls=3, usage=Usage(3), cost=None),
+        assert list(await store.archive_for(OWNER).usage("s1")) == [
+            ModelUsage(model="known", provider="p", calls=1, usage=Usage(1), cost=0.5),
+            ModelUsage(model="m", provider="p", calls=3, usage=Usage(3), cost=None),
         ]
 
     async def test_many_calls_are_metered_at_once(self, store: Store, clock: FakeClock) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
-            Meter("s1", "r", "m", "p", Usage(50, 5), 2.0, clock.now(), calls=100_000),
-            Meter("s1", "r", "m", "p", Usage(1, 1), 0.5, clock.now()),
+            RecordUsage("s1", "r", "m", "p", Usage(50, 5), 2.0, clock.now(), calls=100_000),
+            RecordUsage("s1", "r", "m", "p", Usage(1, 1), 0.5, clock.now()),
         )
-        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
         assert (digest.model_calls, digest.usage, digest.cost) == (100_001, Usage(51, 6), 2.5)
-        assert list(await store.seen_by(OWNER).usage("s1")) == [
-            ModelUse(model="m", provider="p", calls=100_001, usage=Usage(51, 6), cost=2.5)
+        assert list(await store.archive_for(OWNER).usage("s1")) == [
+            ModelUsage(model="m", provider="p", calls=100_001, usage=Usage(51, 6), cost=2.5)
         ]
 
     async def test_usage_of_all_sums_over_sessions(self, store: Store, clock: FakeClock) -> None:
         for name in ("s1", "s2"):
             await store.commit(
                 OpenSession(session(clock, name)),
-                Meter(name, "r", "m", "p", Usage(2, 1), 0.5, clock.now()),
+                RecordUsage(name, "r", "m", "p", Usage(2, 1), 0.5, clock.now()),
             )
-        archive = store.seen_by(OWNER)
-        both = ModelUse(model="m", provider="p", calls=2, usage=Usage(4, 2), cost=1.0)
+        archive = store.archive_for(OWNER)
+        both = ModelUsage(model="m", provider="p", calls=2, usage=Usage(4, 2), cost=1.0)
         assert list(await archive.usage()) == [both]
         await clock.advance(60)
-        await store.commit(Append("s2", "r", asked("more"), clock.now()))
-        one = ModelUse(model="m", provider="p", calls=1, usage=Usage(2, 1), cost=0.5)
+        await store.commit(AppendMessage("s2", "r", user_message("more"), clock.now()))
+        one = ModelUsage(model="m", provider="p", calls=1, usage=Usage(2, 1), cost=0.5)
         assert list(await archive.usage(since=clock.now())) == [one]
         assert list(await archive.usage("s1", since=clock.now())) == []
         assert list(await archive.usage("nobody")) == []
 
     async def test_metering_nobody_is_an_error(self, store: Store, clock: FakeClock) -> None:
         with pytest.raises(NotFound):
-            await store.commit(Meter("nobody", "r", "m", "p", Usage(), 0.0, clock.now()))
+            await store.commit(RecordUsage("nobody", "r", "m", "p", Usage(), 0.0, clock.now()))
 
     async def test_the_list_is_filtered_ordered_and_paged(
         self, store: Store, clock: FakeClock
@@ -307,10 +311,13 @@ class DigestsContract:
                         cwd=f"/w/{number}",
                     )
                 ),
-                *(Append(f"s{number}", "r", asked("x"), clock.now()) for _ in range(number)),
+                *(
+                    AppendMessage(f"s{number}", "r", user_message("x"), clock.now())
+                    for _ in range(number)
+                ),
             )
             await clock.advance(60)
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
 
         async def ids(where: SessionFilter, limit: int = 50, offset: int = 0) -> list[str]:
             return [row.session.id for row in await archive.list(where, limit, offset)]
@@ -340,12 +347,12 @@ class DigestsContract:
 
 class StoreContract(
     SessionsContract,
-    DigestsContract,
+    SummariesContract,
     TranscriptContract,
     IntentsContract,
     SearchContract,
-    WallsContract,
-    LanesContract,
+    PrincipalsContract,
+    QueuesContract,
     LeasesContract,
     FencesContract,
     JournalContract,

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 MAX_BYTES = 2_000
 KEYWORDS = {
     "type",
@@ -41,7 +41,7 @@ KEYWORDS = {
     "additionalProperties",
 }
 TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
-WRONG: dict[str, object] = {
+WRONG_VALUES: dict[str, object] = {
     "string": {"an": "object"},
     "integer": "many",
     "number": "many",
@@ -84,19 +84,19 @@ class ToolContract:
 
     async def test_a_wrong_type_is_named(self, tool: Tool, scope: Scope) -> None:
         for name, node in tool.spec.schema["properties"].items():
-            wrong = ["no such choice"] if "enum" in node else WRONG[node["type"]]
+            wrong = ["no such choice"] if "enum" in node else WRONG_VALUES[node["type"]]
             with pytest.raises(ToolError, match=re.escape(name)):
-                await _call(tool, scope, {**_least(tool.spec), name: wrong})
+                await _call(tool, scope, {**_minimal_arguments(tool.spec), name: wrong})
 
     async def test_a_missing_parameter_is_named(self, tool: Tool, scope: Scope) -> None:
         for name in tool.spec.schema.get("required", ()):
-            given_args = {k: v for k, v in _least(tool.spec).items() if k != name}
+            given_args = {k: v for k, v in _minimal_arguments(tool.spec).items() if k != name}
             with pytest.raises(ToolError, match=re.escape(name)):
                 await _call(tool, scope, given_args)
 
     async def test_an_unknown_parameter_is_refused(self, tool: Tool, scope: Scope) -> None:
         with pytest.raises(ToolError, match="no_such_parameter"):
-            await _call(tool, scope, {**_least(tool.spec), "no_such_parameter": 1})
+            await _call(tool, scope, {**_minimal_arguments(tool.spec), "no_such_parameter": 1})
 
     @pytest.mark.parametrize(
         "raw", [b"", b"[]", b"7", b"null", b'"x"', b"{", b'{"a":1}}', b"[" * 100_000, b"\xff"]
@@ -127,8 +127,8 @@ class ToolContract:
         """Once it has begun to speak; a tool that is never busy must not wait for anything."""
         busy = self.busy
         if busy is None:
-            with anyio.fail_after(PATIENCE), suppress(ToolError):
-                await _call(tool, scope, _least(tool.spec))
+            with anyio.fail_after(TEST_TIMEOUT), suppress(ToolError):
+                await _call(tool, scope, _minimal_arguments(tool.spec))
             return
         said = anyio.Event()
 
@@ -142,7 +142,7 @@ class ToolContract:
             await tool.run(Raw(msgspec.json.encode(busy)), ToolContext(scope, "call", progress))
             finished = True
 
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
                 group.start_soon(run)
                 await said.wait()
@@ -150,7 +150,7 @@ class ToolContract:
         assert not finished
 
 
-async def _call(tool: Tool, scope: Scope, args: dict[str, Any]) -> Output:
+async def _call(tool: Tool, scope: Scope, args: dict[str, Any]) -> ToolOutput:
     return await tool.run(Raw(msgspec.json.encode(args)), _context(scope))
 
 
@@ -161,7 +161,7 @@ def _context(scope: Scope) -> ToolContext:
     return ToolContext(scope, "call", progress)
 
 
-def _least(spec: ToolSpec) -> dict[str, Any]:
+def _minimal_arguments(spec: ToolSpec) -> dict[str, Any]:
     """Arguments of the right types, though they may mean nothing."""
     samples: dict[str, object] = {"string": "x", "integer": 1, "boolean": False, "array": []}
     properties: dict[str, dict[str, Any]] = spec.schema["properties"]

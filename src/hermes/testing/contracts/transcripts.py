@@ -5,12 +5,12 @@ import pytest
 from msgspec import Raw
 
 from hermes.ports.store import (
-    Append,
-    Begin,
-    Hide,
+    AppendMessage,
+    HideMessages,
     Intent,
     OpenSession,
-    Settle,
+    RecordIntent,
+    SettleIntent,
     Store,
 )
 from hermes.schema.errors import NotFound, StoreError
@@ -19,7 +19,13 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import answered, asked, calling, result_of, session
+from hermes.testing.contracts.samples import (
+    assistant_message,
+    calling_message,
+    result_message,
+    session,
+    user_message,
+)
 
 EVERYTHING = SessionFilter()
 
@@ -34,10 +40,10 @@ class TranscriptContract:
             usage=Usage(1, 2),
             model="m",
         )
-        written = [asked("hello", "u1"), said, result_of("c1", "done", "r1")]
+        written = [user_message("hello", "u1"), said, result_message("c1", "done", "r1")]
         await store.commit(OpenSession(session(clock, "s1")))
-        await store.commit(*(Append("s1", "run1", item, clock.now()) for item in written))
-        stored = await store.seen_by(OWNER).messages("s1")
+        await store.commit(*(AppendMessage("s1", "run1", item, clock.now()) for item in written))
+        stored = await store.archive_for(OWNER).messages("s1")
         assert [row.seq for row in stored] == [1, 2, 3]
         assert {row.run for row in stored} == {"run1"}
         assert {row.at for row in stored} == {clock.now()}
@@ -51,19 +57,21 @@ class TranscriptContract:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
         for number in range(4):
             await store.commit(
-                Append("s1", "r", asked(f"one {number}"), clock.now()),
-                Append("s2", "r", asked(f"two {number}"), clock.now()),
+                AppendMessage("s1", "r", user_message(f"one {number}"), clock.now()),
+                AppendMessage("s2", "r", user_message(f"two {number}"), clock.now()),
             )
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         assert [row.seq for row in await archive.messages("s2", after=2)] == [3, 4]
         assert list(await archive.messages("s2", after=4)) == []
         assert list(await archive.messages("nobody")) == []
 
     async def test_the_end_is_read_alone(self, store: Store, clock: FakeClock) -> None:
-        said = [asked("x" * size, f"u{place}") for place, size in enumerate((9, 9, 9, 5000, 9))]
+        said = [
+            user_message("x" * size, f"u{place}") for place, size in enumerate((9, 9, 9, 5000, 9))
+        ]
         await store.commit(OpenSession(session(clock, "s1", principal="ann")))
-        await store.commit(*(Append("s1", "r", one, clock.now()) for one in said))
-        archive = store.seen_by("ann")
+        await store.commit(*(AppendMessage("s1", "r", one, clock.now()) for one in said))
+        archive = store.archive_for("ann")
 
         async def tail(most: int, size: int = 10**6) -> tuple[list[int], int]:
             found = await archive.tail("s1", most, size)
@@ -73,46 +81,46 @@ class TranscriptContract:
         assert await tail(2) == ([4, 5], 3)
         assert await tail(9, 5000) == ([5], 4)
         assert await tail(9, 1) == ([5], 4)
-        await store.commit(Hide("s1", 5))
+        await store.commit(HideMessages("s1", 5))
         assert await tail(9, 1) == ([4], 3)
         assert await tail(2) == ([3, 4], 2)
         assert (await archive.tail("nobody", 9, 9)).rows == ()
-        assert (await store.seen_by("eve").tail("s1", 9, 10**6)).rows == ()
-        assert len((await store.seen_by(OWNER).tail("s1", 9, 10**6)).rows) == 4
+        assert (await store.archive_for("eve").tail("s1", 9, 10**6)).rows == ()
+        assert len((await store.archive_for(OWNER).tail("s1", 9, 10**6)).rows) == 4
 
     async def test_hiding_takes_back_the_tail_for_good(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
-        for said in (asked("alpha"), calling("ls"), asked("beta")):
-            await store.commit(Append("s1", "r", said, clock.now()))
-        archive = store.seen_by(OWNER)
+        for said in (user_message("alpha"), calling_message("ls"), user_message("beta")):
+            await store.commit(AppendMessage("s1", "r", said, clock.now()))
+        archive = store.archive_for(OWNER)
         assert len(await archive.search("beta")) == 1
-        await store.commit(Hide("s1", 2))
+        await store.commit(HideMessages("s1", 2))
         assert [row.seq for row in await archive.messages("s1")] == [1]
         (digest,) = await archive.list(EVERYTHING)
         assert (digest.messages, digest.tool_calls) == (1, 0)
         assert list(await archive.search("beta")) == []
-        await store.commit(Append("s1", "r", asked("gamma"), clock.now()))
+        await store.commit(AppendMessage("s1", "r", user_message("gamma"), clock.now()))
         assert [row.seq for row in await archive.messages("s1")] == [1, 4]
-        await store.commit(Hide("s1", 1))
+        await store.commit(HideMessages("s1", 1))
         (digest,) = await archive.list(EVERYTHING)
         assert (digest.messages, digest.preview) == (0, "")
-        await store.commit(Append("s1", "r", asked("delta"), clock.now()))
+        await store.commit(AppendMessage("s1", "r", user_message("delta"), clock.now()))
         (digest,) = await archive.list(EVERYTHING)
         assert digest.preview == "delta"
-        await store.commit(Hide("s1", 99))
+        await store.commit(HideMessages("s1", 99))
         with pytest.raises(NotFound):
-            await store.commit(Hide("nobody", 1))
+            await store.commit(HideMessages("nobody", 1))
 
     async def test_a_commit_is_all_or_nothing(self, store: Store, clock: FakeClock) -> None:
         with pytest.raises(NotFound):
             await store.commit(
                 OpenSession(session(clock, "s1")),
-                Append("s1", "r", asked("hello"), clock.now()),
-                Append("nobody", "r", asked("hello"), clock.now()),
+                AppendMessage("s1", "r", user_message("hello"), clock.now()),
+                AppendMessage("nobody", "r", user_message("hello"), clock.now()),
             )
-        archive = store.seen_by(OWNER)
+        archive = store.archive_for(OWNER)
         with pytest.raises(NotFound):
             await archive.get("s1")
         assert list(await archive.search("hello")) == []
@@ -123,20 +131,20 @@ class TranscriptContract:
         await store.commit(OpenSession(session(clock, "s1")))
         broken = Assistant("a", (ToolCall("c", "run", Raw(b"{nope")),), Stop.TOOLS)
         with pytest.raises(StoreError):
-            await store.commit(Append("s1", "r", broken, clock.now()))
+            await store.commit(AppendMessage("s1", "r", broken, clock.now()))
         lone = User("u", (Text("half \ud800"),))
         with pytest.raises(StoreError):
-            await store.commit(Append("s1", "r", lone, clock.now()))
-        assert list(await store.seen_by(OWNER).messages("s1")) == []
+            await store.commit(AppendMessage("s1", "r", lone, clock.now()))
+        assert list(await store.archive_for(OWNER).messages("s1")) == []
 
     async def test_order_within_a_commit_is_kept(self, store: Store, clock: FakeClock) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
-            Append("s1", "r", asked("one"), clock.now()),
-            Hide("s1", 1),
-            Append("s1", "r", asked("two"), clock.now()),
+            AppendMessage("s1", "r", user_message("one"), clock.now()),
+            HideMessages("s1", 1),
+            AppendMessage("s1", "r", user_message("two"), clock.now()),
         )
-        stored = await store.seen_by(OWNER).messages("s1")
+        stored = await store.archive_for(OWNER).messages("s1")
         assert [row.seq for row in stored] == [2]
 
     async def test_an_empty_commit_is_fine(self, store: Store) -> None:
@@ -150,19 +158,20 @@ class IntentsContract:
             Intent(call=c, session="s1", run="r", tool="t", effect=Effect.WRITE, at=clock.now())
             for c in ("c1", "c2")
         )
-        await store.commit(Begin(first), Begin(second))
+        await store.commit(RecordIntent(first), RecordIntent(second))
         assert list(await store.open_intents("s1")) == [first, second]
         assert list(await store.open_intents("s2")) == []
         await store.commit(
-            Append("s1", "r", result_of("c1", "ok"), clock.now()), Settle("s1", "c1")
+            AppendMessage("s1", "r", result_message("c1", "ok"), clock.now()),
+            SettleIntent("s1", "c1"),
         )
         assert list(await store.open_intents("s1")) == [second]
-        await store.commit(Settle("s1", "c1"), Settle("s1", "unknown"))
-        await store.commit(Begin(first))
+        await store.commit(SettleIntent("s1", "c1"), SettleIntent("s1", "unknown"))
+        await store.commit(RecordIntent(first))
         assert len(await store.open_intents("s1")) == 2
         nobody = msgspec.structs.replace(first, session="nobody")
         with pytest.raises(NotFound):
-            await store.commit(Begin(nobody))
+            await store.commit(RecordIntent(nobody))
 
     async def test_settling_leaves_the_same_id_of_another_session_alone(
         self, store: Store, clock: FakeClock
@@ -172,11 +181,11 @@ class IntentsContract:
             Intent(call="c1", session=s, run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now())
             for s in ("s1", "s2")
         )
-        await store.commit(Begin(ours), Begin(theirs), Settle("s1", "c1"))
+        await store.commit(RecordIntent(ours), RecordIntent(theirs), SettleIntent("s1", "c1"))
         assert list(await store.open_intents("s1")) == []
         assert list(await store.open_intents("s2")) == [theirs]
 
     async def test_an_answer_without_words_is_kept(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
-        await store.commit(Append("s1", "r", answered(""), clock.now()))
-        assert len(await store.seen_by(OWNER).messages("s1")) == 1
+        await store.commit(AppendMessage("s1", "r", assistant_message(""), clock.now()))
+        assert len(await store.archive_for(OWNER).messages("s1")) == 1

@@ -14,12 +14,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from hermes.testing.gateway_process import Fate, alone, run
-from hermes.testing.platform.server import LOOPBACK, Written, serve
-from hermes.testing.platform.truth import Line
-from hermes.testing.platform.weather import CALM, ROUGH
+from hermes.testing.gateway_process import CrashPlan, run_gateway_spec, single_profile_spec
+from hermes.testing.platform.faults import NO_FAULTS, SOME_FAULTS
+from hermes.testing.platform.server import LOOPBACK, WriteRequest, serve_platform
+from hermes.testing.platform.state import ChatEntry
 
-LOOK = 20.0
+POLL_SECONDS = 20.0
 
 
 def main() -> None:
@@ -43,7 +43,10 @@ def main() -> None:
         elif args.gateway:
             if args.folder is None:
                 parser.error("--gateway needs a --folder of its own")
-            run(alone(args.folder.resolve(), url, args.account), Fate("", 1, armed=False))
+            run_gateway_spec(
+                single_profile_spec(args.folder.resolve(), url, args.account),
+                CrashPlan("", 1, armed=False),
+            )
         else:
             anyio.run(_chat, url, f"/{args.account}/chats/{args.chat}", args.person)
     except aiohttp.ClientConnectorError:
@@ -53,8 +56,8 @@ def main() -> None:
 
 
 async def _serve(port: int, rough: bool) -> None:
-    async with serve(ROUGH if rough else CALM, port=port) as server:
-        _tell(f"The platform is at {server.url}. End it with Ctrl+C.")
+    async with serve_platform(SOME_FAULTS if rough else NO_FAULTS, port=port) as server:
+        _print_line(f"The platform is at {server.url}. End it with Ctrl+C.")
         await anyio.sleep_forever()
 
 
@@ -66,14 +69,14 @@ async def _chat(url: str, chat: str, person: str) -> None:
             _show(line, "")
         async with anyio.create_task_group() as group:
             group.start_soon(_follow, session, chat, person, len(first))
-            while text := await anyio.to_thread.run_sync(_typed, abandon_on_cancel=True):
-                written = msgspec.json.encode(Written(person, text.strip()))
+            while text := await anyio.to_thread.run_sync(_read_line, abandon_on_cancel=True):
+                written = msgspec.json.encode(WriteRequest(person, text.strip()))
                 async with session.post(chat, data=written) as response:
                     response.raise_for_status()
             group.cancel_scope.cancel()
 
 
-def _typed() -> str:
+def _read_line() -> str:
     """The next line that says something; empty at the end of the input."""
     return next((line for line in sys.stdin if line.strip()), "")
 
@@ -81,29 +84,31 @@ def _typed() -> str:
 async def _follow(session: aiohttp.ClientSession, chat: str, person: str, seen: int) -> None:
     while True:
         try:
-            lines = await _lines(session, chat, seen, LOOK)
+            lines = await _lines(session, chat, seen, POLL_SECONDS)
         except aiohttp.ClientError:
-            _tell("The platform is gone.")
+            _print_line("The platform is gone.")
             return
         for line in lines:
             _show(line, person)
         seen += len(lines)
 
 
-async def _lines(session: aiohttp.ClientSession, chat: str, after: int, wait: float) -> list[Line]:
+async def _lines(
+    session: aiohttp.ClientSession, chat: str, after: int, wait: float
+) -> list[ChatEntry]:
     query = {"after": str(after), "wait": str(wait)}
     async with session.get(chat, params=query) as response:
         response.raise_for_status()
-        return msgspec.json.decode(await response.read(), type=list[Line])
+        return msgspec.json.decode(await response.read(), type=list[ChatEntry])
 
 
-def _show(line: Line, person: str) -> None:
+def _show(line: ChatEntry, person: str) -> None:
     """What the person typed stands on the screen already."""
     if line.who != person:
-        _tell(f"{line.who}{' (edited)' if line.edited else ''}: {line.text}")
+        _print_line(f"{line.who}{' (edited)' if line.edited else ''}: {line.text}")
 
 
-def _tell(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

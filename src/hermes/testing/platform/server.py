@@ -8,13 +8,13 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.kit.serving import put_away
-from hermes.testing.platform.mind import Mind
-from hermes.testing.platform.truth import Truth, Update
-from hermes.testing.platform.weather import CALM, Trouble, Weather
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.testing.platform.faults import NO_FAULTS, CallFault, FaultRates
+from hermes.testing.platform.model import FakeModelServer
+from hermes.testing.platform.state import FakePlatform, Update
 
 BATCH = 100
-LARGEST = 64 * 1024 * 1024
+MAX_BODY = 64 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
 
 
@@ -29,13 +29,13 @@ class Typing(Struct, frozen=True):
     on: bool
 
 
-class Sign(Struct, frozen=True):
+class Reaction(Struct, frozen=True):
     chat: str
     message: str
     sign: str
 
 
-class Written(Struct, frozen=True):
+class WriteRequest(Struct, frozen=True):
     person: str
     text: str
     reply_to: str | None = None
@@ -51,9 +51,9 @@ class PlatformServer:
     For each account there is a model, too: `mind`.
     """
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: FakePlatform) -> None:
         self.truth = truth
-        self.mind = Mind()
+        self.mind = FakeModelServer()
         self.url = ""
         self._changed = anyio.Event()
         self._held: dict[str, anyio.Event] = {}
@@ -83,7 +83,7 @@ class PlatformServer:
         self._held.pop(kind).set()
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=LARGEST)
+        app = web.Application(client_max_size=MAX_BODY)
         app.add_routes(
             [
                 *self.mind.routes(),
@@ -145,7 +145,7 @@ class PlatformServer:
         return await self._troubled(request, "typing", do)
 
     async def _sign(self, request: web.Request) -> web.StreamResponse:
-        sign = msgspec.json.decode(await request.read(), type=Sign)
+        sign = msgspec.json.decode(await request.read(), type=Reaction)
 
         async def do() -> web.Response:
             self.truth.signs.append((sign.message, sign.sign))
@@ -154,7 +154,7 @@ class PlatformServer:
         return await self._troubled(request, "signs", do)
 
     async def _say(self, request: web.Request) -> web.Response:
-        written = msgspec.json.decode(await request.read(), type=Written)
+        written = msgspec.json.decode(await request.read(), type=WriteRequest)
         account, chat = request.match_info["account"], request.match_info["chat"]
         self.say(account, chat, written.person, written.text, written.reply_to)
         return _json({})
@@ -177,24 +177,24 @@ class PlatformServer:
         if weather.delay:
             await anyio.sleep(truth.chance.random() * weather.delay)
         match self._trouble((request.match_info["account"], kind)):
-            case Trouble.NONE:
+            case CallFault.NONE:
                 return await do()
-            case Trouble.REFUSED:
+            case CallFault.REFUSED:
                 return web.Response(status=409, text="The platform said no.")
-            case Trouble.THROTTLED:
+            case CallFault.THROTTLED:
                 return _json({"wait": weather.wait}, status=429)
-            case Trouble.DROPPED:
+            case CallFault.DROPPED:
                 return _cut(request)
-            case Trouble.LOST_REPLY:
+            case CallFault.LOST_REPLY:
                 await do()
                 return _cut(request)
 
-    def _trouble(self, place: tuple[str, str]) -> Trouble:
+    def _trouble(self, place: tuple[str, str]) -> CallFault:
         """Nobody is left in doubt twice running: an answer in doubt for ever is rightly parked."""
         trouble = self.truth.weather.trouble(self.truth.chance)
-        doubtful = trouble in {Trouble.DROPPED, Trouble.LOST_REPLY}
+        doubtful = trouble in {CallFault.DROPPED, CallFault.LOST_REPLY}
         if doubtful and place in self._doubtful:
-            trouble = Trouble.NONE
+            trouble = CallFault.NONE
         (self._doubtful.add if doubtful else self._doubtful.discard)(place)
         return trouble
 
@@ -211,11 +211,11 @@ def _cut(request: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def serve(
-    weather: Weather = CALM, seed: int = 0, port: int = 0
+async def serve_platform(
+    weather: FaultRates = NO_FAULTS, seed: int = 0, port: int = 0
 ) -> AsyncGenerator[PlatformServer]:
     """The platform at `url` on loopback while the block runs; port 0 picks a free one."""
-    server = PlatformServer(Truth(weather, seed))
+    server = PlatformServer(FakePlatform(weather, seed))
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
     site = web.TCPSite(runner, LOOPBACK, port)
@@ -225,4 +225,4 @@ async def serve(
     try:
         yield server
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)

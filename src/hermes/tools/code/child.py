@@ -17,14 +17,14 @@ import traceback
 import types
 from typing import Callable, Dict  # noqa: UP035 older Pythons run this
 
-Tell = Callable[[Dict[str, object]], None]  # noqa: UP006 older Pythons run this
+SendMessage = Callable[[Dict[str, object]], None]  # noqa: UP006 older Pythons run this
 
 
 class ToolFailed(Exception):
     """What the tool said when it could not do it."""
 
 
-class Wire:
+class AgentPipe:
     """The way out, kept from the program: its own standard output is a pipe."""
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class Wire:
 
 
 def main() -> None:
-    wire = Wire()
-    readers = [relay(1, "out", wire.tell), relay(2, "err", wire.tell)]
+    wire = AgentPipe()
+    readers = [relay_output(1, "out", wire.tell), relay_output(2, "err", wire.tell)]
     given = json.loads(sys.stdin.buffer.readline())
-    install(given["tools"], wire)
-    code = run(given["code"])
+    install_tools(given["tools"], wire)
+    code = run_program(given["code"])
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -70,7 +70,7 @@ def main() -> None:
     os._exit(0)
 
 
-def relay(fd: int, name: str, tell: Tell) -> threading.Thread:  # noqa: TID251 no house here
+def relay_output(fd: int, name: str, tell: SendMessage) -> threading.Thread:  # noqa: TID251 no house here
     """Whatever is written to `fd`, by whomever, is told."""
     out, into = os.pipe()
     os.dup2(into, fd, inheritable=True)
@@ -87,7 +87,7 @@ def relay(fd: int, name: str, tell: Tell) -> threading.Thread:  # noqa: TID251 n
     return reader
 
 
-def install(tools: dict[str, list[str]], wire: Wire) -> None:
+def install_tools(tools: dict[str, list[str]], wire: AgentPipe) -> None:
     """`from hermes_tools import read_file` works, and so do plain calls of the functions."""
     module = types.ModuleType("hermes_tools")
 
@@ -109,7 +109,7 @@ def install(tools: dict[str, list[str]], wire: Wire) -> None:
     sys.modules["hermes_tools"] = module
 
 
-def run(code: str) -> int:
+def run_program(code: str) -> int:
     space: dict[str, object] = {"__name__": "__main__", "__builtins__": __builtins__}
     tools = vars(sys.modules["hermes_tools"])
     space.update((name, tools[name]) for name in tools if not name.startswith("_"))

@@ -8,23 +8,23 @@ from msgspec import Raw, Struct
 
 from hermes.kit.text import HEAD
 from hermes.ports.sandbox import Process
-from hermes.ports.tool import Output
+from hermes.ports.tool import ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
-from hermes.tools.terminal.exit_codes import as_shell
+from hermes.tools.terminal.exit_codes import shell_exit_code
 
-STDOUT = 50_000
-STDERR = 10_000
-KEEP = 4
+MAX_STDOUT = 50_000
+MAX_STDERR = 10_000
+KEPT_FACTOR = 4
 """How many times what is shown is kept while the program runs."""
-TORN = 4_096
+CUT_MARGIN = 4_096
 """Characters beside a gap that may be the half of a secret."""
-LONGEST_LINE = 8_000_000
+MAX_LINE = 8_000_000
 
-Call = Callable[[str, Raw], Awaitable[Output]]
+CallTool = Callable[[str, Raw], Awaitable[ToolOutput]]
 
 
-class Line(Struct, frozen=True):
+class ChildMessage(Struct, frozen=True):
     """What the child says: some output, a call, or its end. One of them is there."""
 
     out: str = ""
@@ -34,12 +34,12 @@ class Line(Struct, frozen=True):
     end: int | None = None
 
 
-class Answer(Struct, frozen=True):
+class CallAnswer(Struct, frozen=True):
     text: str
     failed: bool = False
 
 
-class Printed:
+class PrintedText:
     """The beginning and the end of what was printed; the middle may be too much to keep."""
 
     def __init__(self, limit: int) -> None:
@@ -50,9 +50,9 @@ class Printed:
 
     def add(self, text: str) -> None:
         self.total += len(text)
-        room = self._limit * KEEP // 2 - len(self._begin)
+        room = self._limit * KEPT_FACTOR // 2 - len(self._begin)
         self._begin += text[:room]
-        self._end = (self._end + text[room:])[-self._limit * KEEP // 4 :]
+        self._end = (self._end + text[room:])[-self._limit * KEPT_FACTOR // 4 :]
 
     @property
     def cut(self) -> bool:
@@ -65,9 +65,11 @@ class Printed:
             if len(whole) <= self._limit:
                 return whole
             return self._joined(whole, whole)
-        begin = self._begin[: -min(len(self._begin) - self._begin.rfind("\n") - 1, TORN) or None]
+        begin = self._begin[
+            : -min(len(self._begin) - self._begin.rfind("\n") - 1, CUT_MARGIN) or None
+        ]
         torn = self._end.find("\n") + 1
-        return self._joined(clean(begin), clean(self._end[min(torn or TORN, TORN) :]))
+        return self._joined(clean(begin), clean(self._end[min(torn or CUT_MARGIN, CUT_MARGIN) :]))
 
     def _joined(self, begin: str, end: str) -> str:
         """Whole lines from both ends."""
@@ -79,16 +81,16 @@ class Printed:
         return f"{begin}\n[… {left_out:,} characters left out …]\n{end}"
 
 
-class Program:
+class RunningProgram:
     """Talks with a running child. `calls` counts what it asked for, refused ones included."""
 
-    def __init__(self, process: Process, call: Call, most_calls: int) -> None:
+    def __init__(self, process: Process, call: CallTool, most_calls: int) -> None:
         self._process = process
         self._call = call
         self._most = most_calls
-        self._decoder = msgspec.json.Decoder(Line)
-        self.out = Printed(STDOUT)
-        self.err = Printed(STDERR)
+        self._decoder = msgspec.json.Decoder(ChildMessage)
+        self.out = PrintedText(MAX_STDOUT)
+        self.err = PrintedText(MAX_STDERR)
         self.calls = 0
         self.exit_code: int | None = None
 
@@ -102,11 +104,11 @@ class Program:
                 await self._hear(line, limit)
             if self.exit_code is not None:
                 return
-            if len(waiting) > LONGEST_LINE:
+            if len(waiting) > MAX_LINE:
                 raise ToolError("execute_code: a call was longer than 8 MB.")
         # It left without a word: killed, or it closed our pipe by itself.
         ended = await self._process.wait()
-        self.exit_code = as_shell(ended.exit_code) or 1
+        self.exit_code = shell_exit_code(ended.exit_code) or 1
 
     async def _hear(self, data: bytes, limit: anyio.CancelScope) -> None:
         try:
@@ -126,13 +128,13 @@ class Program:
             limit.deadline = anyio.current_time() + left
             await self._process.feed(msgspec.json.encode(answer) + b"\n")
 
-    async def _answer(self, line: Line) -> Answer:
+    async def _answer(self, line: ChildMessage) -> CallAnswer:
         if self.calls >= self._most:
-            return Answer(f"More than {self._most} tool calls in one program.", failed=True)
+            return CallAnswer(f"More than {self._most} tool calls in one program.", failed=True)
         self.calls += 1
         try:
             output = await self._call(line.call, line.args)
         except ToolError as error:
-            return Answer(error.sentence, failed=True)
+            return CallAnswer(error.sentence, failed=True)
         text = "\n".join(part.text for part in output.parts if isinstance(part, Text))
-        return Answer(text, output.failed)
+        return CallAnswer(text, output.failed)

@@ -10,32 +10,37 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
-from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.sandbox import Confinement, Job, Reach, Sandbox
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.sandbox import Confinement, ProcessPermissions, ProcessSpec, Sandbox
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.code.foreign import foreign_in
-from hermes.tools.code.program import Call, Program
-from hermes.tools.far_places import FarPlaces, back_to_first
-from hermes.tools.origins import LONGEST_BEHIND, Origins
-from hermes.tools.places import Places
-from hermes.tools.reaching import usual_reaching, why_outside
-from hermes.tools.terminal.foreign import Bringing, Foreign, bringing, others_in
-from hermes.tools.terminal.plain import plain
+from hermes.tools.code.program import CallTool, RunningProgram
+from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.command_provenance import (
+    CommandProvenance,
+    FetchRecorder,
+    program_provenance,
+    record_fetches,
+    untrusted_workspace,
+)
+from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, FileProvenance
+from hermes.tools.remote_paths import RemotePaths, reset_remote_folder
+from hermes.tools.terminal.isolation import default_isolation, outside_reason
+from hermes.tools.terminal.output_cleaner import strip_controls
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 TIMEOUT = 300.0
-CALLS = 50
-LONGEST = 3600.0
+MAX_CALLS = 50
+MAX_SECONDS = 3600.0
 """Seconds with the time of the tools that a program calls; its own is `timeout`."""
 MAX_CODE = 200_000
-CALLABLE: tuple[str, ...] = (
+CALLABLE_TOOLS: tuple[str, ...] = (
     "read_file", "write_file", "patch", "search_files", "terminal", "web_search", "web_extract",
 )  # fmt: skip
 """What a program may call, as far as the turn has it."""
-_NOT_HERE = frozenset({"background", "pty", "notify_on_complete", "watch_patterns"})
+_UNSUPPORTED_ARGUMENTS = frozenset({"background", "pty", "notify_on_complete", "watch_patterns"})
 
 Status = Literal["success", "error", "timeout"]
 
@@ -55,7 +60,7 @@ class CodeResult(Struct, frozen=True, kw_only=True):
     stdout_chars: int | UnsetType = UNSET
 
 
-class CodeParts(Struct, frozen=True, kw_only=True):
+class CodeDeps(Struct, frozen=True, kw_only=True):
     """`python` finds the interpreter for a folder; `writable` what a program may write besides.
 
     `parameters` names those of a callable tool, in order; None when there is no such tool.
@@ -63,54 +68,54 @@ class CodeParts(Struct, frozen=True, kw_only=True):
 
     sandbox: Sandbox
     env: Callable[[Scope], dict[str, str]]
-    places: Places | FarPlaces
+    places: SessionPaths | RemotePaths
     redact: Callable[[str], str]
     clock: Clock
     python: Callable[[Path], str]
     parameters: Callable[[str], Sequence[str] | None]
     writable: tuple[str, ...] = ()
     timeout: float = TIMEOUT
-    calls: int = CALLS
+    calls: int = MAX_CALLS
     network: bool = False
-    origins: Origins | None = None
+    origins: FileProvenance | None = None
 
 
 class ExecuteCode:
     name = "execute_code"
 
-    def __init__(self, parts: CodeParts) -> None:
+    def __init__(self, parts: CodeDeps) -> None:
         self._parts = parts
         self._arguments = Arguments(self.name, CodeArgs)
         self._child = Path(__file__).with_name("child.py").read_text("utf-8")
         self.spec = ToolSpec(
             self.name,
-            description(f"{Path(__file__).parent}/execute_code"),
+            load_description(f"{Path(__file__).parent}/execute_code"),
             self._arguments.schema,
             Effect.OUTSIDE,
-            timeout=LONGEST,
+            timeout=MAX_SECONDS,
             toolset="code_execution",
             refunded=True,
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         code = self._arguments.decode(args).code
         _check(code)
         folder = self._parts.places.cwd(ctx.scope)
         held = await self._parts.sandbox.confinement()
         await self._may(code, folder, ctx, held)
-        walled = usual_reaching(held) is Reaching.INSIDE
+        walled = default_isolation(held) is Isolation.INSIDE
         look = partial(self._foreign, code, folder, ctx, walled=walled)
         foreign = await anyio.to_thread.run_sync(look)
         began = self._parts.clock.monotonic()
         try:
-            with bringing(self._parts.origins, foreign, LONGEST_BEHIND) as files:
-                heard = _Heard(files)
+            with record_fetches(self._parts.origins, foreign, MAX_BACKGROUND) as files:
+                heard = _CallProvenance(files)
                 async with self._parts.sandbox.open(self._job(folder, ctx.scope, held)) as process:
-                    program = Program(process, _limited(ctx, heard), self._parts.calls)
+                    program = RunningProgram(process, _limited_tools(ctx, heard), self._parts.calls)
                     with anyio.move_on_after(self._parts.timeout) as limit:
                         await program.run(code, self._tools(), limit)
         except SandboxError as error:
-            back = back_to_first(self._parts.places, ctx.scope.session)
+            back = reset_remote_folder(self._parts.places, ctx.scope.session)
             hint = f"{error.hint} {back}".strip()
             raise ToolError(f"execute_code: {error}", hint=hint) from error
         took = self._parts.clock.monotonic() - began
@@ -121,49 +126,53 @@ class ExecuteCode:
             unverified=foreign.unverified or heard.unverified,
         )
 
-    def _foreign(self, code: str, folder: Path, ctx: ToolContext, *, walled: bool) -> Foreign:
+    def _foreign(
+        self, code: str, folder: Path, ctx: ToolContext, *, walled: bool
+    ) -> CommandProvenance:
         """Behind the wall only files and tools bring in what others wrote."""
-        found = foreign_in(code, folder, self._parts.origins, walled=walled)
+        found = program_provenance(code, folder, self._parts.origins, walled=walled)
         online = self._online(ctx.scope)
         brought = found.brought or online or ctx.quotes(code)
-        unverified = self._could_show_others(code, folder, ctx.scope)
-        return Foreign(found.shown or online, brought, found.where, others_in(ctx), unverified)
+        unverified = self._may_show_unverified(code, folder, ctx.scope)
+        return CommandProvenance(
+            found.shown or online, brought, found.where, untrusted_workspace(ctx), unverified
+        )
 
-    def _could_show_others(self, code: str, folder: Path, scope: Scope) -> bool:
+    def _may_show_unverified(self, code: str, folder: Path, scope: Scope) -> bool:
         if self._parts.origins is None:
             return False
-        from hermes.tools.readable import Readable  # noqa: PLC0415 - who runs no program needs none
+        from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - who runs no program needs none
 
-        return Readable(self._parts.origins, scope).by_program(code, folder)
+        return UnverifiedReads(self._parts.origins, scope).by_program(code, folder)
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""
         return self._parts.network and scope.role is not Role.GUEST
 
     async def _may(self, code: str, folder: Path, ctx: ToolContext, held: Confinement) -> None:
-        wish = Wish(
+        wish = ApprovalRequest(
             tool=self.name,
             action=code,
-            reaching=usual_reaching(held),
+            reaching=default_isolation(held),
             code=True,
             folder=str(folder),
-            reason=why_outside(held, ""),
+            reason=outside_reason(held, ""),
             foreign=ctx.foreign,
         )
-        ruling = await ctx.ask(wish)
-        if not ruling.allowed:
-            raise ToolError(f"execute_code: {ruling.why}")
+        decision = await ctx.ask(wish)
+        if not decision.allowed:
+            raise ToolError(f"execute_code: {decision.why}")
 
-    def _job(self, folder: Path, scope: Scope, held: Confinement) -> Job:
-        return Job(
+    def _job(self, folder: Path, scope: Scope, held: Confinement) -> ProcessSpec:
+        return ProcessSpec(
             argv=(self._parts.python(folder), "-u", "-c", self._child),
             cwd=str(folder),
             env=self._parts.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
             timeout=self._parts.timeout,
-            reach=Reach(
+            reach=ProcessPermissions(
                 writable=(scope.workspace, *self._parts.writable),
                 network=self._online(scope),
-                beyond=usual_reaching(held) is Reaching.BEYOND,
+                beyond=default_isolation(held) is Isolation.BEYOND,
                 wall=held.wall,
             ),
             stdin=b"\n",
@@ -171,10 +180,10 @@ class ExecuteCode:
         )
 
     def _tools(self) -> dict[str, list[str]]:
-        found = {name: self._parts.parameters(name) for name in CALLABLE}
+        found = {name: self._parts.parameters(name) for name in CALLABLE_TOOLS}
         return {name: list(names) for name, names in found.items() if names is not None}
 
-    def _output(self, program: Program, took: float, *, late: bool) -> Output:
+    def _output(self, program: RunningProgram, took: float, *, late: bool) -> ToolOutput:
         code = 124 if late else (1 if program.exit_code is None else program.exit_code)
         status: Status = "timeout" if late else "success" if code == 0 else "error"
         shown = program.out.text(self._clean)
@@ -191,21 +200,21 @@ class ExecuteCode:
             stdout_truncated=True if program.out.cut else UNSET,
             stdout_chars=program.out.total if program.out.cut else UNSET,
         )
-        return Output.text(result(answer), shown=shown or problem, failed=code != 0)
+        return ToolOutput.text(encode_result(answer), shown=shown or problem, failed=code != 0)
 
     def _clean(self, text: str) -> str:
-        return self._parts.redact(plain(text))
+        return self._parts.redact(strip_controls(text))
 
 
-class _Heard:
+class _CallProvenance:
     """Whether a tool told the program what strangers wrote; it may write that into files."""
 
-    def __init__(self, files: Bringing) -> None:
+    def __init__(self, files: FetchRecorder) -> None:
         self._files = files
         self.strangers = False
         self.unverified = False
 
-    def note(self, output: Output) -> Output:
+    def note(self, output: ToolOutput) -> ToolOutput:
         self.unverified |= output.unverified
         if output.foreign:
             self.strangers = True
@@ -213,14 +222,14 @@ class _Heard:
         return output
 
 
-def _limited(ctx: ToolContext, heard: _Heard) -> Call:
+def _limited_tools(ctx: ToolContext, heard: _CallProvenance) -> CallTool:
     """The turn's tools, as far as a program that waits for each answer can use them."""
 
-    async def call(name: str, args: Raw) -> Output:
-        if name not in CALLABLE:
+    async def call(name: str, args: Raw) -> ToolOutput:
+        if name not in CALLABLE_TOOLS:
             raise ToolError(f"{name} cannot be called from a program.")
         given = msgspec.json.decode(args, type=dict[str, Raw])
-        if name == "terminal" and (wrong := sorted(_NOT_HERE & given.keys())):
+        if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
             raise ToolError(f"terminal takes no {', '.join(wrong)} inside a program.")
         return heard.note(await ctx.use(name, args))
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hermes.ports.sandbox import Job, Sandbox
+from hermes.kit.lru_map import LruMap
+from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.schema.errors import SandboxError, ToolError
-from hermes.tools.recent import Recent
 
 MAX_DOCUMENT = 32 << 20
 """Bytes."""
 TIMEOUT = 30.0
-KEEP = 16 << 20
+MAX_ANSWER = 16 << 20
 """Bytes of the answer; its characters may be escaped."""
-KEPT = 4
+CACHE_SIZE = 4
 """Documents whose text is kept, so that the next page of one is there at once."""
 MAX_OUTPUT = 4_000
 """Characters of one output of a notebook's cell."""
@@ -25,25 +25,25 @@ _CHILD = str(Path(__file__).with_name("extraction.py"))
 Stamp = tuple[int, ...]
 
 
-class Extract(Struct, frozen=True):
+class ExtractedText(Struct, frozen=True):
     text: str = ""
     note: str = ""
     error: str = ""
 
 
-class Documents:
+class DocumentReader:
     """`sandbox` runs the process that reads what strangers made."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self._kept: Recent[Stamp, Extract] = Recent(KEPT)
+        self._kept: LruMap[Stamp, ExtractedText] = LruMap(CACHE_SIZE)
 
-    async def text(self, kind: str, data: bytes, path: Path, stamp: Stamp) -> Extract:
+    async def text(self, kind: str, data: bytes, path: Path, stamp: Stamp) -> ExtractedText:
         """Raises `ToolError` when the document cannot be read."""
         known = self._kept.get(stamp)
         if known is not None:
             return known
-        found = notebook(data) if kind == "ipynb" else await self._extract(kind, data, path)
+        found = read_notebook(data) if kind == "ipynb" else await self._extract(kind, data, path)
         if found.error:
             raise ToolError(
                 f"read_file: {path} cannot be read: {found.error}.",
@@ -52,25 +52,27 @@ class Documents:
         self._kept.put(stamp, found)
         return found
 
-    async def _extract(self, kind: str, data: bytes, path: Path) -> Extract:
-        job = Job(
+    async def _extract(self, kind: str, data: bytes, path: Path) -> ExtractedText:
+        job = ProcessSpec(
             argv=(sys.executable, "-I", "-B", _CHILD, kind),
             cwd="/",
             env={"LANG": "C.UTF-8"},
             timeout=TIMEOUT,
             stdin=data,
-            keep=KEEP,
+            keep=MAX_ANSWER,
         )
         try:
             done = await self._sandbox.run(job)
         except SandboxError as error:
             raise ToolError(f"read_file: {path}: {error}", hint=error.hint) from error
         if done.timed_out:
-            return Extract(error=f"it took longer than {TIMEOUT:g} s")
+            return ExtractedText(error=f"it took longer than {TIMEOUT:g} s")
         try:
-            return msgspec.json.decode(done.output, type=Extract)
+            return msgspec.json.decode(done.output, type=ExtractedText)
         except msgspec.DecodeError:
-            return Extract(error=f"the program that reads it failed (exit code {done.exit_code})")
+            return ExtractedText(
+                error=f"the program that reads it failed (exit code {done.exit_code})"
+            )
 
 
 class _Output(Struct, frozen=True):
@@ -92,35 +94,35 @@ class _Notebook(Struct, frozen=True):
 
 
 _NOTEBOOK = msgspec.json.Decoder(_Notebook)
-_WORDS = msgspec.json.Decoder(str | list[str])
+_TEXT = msgspec.json.Decoder(str | list[str])
 
 
-def notebook(data: bytes) -> Extract:
+def read_notebook(data: bytes) -> ExtractedText:
     """Its cells in order, code with what it printed."""
     try:
         cells = _NOTEBOOK.decode(data).cells
     except (msgspec.DecodeError, RecursionError) as error:
-        return Extract(error=f"it is no proper notebook ({error})")
+        return ExtractedText(error=f"it is no proper notebook ({error})")
     pieces: list[str] = []
     for number, cell in enumerate(cells, 1):
         pieces.append(f"--- cell {number} ({cell.cell_type}) ---\n{_joined(cell.source)}")
-        said = [text for output in cell.outputs if (text := _said(output))]
+        said = [text for output in cell.outputs if (text := _output_text(output))]
         if said:
             pieces.append("--- output ---\n" + "\n".join(said))
-    return Extract(
+    return ExtractedText(
         text="\n".join(pieces),
         note="These are a notebook's cells; in the file itself they are JSON.",
     )
 
 
-def _said(output: _Output) -> str:
+def _output_text(output: _Output) -> str:
     if output.ename:
         return f"{output.ename}: {output.evalue}"[:MAX_OUTPUT]
     text = _joined(output.text)
     plain = output.data.get("text/plain")
     if not text and plain is not None:
         try:
-            text = _joined(_WORDS.decode(plain))
+            text = _joined(_TEXT.decode(plain))
         except (msgspec.DecodeError, RecursionError):
             text = ""
     shown = text.rstrip("\n")

@@ -1,15 +1,15 @@
 """Files as they would be: edited in memory until every edit of a call has found its place."""
 
 import os
+from difflib import unified_diff
 from pathlib import Path
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.diffs import unified
-from hermes.tools.files.editor import Change, read_bytes
-from hermes.tools.files.lint import Lint, check
-from hermes.tools.files.nearby import suggestion
-from hermes.tools.files.text_file import Dress, undress
-from hermes.tools.files.ways import Forbids, forbids_nothing
+from hermes.tools.files.editor import FileChange, read_bytes
+from hermes.tools.files.lint import LintResult, check_syntax
+from hermes.tools.files.path_suggestions import suggest_path
+from hermes.tools.files.safe_open import Forbids, forbid_nothing
+from hermes.tools.files.text_file import TextFormat, decode_text, split_lines, strip_line_end
 
 MAX_LINES = 300_000
 """Lines of a file that can be edited; each is looked at several times."""
@@ -24,11 +24,11 @@ class Draft:
         self.before: bytes | None = None
         self.stat: os.stat_result | None = None
         self.old: str | None = None
-        self.dress = Dress()
+        self.dress = TextFormat()
         self.mode: int | None = None
         if found is not None:
             self.before, self.stat = found
-            self.old, self.dress = undress(self.before, path)
+            self.old, self.dress = decode_text(self.before, path)
             if self.old.count("\n") > MAX_LINES:
                 raise ToolError(
                     f"patch: {path} has more than {MAX_LINES:,} lines.",
@@ -39,10 +39,10 @@ class Draft:
     def existing(self) -> str:
         """Raises `ToolError` when there is no such file."""
         if self.text is None:
-            raise ToolError(f"patch: {self.path} does not exist. {suggestion(self.path)}")
+            raise ToolError(f"patch: {self.path} does not exist. {suggest_path(self.path)}")
         return self.text
 
-    def create(self, text: str, dress: Dress, mode: int | None = None) -> None:
+    def create(self, text: str, dress: TextFormat, mode: int | None = None) -> None:
         """`mode` are the permissions of the file that it was until now."""
         if self.text is not None:
             raise ToolError(
@@ -53,15 +53,15 @@ class Draft:
         self.mode = mode
 
     @property
-    def change(self) -> Change:
-        after = None if self.text is None else self.dress.put_on(self.text, self.path)
-        return Change(self.path, self.before, after, self.stat, self.mode)
+    def change(self) -> FileChange:
+        after = None if self.text is None else self.dress.encode_text(self.text, self.path)
+        return FileChange(self.path, self.before, after, self.stat, self.mode)
 
 
 class Drafts:
     """The files of one call; a file named twice is edited twice."""
 
-    def __init__(self, forbids: Forbids = forbids_nothing) -> None:
+    def __init__(self, forbids: Forbids = forbid_nothing) -> None:
         self._files: dict[Path, Draft] = {}
         self._forbids = forbids
 
@@ -78,20 +78,95 @@ class Drafts:
         """Each file with its name, from the folder on that all of them are in."""
         changed = self.changed
         folder = os.path.commonpath([d.path.parent for d in changed]) if changed else ""
-        return "\n".join(unified(d.old, d.text, str(d.path.relative_to(folder))) for d in changed)
+        return "\n".join(diff_text(d.old, d.text, str(d.path.relative_to(folder))) for d in changed)
 
-    def lint(self) -> Lint:
+    def lint(self) -> LintResult:
         """The worst of all files, each fault with its file's name when there are several."""
         checks = [
-            (d.path, check(d.path, d.text, d.old)) for d in self.changed if d.text is not None
+            (d.path, check_syntax(d.path, d.text, d.old))
+            for d in self.changed
+            if d.text is not None
         ]
         faults = [(path, lint) for path, lint in checks if lint.status == "error"]
         if faults:
             several = len(checks) > 1
-            return Lint(
+            return LintResult(
                 "error",
                 "\n".join(
                     f"{path}: {lint.output}" if several else lint.output for path, lint in faults
                 ),
             )
-        return next((lint for _, lint in checks if lint.status == "ok"), Lint("skipped"))
+        return next((lint for _, lint in checks if lint.status == "ok"), LintResult("skipped"))
+
+
+CONTEXT_LINES = 3
+MAX_COUNTED_LINES = 500_000
+"""Lines of both sides up to which they are looked at one by one."""
+MAX_COMPARED_LINES = 2_000
+"""Changed lines up to which the smallest difference is looked for."""
+
+
+def diff_text(before: str | None, after: str | None, name: str) -> str:
+    """None stands for a file that does not exist."""
+    labels = (
+        "/dev/null" if before is None else f"a/{name}",
+        "/dev/null" if after is None else f"b/{name}",
+    )
+    gone, come = (before or "").count("\n"), (after or "").count("\n")
+    if gone + come > MAX_COUNTED_LINES:
+        return _summary_diff(gone, come, labels, 0)
+    old = [strip_line_end(line) for line in split_lines(before or "")]
+    new = [strip_line_end(line) for line in split_lines(after or "")]
+    same_start, same_end = _common_ends(old, new)
+    changed = max(len(old), len(new)) - same_start - same_end
+    if changed > MAX_COMPARED_LINES:
+        same = same_start + same_end
+        return _summary_diff(len(old) - same, len(new) - same, labels, same_start)
+    first = max(same_start - CONTEXT_LINES, 0)
+    last = max(same_end - CONTEXT_LINES, 0)
+    hunks = list(
+        unified_diff(
+            old[first : len(old) - last],
+            new[first : len(new) - last],
+            *labels,
+            n=CONTEXT_LINES,
+            lineterm="",
+        )
+    )
+    return "\n".join(_shift(line, first) for line in hunks)
+
+
+def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines are the same at the beginning and, apart from those, at the end."""
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    return start, end
+
+
+def _shift(line: str, by: int) -> str:
+    """Line numbers count from the beginning of the file, not of the part compared."""
+    if not by or not line.startswith("@@ "):
+        return line
+    _, old, new, _ = line.split(" ", 3)
+    return f"@@ -{_shift_span(old[1:], by)} +{_shift_span(new[1:], by)} @@"
+
+
+def _shift_span(span: str, by: int) -> str:
+    start, comma, length = span.partition(",")
+    return f"{int(start) + by}{comma}{length}"
+
+
+def _summary_diff(gone: int, come: int, labels: tuple[str, str], start: int) -> str:
+    return "\n".join(
+        (
+            f"--- {labels[0]}",
+            f"+++ {labels[1]}",
+            f"@@ -{start + 1},{gone} +{start + 1},{come} @@",
+            f"(too much changed to show: {gone:,} lines became {come:,})",
+        )
+    )

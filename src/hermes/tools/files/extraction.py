@@ -31,15 +31,15 @@ CHUNK = 1 << 16
 Handler = Callable[[str, dict[str, str]], None]
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """The document cannot be read; the words are for the model."""
 
 
-class Enough(Exception):
+class LimitReached(Exception):
     """There is no room for more."""
 
 
-class Page:
+class TextBuffer:
     """The text so far."""
 
     def __init__(self) -> None:
@@ -54,27 +54,27 @@ class Page:
         self._room -= len(text)
         if self._room <= 0:
             self.note = f"Cut after {MAX_TEXT:,} characters."
-            raise Enough
+            raise LimitReached
         self.go_on()
 
     def go_on(self) -> None:
         """Raises `Enough` when there is no time for more."""
         if time.monotonic() > self._until:
             self.note = f"Cut after {SECONDS} s of work."
-            raise Enough
+            raise LimitReached
 
 
-class Archive:
+class ZipParts:
     """The parts of a zip, unpacked piece by piece and never more than the limit in all."""
 
-    def __init__(self, data: bytes, page: Page) -> None:
+    def __init__(self, data: bytes, page: TextBuffer) -> None:
         self._page = page
         try:
             self._zip = ZipFile(BytesIO(data))
         except (BadZipFile, ValueError, NotImplementedError) as error:
-            raise Unreadable(f"it is a damaged archive ({error})") from error
+            raise UnreadableDocument(f"it is a damaged archive ({error})") from error
         if len(self._zip.infolist()) > MAX_PARTS:
-            raise Unreadable("it has too many parts")
+            raise UnreadableDocument("it has too many parts")
         self.names = frozenset(self._zip.namelist())
         self._room = MAX_UNPACKED
 
@@ -85,13 +85,13 @@ class Archive:
                     self._page.go_on()
                     self._room -= len(chunk)
                     if self._room < 0:
-                        raise Unreadable("it unpacks to more than a document would")
+                        raise UnreadableDocument("it unpacks to more than a document would")
                     yield chunk
         except (BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
-            raise Unreadable(f"its part {name} is damaged ({error})") from error
+            raise UnreadableDocument(f"its part {name} is damaged ({error})") from error
 
 
-class Events:
+class XmlReader:
     """One part as XML. A document type is refused: entities in it could grow without end."""
 
     def __init__(self, start: Handler, end: Callable[[str], None]) -> None:
@@ -103,13 +103,13 @@ class Events:
         self._parser.CharacterDataHandler = self._words
         self._parser.StartDoctypeDeclHandler = _no_doctype
 
-    def read(self, archive: Archive, name: str) -> None:
+    def read(self, archive: ZipParts, name: str) -> None:
         try:
             for chunk in archive.chunks(name):
                 self._parser.Parse(chunk, False)
             self._parser.Parse(b"", True)
         except expat.ExpatError as error:
-            raise Unreadable(f"its part {name} is no proper XML ({error})") from error
+            raise UnreadableDocument(f"its part {name} is no proper XML ({error})") from error
 
     def listen(self) -> None:
         self.text = []
@@ -125,21 +125,21 @@ class Events:
 
 
 def _no_doctype(*_: object) -> None:
-    raise Unreadable("it declares entities, which no document needs")
+    raise UnreadableDocument("it declares entities, which no document needs")
 
 
 def _local(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-class Prose:
+class ParagraphReader:
     """Paragraphs and tables, as in a Word document or on a slide."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: TextBuffer) -> None:
         self._page = page
         self._line: list[str] = []
         self._cells = 0
-        self.events = Events(self._start, self._end)
+        self.events = XmlReader(self._start, self._end)
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
         if name == "t":
@@ -169,14 +169,14 @@ class Prose:
         self._line.clear()
 
 
-class Strings:
+class SharedStrings:
     """The texts that cells of a workbook share."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
         self._item: list[str] = []
         self._room = 4 * MAX_TEXT
-        self.events = Events(self._start, self._end)
+        self.events = XmlReader(self._start, self._end)
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
         if name == "t":
@@ -192,17 +192,17 @@ class Strings:
             self.all.append(text if self._room > 0 else "…")
 
 
-class Sheet:
+class SheetReader:
     """Rows of cells, with tabs between them."""
 
-    def __init__(self, page: Page, strings: list[str]) -> None:
+    def __init__(self, page: TextBuffer, strings: list[str]) -> None:
         self._page = page
         self._strings = strings
         self._row: list[str] = []
         self._column = 0
         self._kind = ""
         self._value: list[str] = []
-        self.events = Events(self._start, self._end)
+        self.events = XmlReader(self._start, self._end)
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
         if name == "c":
@@ -247,7 +247,7 @@ def _attribute(attrs: dict[str, str], name: str) -> str:
     return next((value for key, value in attrs.items() if _local(key) == name), "")
 
 
-def _related(archive: Archive, part: str, element: str) -> list[tuple[str, str]]:
+def _related(archive: ZipParts, part: str, element: str) -> list[tuple[str, str]]:
     """The parts that a list in `part` names, in its order, each with its title."""
     rels = join(dirname(part), "_rels", basename(part) + ".rels")
     targets: dict[str, str] = {}
@@ -264,8 +264,8 @@ def _related(archive: Archive, part: str, element: str) -> list[tuple[str, str]]
 
     for name, start in ((rels, relation), (part, listed)):
         if name not in archive.names:
-            raise Unreadable(f"its part {name} is missing")
-        Events(start, lambda _: None).read(archive, name)
+            raise UnreadableDocument(f"its part {name} is missing")
+        XmlReader(start, lambda _: None).read(archive, name)
     found = [(title, targets.get(key, "")) for title, key in wanted]
     paths = [
         (title, target.lstrip("/") if target.startswith("/") else join(dirname(part), target))
@@ -278,49 +278,51 @@ def _related(archive: Archive, part: str, element: str) -> list[tuple[str, str]]
     ]
 
 
-def docx(data: bytes, page: Page) -> None:
-    archive = Archive(data, page)
+def docx(data: bytes, page: TextBuffer) -> None:
+    archive = ZipParts(data, page)
     if "word/document.xml" not in archive.names:
-        raise Unreadable("it has no document inside")
+        raise UnreadableDocument("it has no document inside")
     for part in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml"):
         if part in archive.names:
-            Prose(page).events.read(archive, part)
+            ParagraphReader(page).events.read(archive, part)
 
 
-def pptx(data: bytes, page: Page) -> None:
-    archive = Archive(data, page)
+def pptx(data: bytes, page: TextBuffer) -> None:
+    archive = ZipParts(data, page)
     for number, (_, part) in enumerate(_related(archive, "ppt/presentation.xml", "sldId"), 1):
         page.add(f"--- slide {number} ---\n")
-        Prose(page).events.read(archive, part)
+        ParagraphReader(page).events.read(archive, part)
 
 
-def xlsx(data: bytes, page: Page) -> None:
-    archive = Archive(data, page)
-    strings = Strings()
+def xlsx(data: bytes, page: TextBuffer) -> None:
+    archive = ZipParts(data, page)
+    strings = SharedStrings()
     if "xl/sharedStrings.xml" in archive.names:
         strings.events.read(archive, "xl/sharedStrings.xml")
     for title, part in _related(archive, "xl/workbook.xml", "sheet"):
         page.add(f"--- sheet {title} ---\n")
-        Sheet(page, strings.all).events.read(archive, part)
+        SheetReader(page, strings.all).events.read(archive, part)
 
 
-def pdf(data: bytes, page: Page) -> None:
+def pdf(data: bytes, page: TextBuffer) -> None:
     try:
         from pypdf import PdfReader  # noqa: PLC0415 - only a PDF pays for it
         from pypdf.errors import PyPdfError  # noqa: PLC0415 - likewise
     except ImportError as error:
-        raise Unreadable("the library that reads PDF files (pypdf) is not installed") from error
+        raise UnreadableDocument(
+            "the library that reads PDF files (pypdf) is not installed"
+        ) from error
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise Unreadable("it is locked with a password")
+            raise UnreadableDocument("it is locked with a password")
         count = len(reader.pages)
         for number in range(min(count, MAX_PAGES)):
             page.add(f"--- page {number + 1} of {count} ---\n{_pdf_page(reader.pages[number])}\n")
         if count > MAX_PAGES:
             page.note = f"Only the first {MAX_PAGES:,} pages."
     except PyPdfError as error:
-        raise Unreadable(f"it is a damaged PDF ({error})") from error
+        raise UnreadableDocument(f"it is a damaged PDF ({error})") from error
 
 
 def _pdf_page(page: object) -> str:
@@ -333,17 +335,17 @@ def _pdf_page(page: object) -> str:
         return f"(this page cannot be read: {type(error).__name__})"
 
 
-KINDS = {"docx": docx, "pptx": pptx, "xlsx": xlsx, "pdf": pdf}
+EXTRACTORS = {"docx": docx, "pptx": pptx, "xlsx": xlsx, "pdf": pdf}
 
 
 def extract(kind: str, data: bytes) -> dict[str, str]:
     """`text` and a `note`, or an `error`."""
-    page = Page()
+    page = TextBuffer()
     try:
-        KINDS[kind](data, page)
-    except Enough:
+        EXTRACTORS[kind](data, page)
+    except LimitReached:
         pass
-    except Unreadable as error:
+    except UnreadableDocument as error:
         return {"error": str(error)}
     except MemoryError:
         return {"error": "it takes more memory than a document would"}

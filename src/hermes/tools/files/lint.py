@@ -11,6 +11,10 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from hermes.kit.text import one_line
+from hermes.ports.sandbox import ProcessSpec, Sandbox
+from hermes.schema.errors import SandboxError
+
 MAX_CHECKED = 150_000
 """Characters; more would take too long."""
 MAX_DEPTH = 200
@@ -23,26 +27,26 @@ _LONG_KEY = re.compile(
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Lint(Struct, frozen=True):
+class LintResult(Struct, frozen=True):
     """`status` is ok, error or skipped."""
 
     status: str
     output: str = ""
 
 
-def check(path: Path, text: str, before: str | None = None) -> Lint:
+def check_syntax(path: Path, text: str, before: str | None = None) -> LintResult:
     """Only the syntax; `before` tells an old fault from a new one."""
     checker = _CHECKERS.get(path.suffix.lower())
     if checker is None:
-        return Lint("skipped")
+        return LintResult("skipped")
     if len(text) > MAX_CHECKED:
-        return Lint("skipped", "too long to check")
+        return LintResult("skipped", "too long to check")
     fault = checker(text)
     if fault is None:
-        return Lint("ok")
+        return LintResult("ok")
     if before is not None and len(before) <= MAX_CHECKED and checker(before) is not None:
         fault += " (the file had a syntax error before this edit too)"
-    return Lint("error", fault)
+    return LintResult("error", fault)
 
 
 def _python(text: str) -> str | None:
@@ -106,3 +110,82 @@ _CHECKERS: Mapping[str, Callable[[str], str | None]] = {
     ".yml": _yaml,
     ".toml": _toml,
 }
+
+
+CHECK_TIMEOUT = 5.0
+_SHELL_SUFFIXES = frozenset({".sh", ".bash"})
+_SCRIPT, _MODULE = frozenset({".js", ".cjs"}), frozenset({".mjs"})
+_IS_MODULE = re.compile(rb"outside a module|Unexpected token 'export'|await is only valid")
+_BASH_LINE = re.compile(r"line (\d+): (.*)")
+_NODE_LINE = re.compile(r"\[stdin\]:(\d+)")
+_NODE_ERROR = re.compile(r"^SyntaxError: (.*)$", re.MULTILINE)
+
+
+class SyntaxChecker:
+    """`bash` and `node` are the paths of the programs, None where there are none."""
+
+    def __init__(self, sandbox: Sandbox, bash: str | None, node: str | None) -> None:
+        self._sandbox = sandbox
+        self._bash = bash
+        self._node = node
+
+    async def check(self, path: Path, text: str, before: str | None = None) -> LintResult:
+        """As `lint.check`, which knows other languages. What cannot be checked is skipped."""
+        suffix = path.suffix.lower()
+        if not self._knows(suffix):
+            return LintResult("skipped")
+        if len(text) > MAX_CHECKED:
+            return LintResult("skipped", "too long to check")
+        try:
+            fault = await self._fault(suffix, text)
+            if fault is None:
+                return LintResult("ok")
+            if before is not None and len(before) <= MAX_CHECKED:
+                old = await self._fault(suffix, before)
+                fault += " (the file had a syntax error before this edit too)" if old else ""
+        except SandboxError as error:
+            return LintResult("skipped", str(error))
+        return LintResult("error", fault)
+
+    def _knows(self, suffix: str) -> bool:
+        if suffix in _SHELL_SUFFIXES:
+            return self._bash is not None
+        return suffix in _SCRIPT | _MODULE and self._node is not None
+
+    async def _fault(self, suffix: str, text: str) -> str | None:
+        if suffix in _SHELL_SUFFIXES:
+            output = await self._run((str(self._bash), "-n"), text)
+            return None if output is None else _bash_message(output)
+        node = (str(self._node), "--check")
+        output = None if suffix in _MODULE else await self._run((*node, "-"), text)
+        if suffix in _MODULE or (output and suffix == ".js" and _IS_MODULE.search(output)):
+            output = await self._run((*node, "--input-type=module", "-"), text)
+        return None if output is None else _node_message(output)
+
+    async def _run(self, argv: tuple[str, ...], text: str) -> bytes | None:
+        """What it complains about; None when it is content."""
+        job = ProcessSpec(
+            argv=argv,
+            cwd="/",
+            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+            timeout=CHECK_TIMEOUT,
+            stdin=text.encode("utf-8", "replace"),
+            keep=8_192,
+        )
+        done = await self._sandbox.run(job)
+        if done.timed_out:
+            raise SandboxError(f"the check took longer than {CHECK_TIMEOUT:g} s")
+        return done.output if done.exit_code else None
+
+
+def _bash_message(output: bytes) -> str:
+    said = output.decode("utf-8", "replace")
+    found = _BASH_LINE.search(said)
+    return f"line {found[1]}: {found[2]}" if found else one_line(said, 200)
+
+
+def _node_message(output: bytes) -> str:
+    said = output.decode("utf-8", "replace")
+    line, error = _NODE_LINE.search(said), _NODE_ERROR.search(said)
+    words = error[1] if error else one_line(said, 200)
+    return f"line {line[1]}: {words}" if line else words

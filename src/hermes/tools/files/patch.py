@@ -8,17 +8,24 @@ from typing import Annotated, Literal, assert_never
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.text import head_and_tail
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.files.drafts import Drafts
-from hermes.tools.files.editor import NONE, Editor, Whose
-from hermes.tools.files.ladder import ANCHORED, Found, find, line_number, nearest, replace
-from hermes.tools.files.lint import Lint
-from hermes.tools.files.text_file import Dress
-from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, edit, parse
+from hermes.tools.files.editor import NO_PATHS, FileEditor, WriteProvenance
+from hermes.tools.files.fuzzy_match import (
+    ANCHORED,
+    TextMatches,
+    find_matches,
+    line_number,
+    nearest_lines,
+    replace,
+)
+from hermes.tools.files.lint import LintResult
+from hermes.tools.files.text_file import TextFormat
+from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, apply_update, parse_patch
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 MAX_DIFF = 10_000
 MAX_FILES = 100
@@ -39,7 +46,7 @@ class PatchResult(Struct, frozen=True, kw_only=True):
     success: bool
     diff: str
     files_modified: list[str]
-    lint: Lint
+    lint: LintResult
     resolved_path: str
     strategy: str
     replacements: int | UnsetType = UNSET
@@ -47,21 +54,21 @@ class PatchResult(Struct, frozen=True, kw_only=True):
 
 
 class Patch:
-    def __init__(self, editor: Editor, redact: Callable[[str], str]) -> None:
+    def __init__(self, editor: FileEditor, redact: Callable[[str], str]) -> None:
         """`redact` masks a diff before it is cut; half of a secret is no longer recognised."""
         self._editor = editor
         self._redact = redact
         self._arguments = Arguments("patch", PatchArgs)
         self.spec = ToolSpec(
             "patch",
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.WRITE,
             timeout=60.0,
             toolset="file",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         if len(asked.patch) + len(asked.old_string) + len(asked.new_string) > MAX_PATCH:
             raise ToolError(
@@ -69,22 +76,22 @@ class Patch:
                 hint="Send it in parts, or use write_file.",
             )
         if asked.mode == "patch" or (asked.patch and not asked.old_string):
-            operations = parse(asked.patch)
-            names = _names(operations)
+            operations = parse_patch(asked.patch)
+            names = _named_paths(operations)
             if len(names) > MAX_FILES:
                 raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
             files = {
                 name: await self._editor.place(ctx, name, "patch", asked.patch) for name in names
             }
 
-            def work() -> _Work:
+            def work() -> _PreparedPatch:
                 return _apply(operations, files, self._drafts(ctx))
         else:
             _check(asked)
-            shown = _shown(asked)
+            shown = _preview(asked)
             files = {asked.path: await self._editor.place(ctx, asked.path, "patch", shown)}
 
-            def work() -> _Work:
+            def work() -> _PreparedPatch:
                 return _replace(files[asked.path], asked, self._drafts(ctx))
 
         async with self._editor.locks.holding(files.values()):
@@ -95,17 +102,24 @@ class Patch:
             return await self._write(done, paths[0], ctx.scope, whose)
 
     def _drafts(self, ctx: ToolContext) -> Drafts:
-        return Drafts(self._editor.places.closed_to(ctx.scope).forbids)
+        return Drafts(self._editor.places.blocked_for(ctx.scope).forbids)
 
-    def _with_others(self, whose: Whose, paths: Sequence[Path], *, moves: bool) -> Whose:
+    def _with_others(
+        self, whose: WriteProvenance, paths: Sequence[Path], *, moves: bool
+    ) -> WriteProvenance:
         """What is changed in part stays whose it was, and so does what gets another name."""
         origins = self._editor.origins
-        others = frozenset(one for one in paths if origins is not None and origins.came_in(one))
+        others = frozenset(one for one in paths if origins is not None and origins.was_fetched(one))
         if moves:
-            others, whose = frozenset(paths if others else ()), structs.replace(whose, vouched=NONE)
+            others, whose = (
+                frozenset(paths if others else ()),
+                structs.replace(whose, vouched=NO_PATHS),
+            )
         return structs.replace(whose, foreign=whose.foreign | others)
 
-    async def _write(self, done: "_Work", first: Path, scope: Scope, whose: Whose) -> Output:
+    async def _write(
+        self, done: "_PreparedPatch", first: Path, scope: Scope, whose: WriteProvenance
+    ) -> ToolOutput:
         changed = done.drafts.changed
         if not changed:
             raise ToolError("patch: the files already are as the patch would make them")
@@ -125,20 +139,20 @@ class Patch:
             resolved_path=str(first),
             strategy=done.strategy,
             replacements=done.count if done.count > 1 else UNSET,
-            warning=_stale(stale) if stale else UNSET,
+            warning=_stale_warning(stale) if stale else UNSET,
         )
-        return Output.text(result(answer), shown=diff)
+        return ToolOutput.text(encode_result(answer), shown=diff)
 
 
-class _Work(Struct, frozen=True):
+class _PreparedPatch(Struct, frozen=True):
     drafts: Drafts
     diff: str
-    lint: Lint
+    lint: LintResult
     strategy: str
     count: int = 1
 
 
-def _shown(asked: PatchArgs) -> str:
+def _preview(asked: PatchArgs) -> str:
     """The change as a person is shown it who decides about it."""
     old = [f"-{line}" for line in asked.old_string.split("\n")]
     new = [f"+{line}" for line in asked.new_string.split("\n")]
@@ -157,25 +171,25 @@ def _check(asked: PatchArgs) -> None:
         raise ToolError("patch: `old_string` and `new_string` are the same")
 
 
-def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _Work:
+def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _PreparedPatch:
     draft = drafts.open(path)
     text, dress = draft.existing(), draft.dress
     old, new = asked.old_string, asked.new_string
     if dress.newline != "\n":
-        old = old if old in text else dress.line_ends(old)
-        new = dress.line_ends(new)
-    found = find(text, old, new)
+        old = old if old in text else dress.with_newlines(old)
+        new = dress.with_newlines(new)
+    found = find_matches(text, old, new)
     if found is None:
-        near = nearest(text, asked.old_string)
+        near = nearest_lines(text, asked.old_string)
         shown = f" The nearest lines are:\n{near}" if near else ""
         raise ToolError(f"patch: `old_string` is not in {path}.{shown}")
     _check_unique(found, text, asked, path)
     draft.text = replace(text, found.places)
     count = len(found.places) if asked.replace_all else 1
-    return _Work(drafts, drafts.diff(), drafts.lint(), found.strategy, count)
+    return _PreparedPatch(drafts, drafts.diff(), drafts.lint(), found.strategy, count)
 
 
-def _check_unique(found: Found, text: str, asked: PatchArgs, path: Path) -> None:
+def _check_unique(found: TextMatches, text: str, asked: PatchArgs, path: Path) -> None:
     if len(found.places) == 1 or (asked.replace_all and found.strategy != ANCHORED):
         return
     numbers = ", ".join(str(line_number(text, place.start)) for place in found.places[:10])
@@ -185,23 +199,23 @@ def _check_unique(found: Found, text: str, asked: PatchArgs, path: Path) -> None
     )
 
 
-def _names(operations: list[Operation]) -> list[str]:
+def _named_paths(operations: list[Operation]) -> list[str]:
     moved = [op.move_to for op in operations if isinstance(op, Update) and op.move_to]
     return list(dict.fromkeys([*(op.path for op in operations), *moved]))
 
 
-def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) -> _Work:
+def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) -> _PreparedPatch:
     strategies: list[str] = []
     for operation in operations:
         draft = drafts.open(files[operation.path])
         match operation:
             case Add():
-                draft.create(operation.text, Dress())
+                draft.create(operation.text, TextFormat())
             case Delete():
                 draft.existing()
                 draft.text = None
             case Update():
-                edited = edit(draft.existing(), operation, draft.dress.newline)
+                edited = apply_update(draft.existing(), operation, draft.dress.newline)
                 strategies.append(edited.strategy)
                 draft.text = edited.text
                 if operation.move_to:
@@ -212,9 +226,9 @@ def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) 
             case _:
                 assert_never(operation)
     loose = [strategy for strategy in strategies if strategy != "exact"]
-    return _Work(drafts, drafts.diff(), drafts.lint(), loose[0] if loose else "exact")
+    return _PreparedPatch(drafts, drafts.diff(), drafts.lint(), loose[0] if loose else "exact")
 
 
-def _stale(paths: list[Path]) -> str:
+def _stale_warning(paths: list[Path]) -> str:
     names = ", ".join(map(str, paths))
     return f"Changed by somebody else since you last read it: {names}. Their changes were kept."

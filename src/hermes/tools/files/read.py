@@ -15,37 +15,41 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from hermes.kit.document_kinds import document_kind
-from hermes.kit.pictures import MAX_PICTURE, picture_kind
+from hermes.kit.file_types import MAX_IMAGE_BYTES, document_type, image_type
 from hermes.kit.text import plural
 from hermes.ports.blobs import Blobs
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.aside import Aside
-from hermes.tools.caps import USUAL, Caps
-from hermes.tools.files.documents import MAX_DOCUMENT, Documents
-from hermes.tools.files.nearby import listing, suggestion
-from hermes.tools.files.paging import Page, read_page, wide_encoding
-from hermes.tools.files.permission import may_read
-from hermes.tools.files.seen import Seen
-from hermes.tools.files.ways import Forbids, Shut, opened
-from hermes.tools.origins import Origins
-from hermes.tools.places import Closed, Places
+from hermes.tools.files.documents import MAX_DOCUMENT, DocumentReader
+from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.pages import Page, read_page, wide_encoding
+from hermes.tools.files.path_suggestions import list_folder, suggest_path
+from hermes.tools.files.permission import require_read_approval
+from hermes.tools.files.safe_open import Forbids, PathBlocked, open_folder
+from hermes.tools.paths import BlockedPaths, SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
+from hermes.tools.thread_runner import ThreadRunner
+from hermes.tools.tool_io import (
+    DEFAULT_LIMITS,
+    Arguments,
+    OutputLimits,
+    encode_result,
+    load_description,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_FILE = 4 << 30
-UNSIZED = 16 << 20
+MAX_UNSIZED = 16 << 20
 """Bytes of a file that has no size of its own, as some file systems make them up."""
-PATIENCE = 20.0
+READ_TIMEOUT = 20.0
 """Seconds for a file that does not answer, as on a dead network drive."""
-_FROM_THE_END = "Too long to count its lines: they are numbered from the end."
-_MASKED = "Secrets in this text are masked: do not write it back."
+_NUMBERED_FROM_END = "Too long to count its lines: they are numbered from the end."
+_SECRETS_MASKED = "Secrets in this text are masked: do not write it back."
 
 
 class ReadArgs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,19 +69,19 @@ class ReadResult(Struct, frozen=True, kw_only=True):
     note: str | UnsetType = UNSET
 
 
-class ReadParts(Struct, frozen=True, kw_only=True):
-    places: Places
-    seen: Seen
+class ReadDeps(Struct, frozen=True, kw_only=True):
+    places: SessionPaths
+    seen: SeenFiles
     blobs: Blobs
     redact: Callable[[str], str]
-    aside: Aside
-    documents: Documents | None = None
-    origins: Origins | None = None
-    patience: float = PATIENCE
-    caps: Caps = USUAL
+    aside: ThreadRunner
+    documents: DocumentReader | None = None
+    origins: FileProvenance | None = None
+    patience: float = READ_TIMEOUT
+    caps: OutputLimits = DEFAULT_LIMITS
 
 
-class _Found(Struct, frozen=True, kw_only=True):
+class _FileData(Struct, frozen=True, kw_only=True):
     """What was read: the bytes of an image or of a document, or else a page of text."""
 
     path: Path
@@ -89,34 +93,34 @@ class _Found(Struct, frozen=True, kw_only=True):
 
 
 class ReadFile:
-    def __init__(self, parts: ReadParts) -> None:
+    def __init__(self, parts: ReadDeps) -> None:
         self._parts = parts
         self._arguments = Arguments("read_file", ReadArgs)
         self.spec = ToolSpec(
             "read_file",
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.READ,
             timeout=60.0,
             toolset="file",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         places = self._parts.places
         path = places.find(ctx.scope, asked.path)
         try:
-            found = await self._find(path, asked, places.closed_to(ctx.scope, private=True))
-        except Shut:
-            closed = places.closed_to(ctx.scope)
-            await may_read(ctx, places.guard(path, closed))
+            found = await self._find(path, asked, places.blocked_for(ctx.scope, private=True))
+        except PathBlocked:
+            closed = places.blocked_for(ctx.scope)
+            await require_read_approval(ctx, places.guard(path, closed))
             found = await self._find(path, asked, closed)
         output = await self._shown(found, asked, ctx)
-        look = partial(self._whose, ctx.scope, found.path)
+        look = partial(self._provenance_of, ctx.scope, found.path)
         foreign, unverified = await self._parts.aside.run(look)
         return structs.replace(output, foreign=foreign, unverified=unverified)
 
-    async def _shown(self, found: _Found, asked: ReadArgs, ctx: ToolContext) -> Output:
+    async def _shown(self, found: _FileData, asked: ReadArgs, ctx: ToolContext) -> ToolOutput:
         if found.media_type:
             return await self._picture(found)
         self._parts.seen.note(ctx.scope.session, found.path, found.stat)
@@ -124,7 +128,7 @@ class ReadFile:
             return self._text(found.page, found.stat.st_size, asked)
         return await self._document(found, asked)
 
-    def _whose(self, scope: Scope, path: Path) -> tuple[bool, bool]:
+    def _provenance_of(self, scope: Scope, path: Path) -> tuple[bool, bool]:
         """Whether it is foreign, and whether it is unverified, as every foreign file is."""
         origins = self._parts.origins
         if origins is None:
@@ -132,7 +136,7 @@ class ReadFile:
         foreign = origins.is_foreign(scope, path)
         return foreign, foreign or origins.is_unverified(scope, path)
 
-    async def _find(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
+    async def _find(self, path: Path, asked: ReadArgs, closed: BlockedPaths) -> _FileData:
         gone = Event()
         try:
             with anyio.fail_after(self._parts.patience):
@@ -147,29 +151,31 @@ class ReadFile:
         finally:
             gone.set()
 
-    def _read(self, path: Path, asked: ReadArgs, closed: Closed, gone: Event) -> _Found:
+    def _read(self, path: Path, asked: ReadArgs, closed: BlockedPaths, gone: Event) -> _FileData:
         real = self._parts.places.guard(path, closed)
-        with _opened(real, closed.forbids, gone) as file:
+        with _open_file(real, closed.forbids, gone) as file:
             stat = os.fstat(file.fileno())
             head = os.read(file.fileno(), 8_192)
-            if media_type := picture_kind(head):
-                data = _whole(file, real, MAX_PICTURE, "image")
-                return _Found(path=real, stat=stat, media_type=media_type, data=data)
-            kind = document_kind(real, head) if self._parts.documents else ""
+            if media_type := image_type(head):
+                data = _read_whole(file, real, MAX_IMAGE_BYTES, "image")
+                return _FileData(path=real, stat=stat, media_type=media_type, data=data)
+            kind = document_type(real, head) if self._parts.documents else ""
             if kind:
-                data = _whole(file, real, MAX_DOCUMENT, "document")
-                return _Found(path=real, stat=stat, document=kind, data=data)
+                data = _read_whole(file, real, MAX_DOCUMENT, "document")
+                return _FileData(path=real, stat=stat, document=kind, data=data)
             _refuse_binary(real, head, stat.st_size)
-            source: BinaryIO = file if stat.st_size else BytesIO(head + (file.read(UNSIZED) or b""))
-            page = self._page(source, stat.st_size or UNSIZED, asked)
-            return _Found(path=real, stat=stat, page=page)
+            source: BinaryIO = (
+                file if stat.st_size else BytesIO(head + (file.read(MAX_UNSIZED) or b""))
+            )
+            page = self._page(source, stat.st_size or MAX_UNSIZED, asked)
+            return _FileData(path=real, stat=stat, page=page)
 
     def _page(self, source: BinaryIO, size: int, asked: ReadArgs) -> Page:
         most = self._parts.caps
         caps = structs.replace(most, lines=min(asked.limit, most.lines))
         return read_page(source, size, asked.offset, caps, self._parts.redact)
 
-    async def _document(self, found: _Found, asked: ReadArgs) -> Output:
+    async def _document(self, found: _FileData, asked: ReadArgs) -> ToolOutput:
         documents, stat = self._parts.documents, found.stat
         if documents is None:
             raise ToolError(f"read_file: {found.path} is a document, which cannot be read here")
@@ -179,18 +185,18 @@ class ReadFile:
         page = await self._parts.aside.run(partial(self._page, BytesIO(text), len(text), asked))
         return self._text(page, stat.st_size, asked, extract.note)
 
-    def _text(self, page: Page, size: int, asked: ReadArgs, note: str = "") -> Output:
+    def _text(self, page: Page, size: int, asked: ReadArgs, note: str = "") -> ToolOutput:
         if page.total and not page.lines:
             raise ToolError(f"read_file: the file has {page.total} lines; `offset` is beyond them")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
         content = self._parts.redact(plain)
         notes: list[str] = [note] if note else []
         if page.total is None:
-            notes.append(_FROM_THE_END)
+            notes.append(_NUMBERED_FROM_END)
         if page.left > 0:
             notes.append(f"{plural(page.left, 'line')} to come; go on with offset={page.beyond}.")
         if page.masked or content != plain:
-            notes.append(_MASKED)
+            notes.append(_SECRETS_MASKED)
         answer = ReadResult(
             content=content,
             total_lines=page.total,
@@ -199,9 +205,11 @@ class ReadFile:
             encoding=page.encoding if page.encoding != "utf-8" else UNSET,
             note=" ".join(notes) or UNSET,
         )
-        return Output.text(result(answer), shown=f"{asked.path}: {plural(len(page.lines), 'line')}")
+        return ToolOutput.text(
+            encode_result(answer), shown=f"{asked.path}: {plural(len(page.lines), 'line')}"
+        )
 
-    async def _picture(self, found: _Found) -> Output:
+    async def _picture(self, found: _FileData) -> ToolOutput:
         name = found.path.name
         media = await self._parts.blobs.put(found.data, found.media_type, name)
         answer = ReadResult(
@@ -211,10 +219,12 @@ class ReadFile:
             truncated=False,
             is_image=True,
         )
-        return Output((Text(result(answer)), media), shown=f"{name} ({found.media_type})")
+        return ToolOutput(
+            (Text(encode_result(answer)), media), shown=f"{name} ({found.media_type})"
+        )
 
 
-def _whole(file: BinaryIO, path: Path, limit: int, what: str) -> bytes:
+def _read_whole(file: BinaryIO, path: Path, limit: int, what: str) -> bytes:
     size = os.fstat(file.fileno()).st_size
     if size > limit:
         raise ToolError(
@@ -225,11 +235,11 @@ def _whole(file: BinaryIO, path: Path, limit: int, what: str) -> bytes:
     return file.read(limit)
 
 
-class _LeftAlone(Exception):
+class _Abandoned(Exception):
     """Nobody waits for what is read."""
 
 
-class _Attended(FileIO):
+class _CancellableFile(FileIO):
     """Is read only while somebody waits for it."""
 
     def __init__(self, handle: int, gone: Event) -> None:
@@ -238,19 +248,19 @@ class _Attended(FileIO):
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int | None:
         if self._gone.is_set():
-            raise _LeftAlone
+            raise _Abandoned
         return super().readinto(buffer)
 
 
-def _opened(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
+def _open_file(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
     """A regular file, open; anything else is explained."""
     try:
-        with opened(real.parent, forbids) as folder:
+        with open_folder(real.parent, forbids) as folder:
             handle = folder.open(real.name)
     except (FileNotFoundError, NotADirectoryError):
-        raise ToolError(f"read_file: {real} does not exist. {suggestion(real)}") from None
+        raise ToolError(f"read_file: {real} does not exist. {suggest_path(real)}") from None
     except IsADirectoryError:
-        raise ToolError(f"read_file: {real} is a folder with: {listing(real)}") from None
+        raise ToolError(f"read_file: {real} is a folder with: {list_folder(real)}") from None
     size = os.fstat(handle).st_size
     if size > MAX_FILE:
         os.close(handle)
@@ -258,7 +268,7 @@ def _opened(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
             f"read_file: {real} has {size:,} bytes; at most {MAX_FILE:,} are read.",
             hint="Take a part of it with head, tail or sed in the terminal.",
         )
-    return BufferedReader(_Attended(handle, gone))
+    return BufferedReader(_CancellableFile(handle, gone))
 
 
 def _refuse_binary(path: Path, head: bytes, size: int) -> None:

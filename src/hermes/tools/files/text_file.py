@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hermes.schema.errors import ToolError
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe\0\0", "utf-32-le"),
     (b"\0\0\xfe\xff", "utf-32-be"),
@@ -15,14 +15,14 @@ _MARKS = (
 )
 
 
-class Dress(Struct, frozen=True):
+class TextFormat(Struct, frozen=True):
     """`newline` is the line end that most lines have."""
 
     encoding: str = "utf-8"
     mark: bytes = b""
     newline: str = "\n"
 
-    def put_on(self, text: str, path: Path) -> bytes:
+    def encode_text(self, text: str, path: Path) -> bytes:
         """Raises `ToolError` when the file's encoding has no such character."""
         try:
             return self.mark + text.encode(self.encoding)
@@ -30,35 +30,35 @@ class Dress(Struct, frozen=True):
             odd = text[error.start : error.start + 1]
             raise ToolError(f"{path} is {self.encoding}, which cannot hold {odd!r}") from error
 
-    def line_ends(self, text: str) -> str:
+    def with_newlines(self, text: str) -> str:
         """The text with this file's line ends."""
         plain = text.replace("\r\n", "\n")
         return plain if self.newline == "\n" else plain.replace("\n", self.newline)
 
 
-def undress(data: bytes, path: Path) -> tuple[str, Dress]:
+def decode_text(data: bytes, path: Path) -> tuple[str, TextFormat]:
     """The text exactly as it stands in the file. Raises `ToolError` for a binary file."""
-    for mark, encoding in _MARKS:
+    for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             text = _decode(data[len(mark) :], encoding, path)
-            return text, Dress(encoding, mark, _prevailing(text))
+            return text, TextFormat(encoding, mark, _main_newline(text))
     if b"\0" in data:
         raise ToolError(f"{path} is a binary file and cannot be edited as text")
     try:
         text, encoding = data.decode(), "utf-8"
     except UnicodeDecodeError:
         text, encoding = data.decode("latin-1"), "latin-1"
-    return text, Dress(encoding, newline=_prevailing(text))
+    return text, TextFormat(encoding, newline=_main_newline(text))
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Lines with their ends; only `\\n` ends a line, as in every editor and diff."""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
-def bare(line: str) -> str:
+def strip_line_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
@@ -69,6 +69,6 @@ def _decode(data: bytes, encoding: str, path: Path) -> str:
         raise ToolError(f"{path} is damaged {encoding} text: {error.reason}") from error
 
 
-def _prevailing(text: str) -> str:
+def _main_newline(text: str) -> str:
     windows = text.count("\r\n")
     return "\r\n" if windows * 2 > text.count("\n") else "\n"

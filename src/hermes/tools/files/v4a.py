@@ -20,8 +20,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.ladder import lookalike, nearest, windows
-from hermes.tools.files.text_file import bare, lines_of
+from hermes.tools.files.fuzzy_match import find_lines, nearest_lines, normalize_lookalikes
+from hermes.tools.files.text_file import split_lines, strip_line_end
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 UPDATE, ADD, DELETE = "*** Update File:", "*** Add File:", "*** Delete File:"
@@ -61,14 +61,14 @@ class Delete(Struct, frozen=True):
 Operation: TypeAlias = Update | Add | Delete
 
 
-class Edited(Struct, frozen=True):
+class PatchedText(Struct, frozen=True):
     """The new text, and the rung of the loosest match that was needed."""
 
     text: str
     strategy: str
 
 
-def parse(patch: str) -> list[Operation]:
+def parse_patch(patch: str) -> list[Operation]:
     """Raises `ToolError` with the number of the line that is wrong."""
     lines = [line.removesuffix("\r") for line in patch.strip("\n").split("\n")]
     numbered = [(n, line) for n, line in enumerate(lines, 1)]
@@ -187,9 +187,9 @@ def _add(lines: _Lines) -> Add:
     return Add(path, "".join(f"{line}\n" for line in body))
 
 
-def edit(text: str, update: Update, newline: str) -> Edited:
+def apply_update(text: str, update: Update, newline: str) -> PatchedText:
     """Put the hunks in, in order. Raises `ToolError` when one has no place or several."""
-    lines = lines_of(text)
+    lines = split_lines(text)
     if len(lines) * len(update.hunks) > MAX_WORK:
         raise ToolError(
             f"patch: {update.path}: {len(update.hunks):,} hunks for {len(lines):,} lines.",
@@ -214,7 +214,9 @@ def edit(text: str, update: Update, newline: str) -> Edited:
             cursor += 1
     result += lines[cursor:]
     changed = "".join(result)
-    return Edited(changed.removesuffix(newline) if ends_open else changed, _RUNGS[loosest][0])
+    return PatchedText(
+        changed.removesuffix(newline) if ends_open else changed, _STRATEGIES[loosest][0]
+    )
 
 
 def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, int]:
@@ -226,10 +228,10 @@ def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, 
         cursor -= bool(wanted) and wanted[0].strip() == hunk.heading
     if not wanted:
         return (cursor, 0) if hunk.heading and not hunk.at_end else (len(lines), 0)
-    for rung, (_, key) in enumerate(_RUNGS):
+    for rung, (_, key) in enumerate(_STRATEGIES):
         keys = [key(line) for line in wanted]
-        have = [key(bare(line)) for line in lines]
-        found = [cursor + at for at in windows(have[cursor:], keys)]
+        have = [key(strip_line_end(line)) for line in lines]
+        found = [cursor + at for at in find_lines(have[cursor:], keys)]
         if hunk.at_end:
             found = [at for at in found if at + len(keys) == len(lines)] or found
         if len(found) == 1 or (found and hunk.heading):
@@ -240,7 +242,7 @@ def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, 
                 f"{', '.join(str(at + 1) for at in found[:10])}).",
                 hint="Give more context lines, or name the block after @@.",
             )
-    near = nearest("".join(lines[cursor:]), "\n".join(wanted))
+    near = nearest_lines("".join(lines[cursor:]), "\n".join(wanted))
     shown = f" Nearest lines (counted from line {cursor + 1}):\n{near}" if near else ""
     raise ToolError(f"patch: {name}: these lines are not in the file: {wanted[:3]}.{shown}")
 
@@ -259,12 +261,12 @@ def _as_is(line: str) -> str:
     return line
 
 
-def _loosely(line: str) -> str:
-    return lookalike(line).rstrip()
+def _normalized(line: str) -> str:
+    return normalize_lookalikes(line).rstrip()
 
 
-_RUNGS = (
+_STRATEGIES = (
     ("exact", _as_is),
     ("trailing whitespace ignored", str.rstrip),
-    ("quotes and dashes normalised", _loosely),
+    ("quotes and dashes normalised", _normalized),
 )

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.files.diffs import unified
-from hermes.tools.files.editor import Change, Editor, read_bytes
-from hermes.tools.files.lint import Lint, check
-from hermes.tools.files.text_file import Dress, undress
-from hermes.tools.files.ways import Forbids
+from hermes.tools.files.drafts import diff_text
+from hermes.tools.files.editor import FileChange, FileEditor, read_bytes
+from hermes.tools.files.lint import LintResult, check_syntax
+from hermes.tools.files.safe_open import Forbids
+from hermes.tools.files.text_file import TextFormat, decode_text
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 MAX_CONTENT = 20_000_000
 
@@ -27,26 +27,26 @@ class WriteArgs(Struct, frozen=True, forbid_unknown_fields=True):
 class WriteResult(Struct, frozen=True, kw_only=True):
     bytes_written: int
     dirs_created: bool
-    lint: Lint
+    lint: LintResult
     resolved_path: str
     files_modified: list[str]
     note: str | UnsetType = UNSET
 
 
 class WriteFile:
-    def __init__(self, editor: Editor) -> None:
+    def __init__(self, editor: FileEditor) -> None:
         self._editor = editor
         self._arguments = Arguments("write_file", WriteArgs)
         self.spec = ToolSpec(
             "write_file",
-            description(__file__),
+            load_description(__file__),
             self._arguments.schema,
             Effect.WRITE,
             timeout=60.0,
             toolset="file",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         if len(asked.content) > MAX_CONTENT:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
@@ -54,9 +54,9 @@ class WriteFile:
         async with self._editor.locks.holding([path]):
             return await self._write(path, asked.content, ctx)
 
-    async def _write(self, path: Path, content: str, ctx: ToolContext) -> Output:
+    async def _write(self, path: Path, content: str, ctx: ToolContext) -> ToolOutput:
         session = ctx.scope.session
-        forbids = self._editor.places.closed_to(ctx.scope).forbids
+        forbids = self._editor.places.blocked_for(ctx.scope).forbids
         draft = await self._editor.aside.run(partial(_draft, path, content, forbids))
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
@@ -76,43 +76,43 @@ class WriteFile:
             files_modified=[str(path)],
             note=_note(draft, known=known) or UNSET,
         )
-        return Output.text(result(answer), shown=draft.diff)
+        return ToolOutput.text(encode_result(answer), shown=draft.diff)
 
 
 class _Draft(Struct, frozen=True, kw_only=True):
-    change: Change
+    change: FileChange
     text: str
     old: str | None
     stat: os.stat_result | None
-    lint: Lint
-    dress: Dress
+    lint: LintResult
+    dress: TextFormat
     diff: str
 
 
 def _draft(path: Path, content: str, forbids: Forbids) -> _Draft:
     found = read_bytes(path, forbids)
     before, stat = found if found is not None else (None, None)
-    old, dress = _dress(path, before)
-    text = dress.line_ends(content) if dress.newline != "\n" else content
+    old, dress = _format_of(path, before)
+    text = dress.with_newlines(content) if dress.newline != "\n" else content
     return _Draft(
-        change=Change(path, before, dress.put_on(text, path), stat),
+        change=FileChange(path, before, dress.encode_text(text, path), stat),
         text=text,
         old=old,
         stat=stat,
-        lint=check(path, text, old),
+        lint=check_syntax(path, text, old),
         dress=dress,
-        diff=unified(old, text, path.name),
+        diff=diff_text(old, text, path.name),
     )
 
 
-def _dress(path: Path, before: bytes | None) -> tuple[str | None, Dress]:
+def _format_of(path: Path, before: bytes | None) -> tuple[str | None, TextFormat]:
     """A text that replaces another keeps its encoding and line ends."""
     if before is None:
-        return None, Dress()
+        return None, TextFormat()
     try:
-        return undress(before, path)
+        return decode_text(before, path)
     except ToolError:
-        return "", Dress()
+        return "", TextFormat()
 
 
 def _note(draft: _Draft, *, known: bool) -> str:

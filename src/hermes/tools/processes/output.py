@@ -8,29 +8,29 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from hermes.tools.newest import beyond
-from hermes.tools.terminal.plain import Cleaner, plain
+from hermes.kit.files import surplus_files
+from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
 
 log = logging.getLogger(__name__)
 
-KEPT = 200_000
+MAX_KEPT = 200_000
 """Characters in memory."""
 LOG_LIMIT = 64 * 1024 * 1024
-KEPT_LOGS = 100
-KEPT_BYTES = 512 * 1024 * 1024
+MAX_LOGS = 100
+MAX_LOG_BYTES = 512 * 1024 * 1024
 """Of all logs together; those of processes that still run are not counted."""
-_PIECE = 4_096
+_JOINED_SIZE = 4_096
 """Characters up to which what came in small pieces is joined."""
-_CUT = "\n[the rest was not kept]\n"
+_CUT_NOTICE = "\n[the rest was not kept]\n"
 
 
-class Said:
+class ProcessOutput:
     """Bytes go in; whole lines come out, readable and masked. A line that goes on waits."""
 
     def __init__(self, redact: Callable[[str], str], file: Path | None) -> None:
         self.lost = 0
         """Characters that are in the file only."""
-        self._cleaner = Cleaner(lambda text: redact(plain(text)))
+        self._cleaner = StreamCleaner(lambda text: redact(strip_controls(text)))
         self._file = file
         self._handle: int | None = None
         self._written = 0
@@ -76,14 +76,14 @@ class Said:
         if not text:
             return ""
         self._write(text)
-        kept = text[-KEPT:]
+        kept = text[-MAX_KEPT:]
         self.lost += len(text) - len(kept)
         self._size += len(kept)
-        if self._pieces and len(self._pieces[-1]) + len(kept) <= _PIECE:
+        if self._pieces and len(self._pieces[-1]) + len(kept) <= _JOINED_SIZE:
             self._pieces[-1] += kept
         else:
             self._pieces.append(kept)
-        while self._size - len(self._pieces[0]) >= KEPT:
+        while self._size - len(self._pieces[0]) >= MAX_KEPT:
             gone = len(self._pieces.popleft())
             self._size -= gone
             self.lost += gone
@@ -94,27 +94,27 @@ class Said:
             return
         try:
             if self._handle is None:
-                self._handle = _opened(self._file)
+                self._handle = _open_log(self._file)
             data = text.encode("utf-8", "replace")
             _write_all(self._handle, data)
             self._written += len(data)
             if self._written > LOG_LIMIT:
-                _write_all(self._handle, _CUT.encode())
+                _write_all(self._handle, _CUT_NOTICE.encode())
         except OSError as error:
             log.warning("the output is not kept in %s: %s", self._file, error)
             self._file = None
 
 
-def prune(folder: Path, spared: Collection[str]) -> None:
+def prune_logs(folder: Path, spared: Collection[str]) -> None:
     """Keep the newest files of the owner's and of all others', and those still written to."""
     for whose in ("proc_*.log", "of-*/proc_*.log"):
         ended = (file for file in folder.glob(whose) if str(file) not in spared)
-        for file in beyond(ended, KEPT_LOGS, KEPT_BYTES):
+        for file in surplus_files(ended, MAX_LOGS, MAX_LOG_BYTES):
             with suppress(OSError):
                 file.unlink()
 
 
-def end_of(file: str, length: int) -> str:
+def read_log_tail(file: str, length: int) -> str:
     """The last words that an earlier process wrote down."""
     try:
         with Path(file).open("rb") as stream:
@@ -125,7 +125,7 @@ def end_of(file: str, length: int) -> str:
         return ""
 
 
-def _opened(file: Path) -> int:
+def _open_log(file: Path) -> int:
     if not file.parent.is_dir():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

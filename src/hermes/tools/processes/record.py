@@ -7,14 +7,14 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.ports.counsel import Reaching
-from hermes.ports.matters import Matter
+from hermes.ports.approvals import Isolation
+from hermes.ports.records import StateRecord
 from hermes.schema.scope import Scope
 
-KIND = "process"
+PROCESS_KIND = "process"
 
 
-class State(StrEnum):
+class ProcessState(StrEnum):
     """The last three are ends; `lost` means that the program itself ended first."""
 
     RUNNING = "running"
@@ -23,7 +23,7 @@ class State(StrEnum):
     LOST = "lost"
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BackgroundProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`scope` is of the call that began it. `notify` and `watch` are promises to its session.
 
     `foreign` says that strangers' words may be in what it prints, `unverified` that it could read
@@ -39,13 +39,13 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: datetime
     pid: int = 0
     pty: bool = False
-    reaching: Reaching = Reaching.INSIDE
+    reaching: Isolation = Isolation.INSIDE
     foreign: bool = False
     unverified: bool = False
     notify: bool = False
     watch: tuple[str, ...] = ()
     notices: int = 0
-    state: State = State.RUNNING
+    state: ProcessState = ProcessState.RUNNING
     exit_code: int | None = None
     meaning: str = ""
     source: str = ""
@@ -55,14 +55,14 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_running(self) -> bool:
-        return self.state is State.RUNNING
+        return self.state is ProcessState.RUNNING
 
-    def belongs_to(self, who: "Whose") -> bool:
+    def belongs_to(self, who: "ProcessOwner") -> bool:
         """To its session, and after a reset to the one that took its place."""
         return self.scope.session == who.session or (bool(who.key) and self.scope.key == who.key)
 
 
-class Whose(Protocol):
+class ProcessOwner(Protocol):
     """A session and its place in a chat: a scope has both."""
 
     @property
@@ -72,9 +72,9 @@ class Whose(Protocol):
     def key(self) -> str: ...
 
 
-def matter_of(record: Record, at: datetime, holder: str) -> Matter:
-    return Matter(
-        kind=KIND,
+def to_record(record: BackgroundProcess, at: datetime, holder: str) -> StateRecord:
+    return StateRecord(
+        kind=PROCESS_KIND,
         id=record.id,
         session=record.scope.session,
         state=record.state.value,
@@ -85,6 +85,6 @@ def matter_of(record: Record, at: datetime, holder: str) -> Matter:
     )
 
 
-def record_of(matter: Matter) -> Record:
+def from_record(matter: StateRecord) -> BackgroundProcess:
     """Raises `msgspec.DecodeError` when it is none."""
-    return msgspec.json.decode(matter.body, type=Record)
+    return msgspec.json.decode(matter.body, type=BackgroundProcess)

@@ -18,58 +18,65 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.failpoints import passing
-from hermes.kit.holder import new_holder
+from hermes.kit.failpoints import failpoint
+from hermes.kit.process_identity import new_holder_id
 from hermes.kit.retry import Backoff
-from hermes.kit.tasks import beside
-from hermes.ports.counsel import Reaching
-from hermes.ports.later import Later
-from hermes.ports.matters import PutMatter
-from hermes.ports.sandbox import Exit, Job, Process, Sandbox
+from hermes.kit.tasks import background_tasks
+from hermes.ports.approvals import Isolation
+from hermes.ports.followups import Followups
+from hermes.ports.records import PutRecord
+from hermes.ports.sandbox import Process, ProcessExit, ProcessSpec, Sandbox
 from hermes.ports.store import Store, Write
-from hermes.schema.errors import Overtaken, SandboxError, StoreError, ToolError
+from hermes.schema.errors import SandboxError, StateConflict, StoreError, ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.places import own_part
+from hermes.tools.paths import principal_folder
 from hermes.tools.processes import notices
-from hermes.tools.processes.output import Said, end_of, prune
-from hermes.tools.processes.record import KIND, Record, State, Whose, matter_of, record_of
-from hermes.tools.processes.watching import Crowd, Heard, Watch
-from hermes.tools.terminal.exit_codes import as_shell, meaning_of
+from hermes.tools.processes.notices import NoticeLimit, OutputWatch, WatchAction
+from hermes.tools.processes.output import ProcessOutput, prune_logs, read_log_tail
+from hermes.tools.processes.record import (
+    PROCESS_KIND,
+    BackgroundProcess,
+    ProcessOwner,
+    ProcessState,
+    from_record,
+    to_record,
+)
+from hermes.tools.terminal.exit_codes import background_exit_meaning, shell_exit_code
 
 log = logging.getLogger(__name__)
 
-MOST = 64
-KEEP = timedelta(minutes=30)
+MAX_PROCESSES = 64
+RETENTION = timedelta(minutes=30)
 """How long an ended process can still be asked about."""
-REMEMBERED = 64
+MAX_REMEMBERED = 64
 """Ended processes whose output stays in memory; of others the row and the log are left."""
-DRAIN = 0.5
+DRAIN_SECONDS = 0.5
 """Seconds for the last words of a process that is gone."""
-LAST_WORDS = 8_000
+MAX_STORED_OUTPUT = 8_000
 """Characters of the output that stay in the row."""
 RETRY = Backoff(base=0.5, cap=30.0)
 INTERRUPTED = "its start was interrupted"
-OWN_DOING = frozenset({"process kill", "/stop", INTERRUPTED})
+UNREPORTED_SOURCES = frozenset({"process kill", "/stop", INTERRUPTED})
 """Whoever ended it so knows it already."""
 
 
-async def as_it_was(scope: Scope) -> Scope:
+async def unchanged_scope(scope: Scope) -> Scope:
     return scope
 
 
-class ProcessParts(Struct, frozen=True, kw_only=True):
+class ProcessDeps(Struct, frozen=True, kw_only=True):
     """`present` says where the conversation of a scope goes on by now; `logs` is a folder."""
 
     store: Store
     clock: Clock
-    later: Later
+    later: Followups
     redact: Callable[[str], str]
     logs: Path
-    present: Callable[[Scope], Awaitable[Scope]] = as_it_was
-    most: int = MOST
+    present: Callable[[Scope], Awaitable[Scope]] = unchanged_scope
+    most: int = MAX_PROCESSES
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class ProcessRequest(Struct, frozen=True, kw_only=True):
     """A process to begin, in a sandbox that was chosen for it.
 
     `foreign` says that it may print strangers' words, `unverified` that it could read files which
@@ -77,11 +84,11 @@ class Order(Struct, frozen=True, kw_only=True):
     """
 
     sandbox: Sandbox
-    job: Job
+    job: ProcessSpec
     command: str
     scope: Scope
     pty: bool = False
-    reaching: Reaching = Reaching.INSIDE
+    reaching: Isolation = Isolation.INSIDE
     foreign: bool = False
     unverified: bool = False
     over: Callable[[], None] = lambda: None
@@ -89,10 +96,12 @@ class Order(Struct, frozen=True, kw_only=True):
     watch: tuple[str, ...] = ()
 
 
-class Live:
+class LiveProcess:
     """A process that runs here, or ran here a moment ago."""
 
-    def __init__(self, process: Process, record: Record, said: Said, watch: Watch) -> None:
+    def __init__(
+        self, process: Process, record: BackgroundProcess, said: ProcessOutput, watch: OutputWatch
+    ) -> None:
         self.process = process
         self.record = record
         self.said = said
@@ -102,34 +111,34 @@ class Live:
         self.silent = anyio.Event()
 
 
-class Registry:
+class ProcessRegistry:
     """Opened with `open_registry`, which owns the tasks."""
 
-    def __init__(self, parts: ProcessParts, group: TaskGroup) -> None:
+    def __init__(self, parts: ProcessDeps, group: TaskGroup) -> None:
         self._parts = parts
         self._group = group
-        self._holder = new_holder()
-        self._crowd = Crowd(parts.clock)
-        self._lives: dict[str, Live] = {}
+        self._holder = new_holder_id()
+        self._crowd = NoticeLimit(parts.clock)
+        self._lives: dict[str, LiveProcess] = {}
         self._beginning = 0
 
-    async def begin(self, order: Order) -> Record:
+    async def begin(self, order: ProcessRequest) -> BackgroundProcess:
         """Raises `ToolError` when there are too many, and `SandboxError`."""
         await self._make_room()
         self._beginning += 1
         try:
-            live: Live = await self._group.start(self._live, order)
+            live: LiveProcess = await self._group.start(self._live, order)
         finally:
             self._beginning -= 1
         return live.record
 
-    async def of(self, who: Whose) -> Sequence[Record]:
+    async def of(self, who: ProcessOwner) -> Sequence[BackgroundProcess]:
         """Those of a session, oldest first: running, or ended a short while ago."""
         await self._forget()
-        known: dict[str, Record] = {}
-        for matter in await self._parts.store.matters.find(KIND):
+        known: dict[str, BackgroundProcess] = {}
+        for matter in await self._parts.store.records.find(PROCESS_KIND):
             try:
-                record = record_of(matter)
+                record = from_record(matter)
             except msgspec.DecodeError as error:
                 log.warning("the process %s cannot be read: %s", matter.id, error)
                 continue
@@ -140,13 +149,15 @@ class Registry:
         }
         return list(known.values())
 
-    async def find(self, who: Whose, name: str) -> tuple[Record, Live | None]:
+    async def find(
+        self, who: ProcessOwner, name: str
+    ) -> tuple[BackgroundProcess, LiveProcess | None]:
         """Raises `ToolError` when there is none, or it is somebody else's."""
         live = self._lives.get(name)
         if live is not None and live.record.belongs_to(who):
             return live.record, live
-        matter = await self._parts.store.matters.get(KIND, name)
-        record = record_of(matter) if matter is not None else None
+        matter = await self._parts.store.records.get(PROCESS_KIND, name)
+        record = from_record(matter) if matter is not None else None
         if record is None or not record.belongs_to(who):
             raise ToolError(
                 f"process: this session has no process {name!r}.",
@@ -154,7 +165,7 @@ class Registry:
             )
         return record, None
 
-    async def end(self, live: Live, source: str) -> Record:
+    async def end(self, live: LiveProcess, source: str) -> BackgroundProcess:
         """End it with everything it started; returns when its row says so."""
         if not live.over.is_set():
             live.source = live.source or source
@@ -162,7 +173,7 @@ class Registry:
             await live.over.wait()
         return live.record
 
-    async def end_all(self, who: Whose, source: str) -> int:
+    async def end_all(self, who: ProcessOwner, source: str) -> int:
         """End what runs for a session."""
         mine = [
             live
@@ -175,29 +186,29 @@ class Registry:
         return len(mine)
 
     @property
-    def running(self) -> Sequence[Record]:
+    def running(self) -> Sequence[BackgroundProcess]:
         """What runs in this program, for whomever."""
         return [live.record for live in self._lives.values() if not live.over.is_set()]
 
     async def recover(self) -> int:
         """Close what was running when its program died; returns how many there were."""
         lost = 0
-        for matter in await self._parts.store.matters.abandoned(KIND):
+        for matter in await self._parts.store.records.abandoned(PROCESS_KIND):
             try:
-                record = record_of(matter)
+                record = from_record(matter)
             except msgspec.DecodeError as error:
                 log.warning("the process %s cannot be read: %s", matter.id, error)
                 continue
-            output = end_of(record.log, LAST_WORDS)
+            output = read_log_tail(record.log, MAX_STORED_OUTPUT)
             closed = structs.replace(
-                record, state=State.LOST, source="the program ended", output=output
+                record, state=ProcessState.LOST, source="the program ended", output=output
             )
             lost += await self._close(closed)
         return lost
 
     async def _make_room(self) -> None:
         await self._forget()
-        rows = await self._parts.store.matters.find(KIND, only_open=True)
+        rows = await self._parts.store.records.find(PROCESS_KIND, only_open=True)
         elsewhere = sum(matter.holder != self._holder for matter in rows)
         if len(self.running) + self._beginning + elsewhere >= self._parts.most:
             raise ToolError(
@@ -206,18 +217,18 @@ class Registry:
             )
 
     async def _forget(self) -> None:
-        before = self._parts.clock.now() - KEEP
+        before = self._parts.clock.now() - RETENTION
         ended = [(one.record.ended, name) for name, one in self._lives.items() if one.record.ended]
         ended.sort(reverse=True)
         for place, (when, name) in enumerate(ended):
-            if when < before or place >= REMEMBERED:
+            if when < before or place >= MAX_REMEMBERED:
                 del self._lives[name]
-        await self._parts.store.matters.forget(KIND, before)
+        await self._parts.store.records.forget(PROCESS_KIND, before)
 
-    async def _live(self, order: Order, *, task_status: TaskStatus[Live]) -> None:
+    async def _live(self, order: ProcessRequest, *, task_status: TaskStatus[LiveProcess]) -> None:
         """One process from its beginning to its report. Nothing it does ends the others."""
-        live: Live | None = None
-        state, ended = State.KILLED, None
+        live: LiveProcess | None = None
+        state, ended = ProcessState.KILLED, None
         try:
             async with order.sandbox.open(order.job, pty=order.pty) as process:
                 if not process.pid:
@@ -228,23 +239,23 @@ class Registry:
                 live.source = ""
                 task_status.started(live)
                 ended = await self._attend(live)
-                state = State.KILLED if live.source else State.EXITED
+                state = ProcessState.KILLED if live.source else ProcessState.EXITED
         except Exception as error:
             if live is None:
                 raise
-            state, live.source = State.KILLED, _trouble(live.record.id, error)
+            state, live.source = ProcessState.KILLED, _failure_reason(live.record.id, error)
         finally:
             order.over()
             if live is not None:
                 with anyio.CancelScope(shield=True):
                     await self._part(live, state, ended)
 
-    async def _enter(self, order: Order, process: Process) -> Live:
+    async def _enter(self, order: ProcessRequest, process: Process) -> LiveProcess:
         """Write it down while nobody knows of it yet; where that fails, it is ended."""
         name = f"proc_{secrets.token_hex(6)}"
-        file = own_part(self._parts.logs, order.scope.principal) / f"{name}.log"
+        file = principal_folder(self._parts.logs, order.scope.principal) / f"{name}.log"
         now = self._parts.clock.now()
-        record = Record(
+        record = BackgroundProcess(
             id=name,
             command=self._parts.redact(order.command),
             folder=order.job.cwd,
@@ -259,52 +270,52 @@ class Registry:
             watch=order.watch,
             log=str(file),
         )
-        watch = Watch(order.watch, self._parts.clock, self._crowd)
-        live = Live(process, record, Said(self._parts.redact, file), watch)
-        prune(self._parts.logs, {one.record.log for one in self._lives.values()})
-        put = PutMatter(matter_of(record, now, self._holder), was="")
+        watch = OutputWatch(order.watch, self._parts.clock, self._crowd)
+        live = LiveProcess(process, record, ProcessOutput(self._parts.redact, file), watch)
+        prune_logs(self._parts.logs, {one.record.log for one in self._lives.values()})
+        put = PutRecord(to_record(record, now, self._holder), was="")
         # Whoever waits may give up; a row that is on its way to the disk must find its end.
         with anyio.CancelScope(shield=True):
             await self._parts.store.commit(put)
         self._lives[name] = live
         return live
 
-    async def _attend(self, live: Live) -> Exit:
-        ended: Exit | SandboxError = Exit(0)
+    async def _attend(self, live: LiveProcess) -> ProcessExit:
+        ended: ProcessExit | SandboxError = ProcessExit(0)
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, live)
             try:
                 ended = await live.process.wait()
             except SandboxError as error:
                 ended = error
-            with anyio.move_on_after(DRAIN):
+            with anyio.move_on_after(DRAIN_SECONDS):
                 await live.silent.wait()
             group.cancel_scope.cancel()
         if isinstance(ended, SandboxError):
             raise ended
         return ended
 
-    async def _listen(self, live: Live) -> None:
+    async def _listen(self, live: LiveProcess) -> None:
         while data := await live.process.read():
             text = live.said.add(data)
             if live.watch.patterns and text:
                 await self._hear(live, text)
         live.silent.set()
 
-    async def _hear(self, live: Live, text: str) -> None:
+    async def _hear(self, live: LiveProcess, text: str) -> None:
         patterns = live.watch.patterns
         lines = live.watch.matches(text)
         if not lines:
             return
         match live.watch.judge(len(lines)):
-            case Heard.IGNORE:
+            case WatchAction.IGNORE:
                 return
-            case Heard.TELL:
-                told = notices.matched(live.record, patterns, lines, live.watch.left_out)
+            case WatchAction.TELL:
+                told = notices.match_notice(live.record, patterns, lines, live.watch.left_out)
                 changed = structs.replace(live.record, notices=live.record.notices + 1)
                 live.watch.left_out = 0
-            case Heard.GIVE_UP:
-                told = notices.given_up(live.record, patterns)
+            case WatchAction.GIVE_UP:
+                told = notices.watch_ended_notice(live.record, patterns)
                 count = live.record.notices + 1
                 changed = structs.replace(live.record, notices=count, notify=True, watch=())
         try:
@@ -314,7 +325,9 @@ class Registry:
             return
         live.record = changed
 
-    async def _part(self, live: Live, state: State, ended: Exit | None) -> None:
+    async def _part(
+        self, live: LiveProcess, state: ProcessState, ended: ProcessExit | None
+    ) -> None:
         """The end is written down and reported in one commit."""
         said = live.said.finish()
         if said and live.watch.patterns:
@@ -323,9 +336,9 @@ class Registry:
             live.record,
             state=state,
             source=live.source or ("" if ended else "Hermes itself was closed"),
-            exit_code=as_shell(ended.exit_code) if ended else None,
-            meaning=meaning_of(ended, live.record.command) if ended else "",
-            output=live.said.tail(LAST_WORDS),
+            exit_code=shell_exit_code(ended.exit_code) if ended else None,
+            meaning=background_exit_meaning(ended, live.record.command) if ended else "",
+            output=live.said.tail(MAX_STORED_OUTPUT),
             log=live.said.file,
         )
         try:
@@ -335,24 +348,28 @@ class Registry:
         live.record = structs.replace(closed, ended=self._parts.clock.now())
         live.over.set()
 
-    async def _close(self, record: Record) -> bool:
+    async def _close(self, record: BackgroundProcess) -> bool:
         """False when somebody else has closed it. Raises `StoreError` if the disk stays away."""
         record = structs.replace(record, ended=self._parts.clock.now())
-        promised = record.notify or bool(record.watch) or record.state is not State.EXITED
-        told = notices.ended(record) if promised and record.source not in OWN_DOING else ""
-        passing("processes.exited")
+        promised = record.notify or bool(record.watch) or record.state is not ProcessState.EXITED
+        told = (
+            notices.end_notice(record)
+            if promised and record.source not in UNREPORTED_SOURCES
+            else ""
+        )
+        failpoint("processes.exited")
         try:
             await self._persist(record, told)
-        except Overtaken:
+        except StateConflict:
             return False
         return True
 
-    async def _persist(self, record: Record, told: str) -> None:
+    async def _persist(self, record: BackgroundProcess, told: str) -> None:
         """A disk that is full or locked for a while must not cost a report."""
         for attempt in range(1, 6):
             try:
                 await self._tell(record, f"{record.id}:end", told)
-            except Overtaken:
+            except StateConflict:
                 raise
             except StoreError as error:
                 log.warning("the end of %s is not written down yet: %s", record.id, error)
@@ -362,30 +379,30 @@ class Registry:
             else:
                 return
 
-    async def _tell(self, record: Record, key: str, text: str) -> None:
+    async def _tell(self, record: BackgroundProcess, key: str, text: str) -> None:
         """The row and the news in one commit, so that there is never one without the other."""
         writes: list[Write] = []
         scope = record.scope
         if text and scope.later:
             scope = await self._parts.present(scope)
             writes += self._parts.later.brought(scope, key, text)
-        matter = matter_of(record, self._parts.clock.now(), self._holder)
-        await self._parts.store.commit(PutMatter(matter, was=State.RUNNING.value), *writes)
+        matter = to_record(record, self._parts.clock.now(), self._holder)
+        await self._parts.store.commit(PutRecord(matter, was=ProcessState.RUNNING.value), *writes)
         if writes:
-            passing("processes.brought")
+            failpoint("processes.brought")
             self._parts.later.ring(scope)
 
 
 @asynccontextmanager
-async def open_registry(parts: ProcessParts) -> AsyncGenerator[Registry]:
+async def open_process_registry(parts: ProcessDeps) -> AsyncGenerator[ProcessRegistry]:
     """Leaving the block ends every process, and writes down that it did."""
-    async with beside() as group:
-        registry = Registry(parts, group)
-        group.start_soon(_recovered, registry)
+    async with background_tasks() as group:
+        registry = ProcessRegistry(parts, group)
+        group.start_soon(_recover, registry)
         yield registry
 
 
-def _trouble(name: str, error: Exception) -> str:
+def _failure_reason(name: str, error: Exception) -> str:
     """One process's trouble is not the others'."""
     if isinstance(error, SandboxError):
         log.warning("the process %s was lost: %s", name, error)
@@ -394,7 +411,7 @@ def _trouble(name: str, error: Exception) -> str:
     return "something broke inside Hermes"
 
 
-async def _recovered(registry: Registry) -> None:
+async def _recover(registry: ProcessRegistry) -> None:
     try:
         lost = await registry.recover()
     except StoreError as error:

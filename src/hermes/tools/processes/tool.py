@@ -1,5 +1,7 @@
 """The `process` tool: what a session can do with the commands it left running."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -11,24 +13,22 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
-from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.caps import USUAL
-from hermes.tools.origins import LONGEST, Origins
-from hermes.tools.processes.record import Record, State
-from hermes.tools.processes.registry import Live, Registry
-from hermes.tools.processes.typed import INTERRUPT, Typed
+from hermes.tools.processes.record import BackgroundProcess, ProcessState
+from hermes.tools.processes.registry import LiveProcess, ProcessRegistry
+from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenance
+from hermes.tools.tool_io import DEFAULT_LIMITS, Arguments, encode_result, load_description
 
 MAX_WAIT = 600
 DEFAULT_WAIT = 180
-PREVIEW = 1_000
-LINES = 200
-SHOWN_COMMAND = 200
-FEED_PATIENCE = 5.0
+PREVIEW_LENGTH = 1_000
+DEFAULT_LINES = 200
+MAX_COMMAND = 200
+FEED_TIMEOUT = 5.0
 """Seconds in which a process must begin to read what it is told."""
 
 Action: TypeAlias = Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
@@ -43,7 +43,7 @@ class ProcessArgs(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=0, le=2000, description="Of log: lines, default 200")] = 0
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedProcess(Struct, frozen=True, kw_only=True):
     session_id: str
     command: str
     status: str
@@ -55,10 +55,10 @@ class Listed(Struct, frozen=True, kw_only=True):
 
 
 class ListResult(Struct, frozen=True):
-    processes: list[Listed]
+    processes: list[ListedProcess]
 
 
-class Polled(Struct, frozen=True, kw_only=True):
+class ProcessAnswer(Struct, frozen=True, kw_only=True):
     """Of every action; what does not apply is left out."""
 
     session_id: str
@@ -81,47 +81,51 @@ class Polled(Struct, frozen=True, kw_only=True):
 class ProcessTool:
     def __init__(
         self,
-        registry: Registry,
+        registry: ProcessRegistry,
         clock: Clock,
-        origins: Origins | None = None,
-        most: int = USUAL.output,
+        origins: FileProvenance | None = None,
+        most: int = DEFAULT_LIMITS.output,
     ) -> None:
         """`most` characters of what a process said are shown at once."""
         self._most = most
         self._registry = registry
         self._clock = clock
         self._origins = origins
-        self._typed: WeakKeyDictionary[Live, Typed] = WeakKeyDictionary()
+        self._typed: WeakKeyDictionary[LiveProcess, PendingInput] = WeakKeyDictionary()
         self._arguments = Arguments("process", ProcessArgs)
         self.spec = ToolSpec(
             "process",
-            description(f"{Path(__file__).parent}/process"),
+            load_description(f"{Path(__file__).parent}/process"),
             self._arguments.schema,
             Effect.OUTSIDE,
             timeout=MAX_WAIT + 20.0,
             toolset="terminal",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         await anyio.lowlevel.checkpoint()
         if asked.action == "list":
             records = await self._registry.of(ctx.scope)
-            text = result(ListResult([self._listed(record) for record in records]))
-            return Output.text(text, shown=f"{len(records)} processes")
+            text = encode_result(ListResult([self._listed(record) for record in records]))
+            return ToolOutput.text(text, shown=f"{len(records)} processes")
         if not asked.session_id:
             raise ToolError(f"process: `session_id` is missing for {asked.action}.")
         record, live = await self._registry.find(ctx.scope, asked.session_id)
         answer = await self._answer(asked, ctx, record, live)
         record = live.record if live else record
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
-        foreign = record.foreign or record.reaching in {Reaching.NETWORK, Reaching.BEYOND}
+        foreign = record.foreign or record.reaching in {Isolation.NETWORK, Isolation.BEYOND}
         shown = shown if isinstance(shown, str) else ""
-        return Output((Text(result(answer)),), shown, False, foreign, record.unverified)
+        return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, record.unverified)
 
     async def _answer(
-        self, asked: ProcessArgs, ctx: ToolContext, record: Record, live: Live | None
-    ) -> Polled:
+        self,
+        asked: ProcessArgs,
+        ctx: ToolContext,
+        record: BackgroundProcess,
+        live: LiveProcess | None,
+    ) -> ProcessAnswer:
         match asked.action:
             case "log":
                 return self._logged(record, live, asked)
@@ -130,14 +134,14 @@ class ProcessTool:
             case "kill":
                 return await self._killed(record, live)
             case "write" | "submit" | "close":
-                return await self._fed(_listening(record, live), asked, ctx)
+                return await self._fed(_require_running(record, live), asked, ctx)
             case _:
                 return self._polled(record, live)
 
-    def _listed(self, record: Record) -> Listed:
-        return Listed(
+    def _listed(self, record: BackgroundProcess) -> ListedProcess:
+        return ListedProcess(
             session_id=record.id,
-            command=one_line(record.command, SHOWN_COMMAND),
+            command=one_line(record.command, MAX_COMMAND),
             status=_status(record),
             pid=record.pid,
             uptime_seconds=self._uptime(record),
@@ -146,11 +150,11 @@ class ProcessTool:
             notify_on_complete=True if record.notify else UNSET,
         )
 
-    def _about(self, record: Record, **more: str | int | UnsetType) -> Polled:
+    def _about(self, record: BackgroundProcess, **more: str | int | UnsetType) -> ProcessAnswer:
         ended = not record.is_running
-        return Polled(
+        return ProcessAnswer(
             session_id=record.id,
-            command=one_line(record.command, SHOWN_COMMAND),
+            command=one_line(record.command, MAX_COMMAND),
             status=_status(record),
             pid=record.pid,
             uptime_seconds=self._uptime(record),
@@ -161,16 +165,18 @@ class ProcessTool:
             **more,  # pyright: ignore[reportArgumentType] - each name has a type of its own
         )
 
-    def _uptime(self, record: Record) -> int:
+    def _uptime(self, record: BackgroundProcess) -> int:
         until = record.ended or self._clock.now()
         return max(0, round((until - record.started).total_seconds()))
 
-    def _polled(self, record: Record, live: Live | None) -> Polled:
-        return self._about(record, output_preview=_tail(record, live, PREVIEW))
+    def _polled(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
+        return self._about(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
 
-    def _logged(self, record: Record, live: Live | None, asked: ProcessArgs) -> Polled:
+    def _logged(
+        self, record: BackgroundProcess, live: LiveProcess | None, asked: ProcessArgs
+    ) -> ProcessAnswer:
         lines = (live.said.text if live else record.output).splitlines()
-        limit = asked.limit or LINES
+        limit = asked.limit or DEFAULT_LINES
         first = asked.offset - 1 if asked.offset else max(0, len(lines) - limit)
         some = lines[first : first + limit]
         text = "\n".join(some)
@@ -183,7 +189,9 @@ class ProcessTool:
             full_output=record.log if short or len(text) > self._most else UNSET,
         )
 
-    async def _waited(self, record: Record, live: Live | None, seconds: int) -> Polled:
+    async def _waited(
+        self, record: BackgroundProcess, live: LiveProcess | None, seconds: int
+    ) -> ProcessAnswer:
         if live is not None:
             with anyio.move_on_after(seconds):
                 await live.over.wait()
@@ -191,19 +199,19 @@ class ProcessTool:
         note = f"It still runs after {seconds} s." if record.is_running else UNSET
         return self._about(record, output=_tail(record, live, self._most), note=note)
 
-    async def _killed(self, record: Record, live: Live | None) -> Polled:
+    async def _killed(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
         if live is None and record.is_running:
-            raise _elsewhere(record)
+            raise _runs_elsewhere(record)
         if live is not None:
             record = await self._registry.end(live, "process kill")
-        return self._about(record, output_preview=_tail(record, live, PREVIEW))
+        return self._about(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
 
-    async def _fed(self, live: Live, asked: ProcessArgs, ctx: ToolContext) -> Polled:
+    async def _fed(self, live: LiveProcess, asked: ProcessArgs, ctx: ToolContext) -> ProcessAnswer:
         if asked.action == "close":
             live.process.hang_up()
             return self._polled(live.record, live)
         data = asked.data + ("\n" if asked.action == "submit" else "")
-        typed = self._typed.setdefault(live, Typed())
+        typed = self._typed.setdefault(live, PendingInput())
         # What two write at once would be judged apart, and read as one line.
         async with typed.lock:
             if data != INTERRUPT:
@@ -214,43 +222,43 @@ class ProcessTool:
             await self._feed(live, data)
         return self._polled(live.record, live)
 
-    def _look(self, live: Live, line: str, ctx: ToolContext) -> None:
+    def _look(self, live: LiveProcess, line: str, ctx: ToolContext) -> None:
         """From here on it may print, and write down, what strangers wrote.
 
         Nobody knows when what was typed has been done, so what changes for a while counts.
         """
-        from hermes.tools.terminal.foreign import (  # noqa: PLC0415 - seldom
-            could_show_others,
-            foreign_of,
-            named_in,
-            others_in,
+        from hermes.tools.provenance.command_provenance import (  # noqa: PLC0415 - seldom
+            may_show_unverified,
+            offline_provenance,
+            online_provenance,
+            untrusted_workspace,
         )
 
         record = live.record
-        look = foreign_of if record.reaching is Reaching.OPEN else named_in
+        look = online_provenance if record.reaching is Isolation.OPEN else offline_provenance
         found = look(line, Path(record.folder), self._origins)
         brought = found.brought or ctx.quotes(line)
         if brought and self._origins is not None:
-            self._origins.note_begin(self._origins.now(), LONGEST, found.where)
-        if (others := others_in(ctx)) and self._origins is not None:
-            self._origins.others_at_work(others)
+            self._origins.note_begin(self._origins.now(), MAX_FOREGROUND, found.where)
+        if (others := untrusted_workspace(ctx)) and self._origins is not None:
+            self._origins.record_untrusted_work(others)
         if found.shown or brought:
             live.record = structs.replace(live.record, foreign=True)
-        if could_show_others(line, Path(record.folder), ctx.scope, self._origins):
+        if may_show_unverified(line, Path(record.folder), ctx.scope, self._origins):
             live.record = structs.replace(live.record, unverified=True)
 
-    async def _feed(self, live: Live, data: str) -> None:
-        with anyio.move_on_after(FEED_PATIENCE) as patience:
+    async def _feed(self, live: LiveProcess, data: str) -> None:
+        with anyio.move_on_after(FEED_TIMEOUT) as patience:
             await live.process.feed(data.encode())
         if patience.cancelled_caught:
             raise ToolError("process: it does not read its input, so not all was written.")
 
-    async def _allowed(self, record: Record, line: str, ctx: ToolContext) -> None:
+    async def _allowed(self, record: BackgroundProcess, line: str, ctx: ToolContext) -> None:
         """What is typed into a shell is as good as a command of its own.
 
         It is judged with all that stands in the same line before it, and only then handed on.
         """
-        wish = Wish(  # noqa: S604 - says that it is for a shell, and runs nothing
+        wish = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool="process",
             action=line,
             reaching=record.reaching,
@@ -260,29 +268,67 @@ class ProcessTool:
             foreign=ctx.foreign,
             target=f"into {record.id}, which runs {record.command}:",
         )
-        ruling = await ctx.ask(wish)
-        if not ruling.allowed:
-            raise ToolError(f"process: {ruling.why}")
+        decision = await ctx.ask(wish)
+        if not decision.allowed:
+            raise ToolError(f"process: {decision.why}")
 
 
-def _status(record: Record) -> str:
+def _status(record: BackgroundProcess) -> str:
     return "running" if record.is_running else "exited"
 
 
-def _tail(record: Record, live: Live | None, length: int) -> str:
+def _tail(record: BackgroundProcess, live: LiveProcess | None, length: int) -> str:
     return live.said.tail(length) if live else record.output[-length:]
 
 
-def _listening(record: Record, live: Live | None) -> Live:
+def _require_running(record: BackgroundProcess, live: LiveProcess | None) -> LiveProcess:
     if live is not None and not live.over.is_set():
         return live
-    if record.state is State.RUNNING:
-        raise _elsewhere(record)
+    if record.state is ProcessState.RUNNING:
+        raise _runs_elsewhere(record)
     raise ToolError(f"process: {record.id} has ended and reads nothing any more.")
 
 
-def _elsewhere(record: Record) -> ToolError:
+def _runs_elsewhere(record: BackgroundProcess) -> ToolError:
     return ToolError(
         f"process: {record.id} belongs to another running Hermes, which alone can reach it.",
         hint=f"Its process id is {record.pid}.",
     )
+
+
+INTERRUPT = "\x03"
+"""Ends what runs, and throws the begun line away; it needs no more leave than an end does."""
+MAX_PENDING_INPUT = 4_000
+_LINE_END = re.compile(r"[\n\r\x03]")
+
+
+class PendingInput:
+    """The unfinished line of one process. Only who holds `lock` may add to it."""
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+        self._line = ""
+
+    def with_more(self, data: str) -> str:
+        """The whole text that the process would read together with what it has."""
+        return (self._line + data).removesuffix("\n")
+
+    def add(self, data: str) -> None:
+        text = self._line + data
+        if data.endswith(INTERRUPT):
+            self._line = ""
+        elif _is_unfinished(text) and len(text) <= MAX_PENDING_INPUT:
+            self._line = text
+        else:
+            self._line = _LINE_END.split(text)[-1]
+
+
+def _is_unfinished(text: str) -> bool:
+    """Whether a shell would read the next line as a part of this text."""
+    if text.rstrip("\n").endswith("\\") or "<<" in text:
+        return True
+    try:
+        shlex.split(text)
+    except ValueError:
+        return True
+    return False

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 MAX_RECORD = 1 << 20
 """Bytes of one JSON record; a minified file can be one line of any length."""
-_BASE = ("--no-config", "--color=never", "--hidden", "--glob=!.git")
+_BASE_ARGS = ("--no-config", "--color=never", "--hidden", "--glob=!.git")
 
 
 def find_rg(path: str) -> str | None:
@@ -22,7 +22,7 @@ def find_rg(path: str) -> str | None:
     return str(beside) if beside.is_file() else shutil.which("rg", path=path)
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class RipgrepQuery(Struct, frozen=True, kw_only=True):
     pattern: str
     where: str
     glob: str = ""
@@ -30,9 +30,9 @@ class Question(Struct, frozen=True, kw_only=True):
     one_per_file: bool = False
 
 
-def content_args(question: Question) -> tuple[str, ...]:
+def content_args(question: RipgrepQuery) -> tuple[str, ...]:
     """Sorted, so that pages of one search do not overlap."""
-    args = ["--json", *_BASE, "--sort=path", *_glob(question.glob)]
+    args = ["--json", *_BASE_ARGS, "--sort=path", *_glob(question.glob)]
     if question.context:
         args.append(f"--context={question.context}")
     if question.one_per_file:
@@ -40,12 +40,12 @@ def content_args(question: Question) -> tuple[str, ...]:
     return (*args, f"--regexp={question.pattern}", "--", question.where)
 
 
-def files_args(question: Question) -> tuple[str, ...]:
+def files_args(question: RipgrepQuery) -> tuple[str, ...]:
     """Names split by NUL; a word without a wildcard means a part of a name."""
     pattern = question.pattern
     wild = pattern if any(sign in pattern for sign in "*?[{") else f"*{pattern}*"
     quiet = ("--files", "--null", "--no-messages")
-    return (*quiet, *_BASE, "--sort=path", *_glob(wild), "--", question.where)
+    return (*quiet, *_BASE_ARGS, "--sort=path", *_glob(wild), "--", question.where)
 
 
 def _glob(glob: str) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def _glob(glob: str) -> tuple[str, ...]:
     return (f"--type-add=wanted:{glob}", "--type=wanted")
 
 
-class _Words(Struct, frozen=True):
+class _RipgrepText(Struct, frozen=True):
     """Text, or the base64 of what is not UTF-8."""
 
     text: str = ""
@@ -73,16 +73,16 @@ class _Words(Struct, frozen=True):
 
 
 class _Begin(Struct, frozen=True):
-    path: _Words
+    path: _RipgrepText
 
 
 class _Span(Struct, frozen=True):
     start: int
 
 
-class Line(Struct, frozen=True):
-    path: _Words
-    lines: _Words
+class RipgrepLine(Struct, frozen=True):
+    path: _RipgrepText
+    lines: _RipgrepText
     line_number: int | None = None
     submatches: list[_Span] = []
 
@@ -92,11 +92,11 @@ class Begin(Struct, frozen=True, tag_field="type", tag="begin"):
 
 
 class Match(Struct, frozen=True, tag_field="type", tag="match"):
-    data: Line
+    data: RipgrepLine
 
 
 class Context(Struct, frozen=True, tag_field="type", tag="context"):
-    data: Line
+    data: RipgrepLine
 
 
 class End(Struct, frozen=True, tag_field="type", tag="end"):
@@ -107,27 +107,27 @@ class Totals(Struct, frozen=True, tag_field="type", tag="summary"):
     pass
 
 
-Record: TypeAlias = Begin | Match | Context | End | Totals
+RipgrepRecord: TypeAlias = Begin | Match | Context | End | Totals
 
 
-class Records:
+class RecordReader:
     """Bytes in, records out; lines that are no JSON are complaints on stderr."""
 
     def __init__(self) -> None:
         self.complaints = ""
-        self._decoder = msgspec.json.Decoder(Record)
+        self._decoder = msgspec.json.Decoder(RipgrepRecord)
         self._rest = bytearray()
-        self._path = _Words()
+        self._path = _RipgrepText()
         self._skipping = False
 
-    def take(self, data: bytes) -> Iterator[Record]:
+    def take(self, data: bytes) -> Iterator[RipgrepRecord]:
         *ended, begun = data.split(b"\n")
         for piece in ended:
             yield from self._grow(piece)
             yield from self._end()
         yield from self._grow(begun)
 
-    def _grow(self, piece: bytes) -> Iterator[Record]:
+    def _grow(self, piece: bytes) -> Iterator[RipgrepRecord]:
         """What belongs to a record that is too long is dropped as it comes."""
         if self._skipping:
             return
@@ -135,13 +135,13 @@ class Records:
         if len(self._rest) > MAX_RECORD:
             yield from self._too_long()
 
-    def _end(self) -> Iterator[Record]:
+    def _end(self) -> Iterator[RipgrepRecord]:
         if not self._skipping:
             yield from self._read(bytes(self._rest))
         self._rest.clear()
         self._skipping = False
 
-    def _read(self, line: bytes) -> Iterator[Record]:
+    def _read(self, line: bytes) -> Iterator[RipgrepRecord]:
         record = self._record(line)
         if record is None:
             self.complaints = (self.complaints + line.decode("utf-8", "replace") + "\n")[-2_000:]
@@ -150,7 +150,7 @@ class Records:
             self._path = record.data.path
         yield record
 
-    def _record(self, line: bytes) -> Record | None:
+    def _record(self, line: bytes) -> RipgrepRecord | None:
         """None for a complaint, which may have come in the middle of a record too."""
         if not line.startswith(b"{"):
             return None
@@ -159,9 +159,9 @@ class Records:
         except msgspec.DecodeError:
             return None
 
-    def _too_long(self) -> Iterator[Record]:
+    def _too_long(self) -> Iterator[RipgrepRecord]:
         """The beginning says whether it is a match; the path was in the record before."""
         if self._rest.startswith(b'{"type":"match"'):
-            yield Match(Line(self._path, _Words("[a line too long to show]")))
+            yield Match(RipgrepLine(self._path, _RipgrepText("[a line too long to show]")))
         self._rest.clear()
         self._skipping = True

@@ -9,17 +9,24 @@ import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from hermes.ports.sandbox import Finished, Job, Sandbox
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.sandbox import ProcessResult, ProcessSpec, Sandbox
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.files.nearby import suggestion
-from hermes.tools.origins import Origins
-from hermes.tools.places import Closed, Places
-from hermes.tools.search.collect import Collector, Counts, Hit, Hits, Names, Paging
-from hermes.tools.search.ripgrep import Question, content_args, files_args
+from hermes.tools.files.path_suggestions import suggest_path
+from hermes.tools.paths import BlockedPaths, SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
+from hermes.tools.search.collectors import (
+    Collector,
+    CountCollector,
+    HitCollector,
+    LineHit,
+    NameCollector,
+    PageRange,
+)
+from hermes.tools.search.ripgrep import RipgrepQuery, content_args, files_args
+from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 TIMEOUT = 60.0
 MAX_LIMIT = 500
@@ -40,37 +47,37 @@ class SearchArgs(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SearchResult(Struct, frozen=True, kw_only=True):
     total_count: int
-    matches: list[Hit] | UnsetType = UNSET
+    matches: list[LineHit] | UnsetType = UNSET
     files: list[str] | UnsetType = UNSET
     counts: dict[str, int] | UnsetType = UNSET
     truncated: bool | UnsetType = UNSET
     note: str | UnsetType = UNSET
 
 
-class SearchParts(Struct, frozen=True, kw_only=True):
+class SearchDeps(Struct, frozen=True, kw_only=True):
     """`rg` is the program's path, None where there is none."""
 
     sandbox: Sandbox
-    places: Places
+    places: SessionPaths
     rg: str | None
     redact: Callable[[str], str]
-    origins: Origins | None = None
+    origins: FileProvenance | None = None
 
 
 class SearchFiles:
-    def __init__(self, parts: SearchParts) -> None:
+    def __init__(self, parts: SearchDeps) -> None:
         self._parts = parts
         self._arguments = Arguments("search_files", SearchArgs)
         self.spec = ToolSpec(
             "search_files",
-            description(f"{Path(__file__).parent}/search"),
+            load_description(f"{Path(__file__).parent}/search"),
             self._arguments.schema,
             Effect.READ,
             timeout=TIMEOUT + 10,
             toolset="file",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         if not asked.pattern:
             raise ToolError("search_files: `pattern` is empty")
@@ -82,11 +89,11 @@ class SearchFiles:
             )
         cwd = self._parts.places.cwd(ctx.scope)
         root = self._parts.places.find(ctx.scope, asked.path)
-        closed = self._parts.places.closed_to(ctx.scope, private=True)
+        closed = self._parts.places.blocked_for(ctx.scope, private=True)
         real = self._parts.places.guard(root, closed)
         if not _exists(real):
-            raise ToolError(f"search_files: {root} does not exist. {suggestion(real)}")
-        question = Question(
+            raise ToolError(f"search_files: {root} does not exist. {suggest_path(real)}")
+        question = RipgrepQuery(
             pattern=asked.pattern,
             # A link is searched where it leads, which is what was judged.
             where=_relative(root if real == root else real, cwd),
@@ -96,7 +103,7 @@ class SearchFiles:
         )
         allowed = partial(self._is_open, cwd, closed)
         collector, argv = _collector(asked, question, allowed, self._parts.redact)
-        job = Job(
+        job = ProcessSpec(
             argv=(rg, *argv),
             cwd=str(cwd),
             env={},
@@ -107,13 +114,15 @@ class SearchFiles:
         done = await self._search(job, collector)
         _check(done, collector)
         output = self._answer(asked, collector, done)
-        lines = isinstance(collector, Hits)
+        lines = isinstance(collector, HitCollector)
         paths = [cwd / path for path in sorted(collector.paths)]
-        look = partial(self._whose, ctx.scope, paths, lines=lines)
+        look = partial(self._provenance_of, ctx.scope, paths, lines=lines)
         foreign, unverified = await anyio.to_thread.run_sync(look)
         return replace(output, foreign=foreign, unverified=unverified)
 
-    def _whose(self, scope: Scope, paths: Sequence[Path], *, lines: bool) -> tuple[bool, bool]:
+    def _provenance_of(
+        self, scope: Scope, paths: Sequence[Path], *, lines: bool
+    ) -> tuple[bool, bool]:
         """Whether lines of foreign files are shown, and whether lines or names of others' are."""
         origins = self._parts.origins
         if origins is None:
@@ -121,10 +130,10 @@ class SearchFiles:
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
-    def _is_open(self, cwd: Path, closed: Closed, path: str) -> bool:
+    def _is_open(self, cwd: Path, closed: BlockedPaths, path: str) -> bool:
         return not self._parts.places.is_protected(cwd / path, closed)
 
-    async def _search(self, job: Job, collector: Collector) -> Finished | None:
+    async def _search(self, job: ProcessSpec, collector: Collector) -> ProcessResult | None:
         """None when the collector had enough before the end."""
         with anyio.CancelScope() as enough:
 
@@ -139,7 +148,9 @@ class SearchFiles:
                 raise ToolError(f"search_files: {error}", hint=error.hint) from error
         return None
 
-    def _answer(self, asked: SearchArgs, collector: Collector, done: Finished | None) -> Output:
+    def _answer(
+        self, asked: SearchArgs, collector: Collector, done: ProcessResult | None
+    ) -> ToolOutput:
         notes: list[str] = []
         if done is None:
             notes.append("Stopped counting here; there are more.")
@@ -149,29 +160,29 @@ class SearchFiles:
         if beyond < collector.total:
             notes.append(f"Go on with offset={beyond}.")
         match collector:
-            case Hits():
+            case HitCollector():
                 answer = SearchResult(total_count=collector.total, matches=collector.hits)
-            case Counts() if asked.output_mode == "count":
+            case CountCollector() if asked.output_mode == "count":
                 answer = SearchResult(total_count=collector.matched, counts=collector.page())
-            case Counts():
+            case CountCollector():
                 answer = SearchResult(total_count=collector.total, files=list(collector.page()))
-            case Names():
+            case NameCollector():
                 answer = SearchResult(total_count=collector.total, files=collector.names)
             case _:
                 assert_never(collector)
         if notes:
             answer = replace(answer, truncated=True, note=" ".join(notes))
         shown = f"{collector.total:,} found"
-        return Output.text(result(answer), shown=shown)
+        return ToolOutput.text(encode_result(answer), shown=shown)
 
 
 def _collector(
     asked: SearchArgs,
-    question: Question,
+    question: RipgrepQuery,
     allowed: Callable[[str], bool],
     redact: Callable[[str], str],
 ) -> tuple[Collector, tuple[str, ...]]:
-    paging = Paging(asked.offset, min(asked.limit, MAX_LIMIT))
+    paging = PageRange(asked.offset, min(asked.limit, MAX_LIMIT))
     if asked.target == "files":
         if asked.file_glob and not PurePath(asked.file_glob).parts:
             raise ToolError("search_files: `file_glob` names nothing; write it as *.py")
@@ -180,10 +191,10 @@ def _collector(
             fits = not asked.file_glob or PurePath(path).match(asked.file_glob)
             return fits and allowed(path)
 
-        return Names(paging, wanted), files_args(question)
+        return NameCollector(paging, wanted), files_args(question)
     if asked.output_mode == "content":
-        return Hits(paging, allowed, question.context, redact), content_args(question)
-    return Counts(paging, allowed), content_args(question)
+        return HitCollector(paging, allowed, question.context, redact), content_args(question)
+    return CountCollector(paging, allowed), content_args(question)
 
 
 def _exists(path: Path) -> bool:
@@ -198,7 +209,7 @@ def _relative(root: Path, cwd: Path) -> str:
     return str(root.relative_to(cwd)) if root.is_relative_to(cwd) else str(root)
 
 
-def _check(done: Finished | None, collector: Collector) -> None:
+def _check(done: ProcessResult | None, collector: Collector) -> None:
     if done is None or done.exit_code in {0, 1} or done.timed_out or collector.total:
         return
     complaint = collector.complaints.strip() or done.output.decode("utf-8", "replace").strip()

@@ -5,7 +5,7 @@ import shlex
 import signal
 from enum import Enum, auto
 
-from hermes.ports.sandbox import Exit, Finished
+from hermes.ports.sandbox import ProcessExit, ProcessResult
 
 _SEARCH = dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"), "nothing matched")
 _BENIGN: dict[str, str] = {
@@ -35,11 +35,11 @@ _SHELL = {
     126: "the file is not executable",
     127: "the program was not found",
 }
-_MARKLESS = re.compile(r"\b(exec|trap)\b")
+_WITHOUT_END_MARK = re.compile(r"\b(exec|trap)\b")
 _PREFIXES = {"sudo", "env", "time", "nice", "nohup", "command", "exec", "xargs"}
 
 
-def as_shell(exit_code: int) -> int:
+def shell_exit_code(exit_code: int) -> int:
     """A death by signal `n` as the shell counts it: 128 + n."""
     return 128 - exit_code if exit_code < 0 else exit_code
 
@@ -48,7 +48,7 @@ def is_benign(command: str, exit_code: int) -> bool:
     return exit_code == 0 or (exit_code == 1 and last_program(command) in _BENIGN)
 
 
-class Ended(Enum):
+class ExitCause(Enum):
     """Whether a code above 128 tells of a signal: it does, it need not, or nobody knows."""
 
     BY_SIGNAL = auto()
@@ -56,25 +56,25 @@ class Ended(Enum):
     UNKNOWN = auto()
 
 
-def how_it_ended(done: Finished | Exit, command: str, said: int | None) -> Ended:
+def exit_cause(done: ProcessResult | ProcessExit, command: str, said: int | None) -> ExitCause:
     """`said` is the code with which the shell says that it ends; one that is killed says none.
 
     One that was replaced, or told not to, says none either. A signal that bash hears of is
     followed by another code than the one that comes through.
     """
-    if done.exit_code >= 0 or (done.unsure and said == as_shell(done.exit_code)):
-        return Ended.BY_ITSELF
-    silent = done.unsure and said is None and _MARKLESS.search(command)
-    return Ended.UNKNOWN if silent else Ended.BY_SIGNAL
+    if done.exit_code >= 0 or (done.unsure and said == shell_exit_code(done.exit_code)):
+        return ExitCause.BY_ITSELF
+    silent = done.unsure and said is None and _WITHOUT_END_MARK.search(command)
+    return ExitCause.UNKNOWN if silent else ExitCause.BY_SIGNAL
 
 
-def meaning_of(ended: Exit, command: str) -> str:
+def background_exit_meaning(ended: ProcessExit, command: str) -> str:
     """Of a command in the background: the door knows, unless the wall told it both alike."""
-    how = Ended.UNKNOWN if ended.unsure else how_it_ended(ended, command, None)
-    return meaning(command, as_shell(ended.exit_code), how)
+    how = ExitCause.UNKNOWN if ended.unsure else exit_cause(ended, command, None)
+    return exit_meaning(command, shell_exit_code(ended.exit_code), how)
 
 
-def meaning(command: str, exit_code: int, how: Ended = Ended.BY_SIGNAL) -> str:
+def exit_meaning(command: str, exit_code: int, how: ExitCause = ExitCause.BY_SIGNAL) -> str:
     """One clause for the model, or nothing when the code says nothing special."""
     if exit_code == 0:
         return ""
@@ -84,7 +84,7 @@ def meaning(command: str, exit_code: int, how: Ended = Ended.BY_SIGNAL) -> str:
     if (program, exit_code) in _SPECIAL:
         return _SPECIAL[program, exit_code]
     if exit_code > 128:
-        return _by_signal(exit_code - 128, how)
+        return _signal_meaning(exit_code - 128, how)
     return _SHELL.get(exit_code, "")
 
 
@@ -109,7 +109,7 @@ def _is_prefix(word: str) -> bool:
     return word in _PREFIXES or word.startswith("-") or re.match(r"\w+=", word) is not None
 
 
-def _by_signal(number: int, how: Ended) -> str:
+def _signal_meaning(number: int, how: ExitCause) -> str:
     known = {
         signal.SIGINT: "interrupted",
         signal.SIGKILL: "killed, possibly out of memory",
@@ -124,9 +124,9 @@ def _by_signal(number: int, how: Ended) -> str:
         return ""
     told = f"{known.get(name, 'ended by a signal')} ({name.name})"
     match how:
-        case Ended.BY_SIGNAL:
+        case ExitCause.BY_SIGNAL:
             return told
-        case Ended.BY_ITSELF:
+        case ExitCause.BY_ITSELF:
             return f"the shell ended by itself; a program in it was {told}, or chose this code"
-        case Ended.UNKNOWN:
+        case ExitCause.UNKNOWN:
             return f"{told}, or it chose this code"

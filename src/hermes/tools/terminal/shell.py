@@ -20,9 +20,9 @@ unset __mark; """
 """What only this shell and we know: it makes it up, and says it before anything else runs."""
 _COMMAND = 'eval "set --; $1"'
 _BASH_IF_ANY = 'if command -v bash >/dev/null; then exec bash "$@"; fi; exec sh "$@"'
-_BEGUN = re.compile("\036hermes:([0-9a-f-]{16,64})\036")
-_ENDED = re.compile("\036hermes:([0-9a-f-]{16,64})\036(\\d{1,9}) ([^\036]*)\036(?!hermes:)")
-_EITHER = re.compile("\036hermes:[0-9a-f-]{0,64}\036(?:\\d{1,9} [^\036]*\036(?!hermes:))?")
+_START_MARK = re.compile("\036hermes:([0-9a-f-]{16,64})\036")
+_END_MARK = re.compile("\036hermes:([0-9a-f-]{16,64})\036(\\d{1,9}) ([^\036]*)\036(?!hermes:)")
+_ANY_MARK = re.compile("\036hermes:[0-9a-f-]{0,64}\036(?:\\d{1,9} [^\036]*\036(?!hermes:))?")
 """Output that begins with a number follows the first mark as a code follows the last one; but
 then another mark comes after it."""
 
@@ -48,7 +48,7 @@ class Shell(Struct, frozen=True):
         name = "bash" if self.bash else "sh"
         return (*self._program, "-c", prologue + self._beginning + _COMMAND, name, command)
 
-    def plain_argv(self, command: str) -> tuple[str, ...]:
+    def background_argv(self, command: str) -> tuple[str, ...]:
         """For a command whose folder at its end is nobody's business."""
         return (*self._program, "-c", f"{self._beginning}{command}")
 
@@ -59,11 +59,11 @@ class Shell(Struct, frozen=True):
     @property
     def _beginning(self) -> str:
         """What they print is not the command's, nor may they eat what it is given to read."""
-        words = map(_in_shell, self.begins)
+        words = map(_shell_path, self.begins)
         return "".join(f"[ -r {one} ] && . {one} </dev/null >/dev/null 2>&1; " for one in words)
 
 
-def _in_shell(file: str) -> str:
+def _shell_path(file: str) -> str:
     """The home is that of the machine where the shell is."""
     if file.startswith("~/"):
         return f'"$HOME"/{shlex.quote(file[2:])}'
@@ -76,12 +76,12 @@ def find_shell(path: str, begins: tuple[str, ...] = ()) -> Shell:
     return Shell(bash or "/bin/sh", bash=bash is not None, begins=begins)
 
 
-def far_shell(begins: tuple[str, ...] = ()) -> Shell:
+def remote_shell(begins: tuple[str, ...] = ()) -> Shell:
     """For a machine or a container with programs of its own."""
     return Shell("sh", bash=False, begins=begins, far=True)
 
 
-class Mark(Struct, frozen=True):
+class ShellExit(Struct, frozen=True):
     """What a shell says at its end: its own exit code, and where it stood."""
 
     code: int
@@ -89,13 +89,13 @@ class Mark(Struct, frozen=True):
 
 
 def without_marks(output: str) -> str:
-    return _EITHER.sub("", output)
+    return _ANY_MARK.sub("", output)
 
 
-def mark_in(begin: str, end: str) -> Mark | None:
+def find_shell_exit(begin: str, end: str) -> ShellExit | None:
     """What the shell said last, by the mark that it began with: others may print such, too."""
-    begun = _BEGUN.search(begin)
+    begun = _START_MARK.search(begin)
     if begun is None:
         return None
-    said = [found for found in _ENDED.finditer(end) if found[1] == begun[1]]
-    return Mark(int(said[-1][2]), Path(said[-1][3])) if said else None
+    said = [found for found in _END_MARK.finditer(end) if found[1] == begun[1]]
+    return ShellExit(int(said[-1][2]), Path(said[-1][3])) if said else None

@@ -10,43 +10,51 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
-from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.sandbox import Confinement, Finished, Job, Reach, Sandbox
-from hermes.ports.tool import Output, ToolContext
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.sandbox import (
+    Confinement,
+    ProcessPermissions,
+    ProcessResult,
+    ProcessSpec,
+    Sandbox,
+)
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.caps import USUAL
-from hermes.tools.far_places import FarPlaces, back_to_first
-from hermes.tools.origins import LONGEST_BEHIND, Origins
-from hermes.tools.places import Places
-from hermes.tools.processes.record import Record
-from hermes.tools.processes.registry import Order, Registry
-from hermes.tools.reaching import usual_reaching, why_outside
-from hermes.tools.terminal.exit_codes import as_shell, how_it_ended, is_benign, meaning
-from hermes.tools.terminal.foreign import (
-    Foreign,
-    begun,
-    bringing,
-    could_show_others,
-    foreign_of,
-    named_in,
-    others_in,
+from hermes.tools.paths import SessionPaths
+from hermes.tools.processes.record import BackgroundProcess
+from hermes.tools.processes.registry import ProcessRegistry, ProcessRequest
+from hermes.tools.provenance.command_provenance import (
+    CommandProvenance,
+    may_show_unverified,
+    offline_provenance,
+    online_provenance,
+    record_fetches,
+    start_recorder,
+    untrusted_workspace,
 )
-from hermes.tools.terminal.held_back import hint
+from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, FileProvenance
+from hermes.tools.remote_paths import RemotePaths, reset_remote_folder
+from hermes.tools.terminal.exit_codes import exit_cause, exit_meaning, is_benign, shell_exit_code
+from hermes.tools.terminal.isolation import default_isolation, denial_hint, outside_reason
+from hermes.tools.terminal.output import OutputFiles, OutputView, OutputViewer
 from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell
-from hermes.tools.terminal.spills import Spills
-from hermes.tools.terminal.viewing import View, Viewing
-from hermes.tools.transcript import results
+from hermes.tools.tool_io import (
+    DEFAULT_LIMITS,
+    Arguments,
+    earlier_results,
+    encode_result,
+    load_description,
+)
 
-LONGEST_CHARACTER = 4
+MAX_CHARACTER_BYTES = 4
 """Bytes."""
 MAX_PATTERNS = 10
 MAX_PATTERN = 200
 _STARTED = "Background process started"
-_POLL = (
+_POLL_NOTE = (
     "Nobody can be told later here: the connection ends with this answer. Nothing was registered; "
     "ask for the outcome with process(action='poll') or process(action='wait')."
 )
@@ -94,16 +102,16 @@ class BackgroundResult(Struct, frozen=True, kw_only=True):
     hint: str | UnsetType = UNSET
 
 
-class _Moved(Struct, frozen=True):
+class _ResultFolder(Struct, frozen=True):
     """The part of an answer that says where the shell stands from then on."""
 
     cwd: str = ""
 
 
-_MOVED = msgspec.json.Decoder(_Moved)
+_RESULT_FOLDER = msgspec.json.Decoder(_ResultFolder)
 
 
-class TerminalParts(Struct, frozen=True, kw_only=True):
+class TerminalDeps(Struct, frozen=True, kw_only=True):
     """What the tool is made of; `env` builds a child's environment, `redact` masks secrets.
 
     Without `processes` nothing can be left running. `network` is what commands may do with it
@@ -114,16 +122,16 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     sandbox: Sandbox
     shell: Shell
     env: Callable[[Scope], dict[str, str]]
-    places: Places | FarPlaces
-    spills: Spills
+    places: SessionPaths | RemotePaths
+    spills: OutputFiles
     redact: Callable[[str], str]
     clock: Clock
     timeout: float = 180.0
-    processes: Registry | None = None
+    processes: ProcessRegistry | None = None
     network: bool = False
     writable: tuple[str, ...] = ()
-    origins: Origins | None = None
-    most: int = USUAL.output
+    origins: FileProvenance | None = None
+    most: int = DEFAULT_LIMITS.output
 
 
 class _Permit(Struct, frozen=True):
@@ -133,26 +141,26 @@ class _Permit(Struct, frozen=True):
     """
 
     sandbox: Sandbox
-    reaching: Reaching
-    reach: Reach
+    reaching: Isolation
+    reach: ProcessPermissions
     said: str = ""
-    foreign: Foreign = Foreign()
+    foreign: CommandProvenance = CommandProvenance()
 
 
 class Terminal:
-    def __init__(self, parts: TerminalParts) -> None:
+    def __init__(self, parts: TerminalDeps) -> None:
         self._parts = parts
         self._arguments = Arguments("terminal", TerminalArgs)
         self.spec = ToolSpec(
             "terminal",
-            description(f"{Path(__file__).parent}/terminal"),
+            load_description(f"{Path(__file__).parent}/terminal"),
             self._arguments.schema,
             Effect.OUTSIDE,
             timeout=MAX_TIMEOUT + 20.0,
             toolset="terminal",
         )
 
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
         _check(asked)
         if not asked.timeout:
@@ -161,15 +169,20 @@ class Terminal:
         try:
             permit = await self._permit(asked, ctx, folder)
             if asked.background:
-                return await self._leave_running(asked, ctx, folder, permit)
+                return await self._run_in_background(asked, ctx, folder, permit)
             return await self._run(asked, ctx, folder, permit)
         except SandboxError as error:
-            back = "" if asked.workdir else back_to_first(self._parts.places, ctx.scope.session)
+            back = (
+                "" if asked.workdir else reset_remote_folder(self._parts.places, ctx.scope.session)
+            )
             raise ToolError(f"terminal: {error}", hint=f"{error.hint} {back}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """Stand where the transcript says the shell stood last, if that folder is still there."""
-        folders = (_folder_in(text_of(message)) for message in results(self.spec.name, messages))
+        folders = (
+            _folder_in_result(text_of(message))
+            for message in earlier_results(self.spec.name, messages)
+        )
         last = next((Path(folder) for folder in folders if folder), None)
         there = self._parts.places.is_folder
         self._parts.places.move(session, last if last and there(last) else None)
@@ -186,39 +199,43 @@ class Terminal:
         """Every command is asked about first. Raises `ToolError` for one that may not run."""
         sandbox = self._parts.sandbox
         held = await sandbox.confinement()
-        reaching = _reaching(asked, held)
-        wish = Wish(  # noqa: S604 - says that it is for a shell, and runs nothing
+        reaching = _isolation_for(asked, held)
+        wish = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool=self.spec.name,
             action=asked.command,
             reaching=reaching,
             shell=True,
             folder=str(folder),
-            reason=why_outside(held, asked.reason),
+            reason=outside_reason(held, asked.reason),
             foreign=ctx.foreign,
         )
-        ruling = await ctx.ask(wish)
-        if not ruling.allowed:
-            raise ToolError(f"terminal: {ruling.why}")
-        reach = Reach(
+        decision = await ctx.ask(wish)
+        if not decision.allowed:
+            raise ToolError(f"terminal: {decision.why}")
+        reach = ProcessPermissions(
             writable=(ctx.scope.workspace, *self._parts.writable),
-            network=self._online(ctx.scope) or reaching is Reaching.NETWORK,
-            beyond=reaching is Reaching.BEYOND,
+            network=self._online(ctx.scope) or reaching is Isolation.NETWORK,
+            beyond=reaching is Isolation.BEYOND,
             wall=held.wall,
         )
         look = partial(self._foreign, asked.command, folder, ctx, reaching)
-        return _Permit(sandbox, reaching, reach, ruling.why, await anyio.to_thread.run_sync(look))
+        return _Permit(sandbox, reaching, reach, decision.why, await anyio.to_thread.run_sync(look))
 
-    def _foreign(self, command: str, folder: Path, ctx: ToolContext, reaching: Reaching) -> Foreign:
+    def _foreign(
+        self, command: str, folder: Path, ctx: ToolContext, reaching: Isolation
+    ) -> CommandProvenance:
         """Behind the wall only files bring in what others wrote; without it, fetching does."""
         network, origins = self._online(ctx.scope), self._parts.origins
-        if reaching in {Reaching.NETWORK, Reaching.BEYOND}:
-            where = named_in(command, folder, origins).where
-            return Foreign(shown=True, brought=True, where=where, others=others_in(ctx))
-        open_ = network or reaching is Reaching.OPEN
-        found = (foreign_of if open_ else named_in)(command, folder, origins)
+        if reaching in {Isolation.NETWORK, Isolation.BEYOND}:
+            where = offline_provenance(command, folder, origins).where
+            return CommandProvenance(
+                shown=True, brought=True, where=where, others=untrusted_workspace(ctx)
+            )
+        open_ = network or reaching is Isolation.OPEN
+        found = (online_provenance if open_ else offline_provenance)(command, folder, origins)
         shown, brought = found.shown or network, found.brought or ctx.quotes(command)
-        unverified = shown or could_show_others(command, folder, ctx.scope, origins)
-        return Foreign(shown, brought, found.where, others_in(ctx), unverified)
+        unverified = shown or may_show_unverified(command, folder, ctx.scope, origins)
+        return CommandProvenance(shown, brought, found.where, untrusted_workspace(ctx), unverified)
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""
@@ -226,22 +243,22 @@ class Terminal:
 
     async def _run(
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
-    ) -> Output:
+    ) -> ToolOutput:
         parts = self._parts
-        viewing = Viewing(parts.redact, parts.spills, parts.most)
+        viewing = OutputViewer(parts.redact, parts.spills, parts.most)
         with parts.spills.opened(ctx.scope.principal) as spill:
-            job = Job(
+            job = ProcessSpec(
                 argv=parts.shell.argv(asked.command),
                 cwd=str(folder),
                 env=parts.env(ctx.scope),
                 timeout=asked.timeout,
                 reach=permit.reach,
-                keep=parts.most * LONGEST_CHARACTER,
+                keep=parts.most * MAX_CHARACTER_BYTES,
                 spill=spill.path if spill else None,
                 principal=ctx.scope.principal,
             )
             hear = viewing.progress(ctx.progress, parts.clock).hear
-            with bringing(parts.origins, permit.foreign):
+            with record_fetches(parts.origins, permit.foreign):
                 done = await permit.sandbox.run(job, hear, pty=asked.pty)
             seen = await viewing.view(done, spill)
         standing = seen.mark.folder if seen.mark else folder
@@ -252,16 +269,21 @@ class Terminal:
         return self._output(asked, done, seen, moved, permit)
 
     def _output(
-        self, asked: TerminalArgs, done: Finished, seen: View, moved: Path | None, permit: _Permit
-    ) -> Output:
-        code = as_shell(done.exit_code)
-        how = how_it_ended(done, asked.command, seen.mark.code if seen.mark else None)
-        explained = meaning(asked.command, code, how)
+        self,
+        asked: TerminalArgs,
+        done: ProcessResult,
+        seen: OutputView,
+        moved: Path | None,
+        permit: _Permit,
+    ) -> ToolOutput:
+        code = shell_exit_code(done.exit_code)
+        how = exit_cause(done, asked.command, seen.mark.code if seen.mark else None)
+        explained = exit_meaning(asked.command, code, how)
         error = f"The command was ended after {asked.timeout} s." if done.timed_out else None
         failed = not is_benign(asked.command, code)
-        notes = [_ended_too(done.left)] if done.left else []
+        notes = [_left_running_note(done.left)] if done.left else []
         if failed:
-            notes.append(hint(seen.text, permit.sandbox.wall, permit.reaching))
+            notes.append(denial_hint(seen.text, permit.sandbox.wall, permit.reaching))
         answer = TerminalResult(
             output=seen.text,
             exit_code=code,
@@ -273,25 +295,25 @@ class Terminal:
             approval=permit.said or UNSET,
             note=" ".join(filter(None, notes)) or UNSET,
         )
-        return Output(
-            (Text(result(answer)),),
+        return ToolOutput(
+            (Text(encode_result(answer)),),
             seen.text,
             failed,
             permit.foreign.shown,
             permit.foreign.unverified,
         )
 
-    async def _leave_running(
+    async def _run_in_background(
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
-    ) -> Output:
+    ) -> ToolOutput:
         if self._parts.processes is None:
             raise ToolError("terminal: nothing can be left running here.")
         later = ctx.scope.later
-        fetching = begun(self._parts.origins, permit.foreign, LONGEST_BEHIND)
-        order = Order(
+        fetching = start_recorder(self._parts.origins, permit.foreign, MAX_BACKGROUND)
+        order = ProcessRequest(
             sandbox=permit.sandbox,
-            job=Job(
-                argv=self._parts.shell.plain_argv(asked.command),
+            job=ProcessSpec(
+                argv=self._parts.shell.background_argv(asked.command),
                 cwd=str(folder),
                 env=self._parts.env(ctx.scope),
                 timeout=0.0,
@@ -313,11 +335,13 @@ class Terminal:
         except BaseException:
             fetching.over()
             raise
-        answer = _begun(record, asked, permit)
-        return Output.text(result(answer), shown=f"{_STARTED}: {record.id}")
+        answer = _started_result(record, asked, permit)
+        return ToolOutput.text(encode_result(answer), shown=f"{_STARTED}: {record.id}")
 
 
-def _begun(record: Record, asked: TerminalArgs, permit: _Permit) -> BackgroundResult:
+def _started_result(
+    record: BackgroundProcess, asked: TerminalArgs, permit: _Permit
+) -> BackgroundResult:
     promised = asked.notify_on_complete or bool(asked.watch_patterns)
     kept = record.notify or bool(record.watch)
     return BackgroundResult(
@@ -326,21 +350,21 @@ def _begun(record: Record, asked: TerminalArgs, permit: _Permit) -> BackgroundRe
         pid=record.pid,
         notify_on_complete=record.notify if promised else UNSET,
         watch_patterns=record.watch or UNSET,
-        notify_unsupported=_POLL if promised and not kept else UNSET,
+        notify_unsupported=_POLL_NOTE if promised and not kept else UNSET,
         approval=permit.said or UNSET,
         hint=UNSET if kept else "process(action='poll') shows how it is; nothing is told by itself",
     )
 
 
-def _reaching(asked: TerminalArgs, held: Confinement) -> Reaching:
-    usual = usual_reaching(held)
+def _isolation_for(asked: TerminalArgs, held: Confinement) -> Isolation:
+    usual = default_isolation(held)
     if not held.wall:
         return usual
     match asked.escalate:
         case "network":
-            return Reaching.NETWORK
+            return Isolation.NETWORK
         case "outside":
-            return Reaching.BEYOND
+            return Isolation.BEYOND
         case _:
             return usual
 
@@ -365,14 +389,14 @@ def _check(asked: TerminalArgs) -> None:
         )
 
 
-def _folder_in(answer: str) -> str:
+def _folder_in_result(answer: str) -> str:
     """Nothing for a refusal, which is no JSON, and for a command that did not move."""
     try:
-        return _MOVED.decode(answer).cwd
+        return _RESULT_FOLDER.decode(answer).cwd
     except msgspec.DecodeError:
         return ""
 
 
-def _ended_too(count: int) -> str:
+def _left_running_note(count: int) -> str:
     what = "A process" if count == 1 else f"{count} processes"
     return f"{what} left in the background ended with the command; `background` keeps one."

@@ -10,67 +10,63 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
 from hermes.schema.errors import HermesError
-from hermes.schema.questions import Choice
-from hermes.tui.companion import OnScreen, Parts, Shown
-from hermes.tui.meanwhile import ENTER, INVITES, Manner
-from hermes.tui.pastes import Pastes
-from hermes.tui.screens.ending import Ending
-from hermes.tui.screens.greeting import greet, recall
-from hermes.tui.screens.house import Going, House
-from hermes.tui.screens.hush import Hush
-from hermes.tui.screens.incoming import Incoming
-from hermes.tui.screens.looks import Looks
-from hermes.tui.screens.reading import Reading
-from hermes.tui.screens.turning import Turning
-from hermes.tui.scribe import Scribe
-from hermes.tui.stand import app_of
-from hermes.tui.talk import Talk
-from hermes.tui.widgets.prompt import ASK, SENDING, Prompt
+from hermes.schema.questions import ApprovalChoice
+from hermes.tui.busy_mode import ENTER_HINTS, PLACEHOLDERS, BusyMode
+from hermes.tui.client import MessageParts, ScreenReply, TextReply
+from hermes.tui.conversation import ConversationController
+from hermes.tui.event_renderer import EventRenderer
+from hermes.tui.screens.chat_deps import ChatDeps, ExitRequest
+from hermes.tui.screens.display_commands import DisplayCommands
+from hermes.tui.screens.greeting import show_greeting, show_history
+from hermes.tui.screens.key_timing import KeyDebounce, QuitConfirmation
+from hermes.tui.screens.transcript_screen import TranscriptScreen
+from hermes.tui.screens.turn import EventPump, TurnDisplay
+from hermes.tui.widgets import app_of
+from hermes.tui.widgets.messages import Note, UserMessage
+from hermes.tui.widgets.prompt import DEFAULT_PLACEHOLDER, SEND_KEYS, PastedTexts, Prompt
 from hermes.tui.widgets.question import QuestionCard
-from hermes.tui.widgets.status import Facts, Status
-from hermes.tui.widgets.suggest import Suggestions
+from hermes.tui.widgets.status import PendingInput, StatusBar, StatusInfo
+from hermes.tui.widgets.suggestions import Suggestions
 from hermes.tui.widgets.transcript import TURN, Transcript
-from hermes.tui.widgets.waiting import Waiting
-from hermes.tui.widgets.words import Note, Said
 
-EVERY = 1.0
+TICK_SECONDS = 1.0
 """Seconds between two looks at the time, and at whether something came in by itself."""
 
 
-class Chat(Reading):
+class Chat(TranscriptScreen):
     CSS = """
     Chat { layout: vertical; background: $background; }
-    Chat.compact Said, Chat.compact Answer { margin: 0 1 0 0; }
+    Chat.compact UserMessage, Chat.compact Answer { margin: 0 1 0 0; }
     Chat.compact Note { margin: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
         Binding("ctrl+d", "leave", show=False),
         Binding("escape", "back", show=False),
-        *(Binding(key, f"send('{manner}')", show=False) for key, manner in SENDING.items()),
+        *(Binding(key, f"send('{manner}')", show=False) for key, manner in SEND_KEYS.items()),
         Binding("ctrl+r", "sessions", show=False, priority=True),
         Binding("f2", "models", show=False, priority=True),
     ]
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ChatDeps) -> None:
         super().__init__()
         self._house = house
-        self._hello = house.companion.hello
+        self._greeting = house.companion.hello
         self._now = house.companion.now
-        self.talk = Talk(house.companion, house.backroom, house.aside, self)
+        self.talk = ConversationController(house.companion, house.backroom, house.aside, self)
         self.set_class(house.taste.compact, "compact")
-        self._scribe = Scribe(self.transcript, house.clock, self.talk.heard, house.taste)
-        self._incoming = Incoming(self._scribe, house.clock, self)
-        self._status = Status()
-        self._waiting = Waiting()
+        self._scribe = EventRenderer(self.transcript, house.clock, self.talk.heard, house.taste)
+        self._event_pump = EventPump(self._scribe, house.clock, self)
+        self._status = StatusBar()
+        self._waiting = PendingInput()
         self._suggestions = Suggestions()
-        pastes = Pastes(house.taste.paste_lines, house.taste.paste_size)
+        pastes = PastedTexts(house.taste.paste_lines, house.taste.paste_size)
         self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back, pastes)
         self._opened = asyncio.Event()
-        self._turning = Turning(house, self._scribe, self._incoming)
-        self._ending = Ending(self, house.clock)
-        self._hush = Hush(self.prompt, house.clock)
-        self._looks = Looks(self, self._scribe, self._status, self.give_back)
+        self._turning = TurnDisplay(house, self._scribe, self._event_pump)
+        self._ending = QuitConfirmation(self, house.clock)
+        self._hush = KeyDebounce(self.prompt, house.clock)
+        self._looks = DisplayCommands(self, self._scribe, self._status, self.give_back)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -84,8 +80,8 @@ class Chat(Reading):
         await self.query(Tooltip).remove()
         self.prompt.focus()
         self.changed()
-        self.run_worker(self._incoming.watch())
-        self.set_interval(EVERY, self._tick)
+        self.run_worker(self._event_pump.watch())
+        self.set_interval(TICK_SECONDS, self._tick)
         # First something to look at and to type in, then all that takes time.
         self.call_after_refresh(self._open)
 
@@ -95,11 +91,11 @@ class Chat(Reading):
         try:
             await self._house.backroom.do(companion.open)
         except HermesError as error:
-            self.post_message(Going(error.exit_code, error))
+            self.post_message(ExitRequest(error.exit_code, error))
             return
-        self._hello, self._now = companion.hello, companion.now
-        self.prompt.surround(self._hello.commands, self._hello.folder)
-        self._scribe.used = await greet(self.transcript, self._house)
+        self._greeting, self._now = companion.hello, companion.now
+        self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
+        self._scribe.used = await show_greeting(self.transcript, self._house)
         self._opened.set()
         self._prepare()
         await self.talk.begin()
@@ -111,8 +107,8 @@ class Chat(Reading):
 
     # What the conversation is shown on.
 
-    async def show_said(self, text: str) -> None:
-        said = Said(text, self._house.clock.now() if self._scribe.taste.times else None)
+    async def show_user_message(self, text: str) -> None:
+        said = UserMessage(text, self._house.clock.now() if self._scribe.taste.times else None)
         said.add_class(TURN)
         await self.transcript.add(said)
         self.transcript.go_to_end()
@@ -127,7 +123,7 @@ class Chat(Reading):
     def take_back(self, turns: int) -> None:
         self.transcript.take_back(turns)
 
-    async def show_reply(self, reply: Shown, typed: str) -> None:
+    async def show_reply(self, reply: TextReply, typed: str) -> None:
         if reply.clear:
             await self.transcript.empty()
         if reply.clip:
@@ -142,13 +138,13 @@ class Chat(Reading):
                 self.transcript.begin_session()
         self._look_again()
 
-    async def show_back(self, told: str, typed: str) -> None:
+    async def show_resumed(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._scribe.used = await recall(self.transcript, self._house, self._scribe.taste)
+        self._scribe.used = await show_history(self.transcript, self._house, self._scribe.taste)
         self._look_again()
 
-    async def adjust(self, wish: OnScreen, typed: str) -> None:
+    async def adjust(self, wish: ScreenReply, typed: str) -> None:
         if told := self._looks.adjust(wish, self._house.companion):
             await self.show_note(told, "reply", typed)
 
@@ -156,7 +152,7 @@ class Chat(Reading):
         self._now = self._house.companion.now
         self.changed()
 
-    async def run_turn(self, parts: Parts) -> None:
+    async def run_turn(self, parts: MessageParts) -> None:
         before = len(self.transcript.children)
         try:
             await self._turning.run(parts, self.changed)
@@ -191,7 +187,7 @@ class Chat(Reading):
         self.prompt.fill(text + rest)
 
     def leave(self) -> None:
-        self.post_message(Going(0))
+        self.post_message(ExitRequest(0))
 
     def changed(self) -> None:
         """Show how things are."""
@@ -201,12 +197,12 @@ class Chat(Reading):
             self._ending.stopped()
         waiting = self.talk.queued
         self._waiting.tell(self.talk.steering, waiting)
-        self.prompt.invite(self._invitation())
+        self.prompt.set_placeholder(self._placeholder_text())
         self._status.tell(
-            Facts(
+            StatusInfo(
                 starting=not self._opened.is_set(),
                 doing=self._scribe.doing,
-                model=self._now.model or self._hello.model,
+                model=self._now.model or self._greeting.model,
                 used=self._scribe.used,
                 window=self._now.window,
                 cost=self._turning.cost,
@@ -214,24 +210,24 @@ class Chat(Reading):
                 wall=self._now.wall,
                 yolo=self._now.yolo,
                 behind=self._now.behind,
-                enter=self._what_enter_does(),
+                enter=self._enter_hint(),
                 queued=len(waiting),
                 below=not self.transcript.is_at_end,
             )
         )
 
-    def _invitation(self) -> str:
+    def _placeholder_text(self) -> str:
         """What would be done with words that are typed now."""
         if not self.talk.busy:
-            return ASK
+            return DEFAULT_PLACEHOLDER
         card = self._scribe.question
-        return INVITES[self.talk.usual] if card is None else card.invitation
+        return PLACEHOLDERS[self.talk.usual] if card is None else card.placeholder_text
 
-    def _what_enter_does(self) -> str:
+    def _enter_hint(self) -> str:
         """Said also to whoever has begun to type, and sees no invitation any more."""
         if not self._turning.on or self._scribe.question is not None:
             return ""
-        return ENTER[self.talk.usual]
+        return ENTER_HINTS[self.talk.usual]
 
     # What came in.
 
@@ -284,7 +280,7 @@ class Chat(Reading):
             self.action_sessions()
         elif text == "/model" and not self.talk.busy:
             self.action_models()
-        elif card is not None and _answers(card, event):
+        elif card is not None and _is_answer(card, event):
             if not card.hear(text):
                 self.give_back(event.text)
         else:
@@ -297,7 +293,7 @@ class Chat(Reading):
 
     @on(QuestionCard.Decided)
     async def _decided(self, event: QuestionCard.Decided) -> None:
-        if event.words in set(Choice):
+        if event.words in set(ApprovalChoice):
             self._hush.decided(event.words)
         self.prompt.focus()
         companion = self._house.companion
@@ -316,19 +312,19 @@ class Chat(Reading):
 
     def action_send(self, manner: str) -> None:
         """What was typed, and what it does to the turn that is going on."""
-        self.prompt.submit(Manner(manner))
+        self.prompt.submit(BusyMode(manner))
 
     @on(Prompt.Left)
     def action_leave(self) -> None:
         """Nothing that was typed is thrown away by it."""
         if not self.prompt.text:
-            self.post_message(Going(0))
+            self.post_message(ExitRequest(0))
 
     def action_stop_or_leave(self) -> None:
         if self.copy_selected():
             return
         if self._ending.near:
-            self.post_message(Going(130))
+            self.post_message(ExitRequest(130))
         elif self._turning.on or self.talk.busy or self.talk.queued:
             self._ending.stopping(leaving=True)
             self.talk.interrupt()
@@ -347,7 +343,7 @@ class Chat(Reading):
 
     @work(group="picking", exclusive=True)
     async def action_sessions(self) -> None:
-        from hermes.tui.screens.pickers import session_picker  # noqa: PLC0415 - as in `_prepare`
+        from hermes.tui.screens.picker import session_picker  # noqa: PLC0415 - as in `_prepare`
 
         await self._opened.wait()
         picker = session_picker(self._house, self._now.session)
@@ -356,7 +352,7 @@ class Chat(Reading):
 
     @work(group="picking", exclusive=True)
     async def action_models(self) -> None:
-        from hermes.tui.screens.pickers import model_picker  # noqa: PLC0415 - as in `_prepare`
+        from hermes.tui.screens.picker import model_picker  # noqa: PLC0415 - as in `_prepare`
 
         await self._opened.wait()
         picker = model_picker(self._house, self._now.model)
@@ -368,7 +364,7 @@ class Chat(Reading):
         await self.talk.go_on()
 
 
-def _answers(card: QuestionCard, sent: Prompt.Sent) -> bool:
+def _is_answer(card: QuestionCard, sent: Prompt.Sent) -> bool:
     """Commands, and what somebody began to type before they were asked, decide nothing."""
     aside = sent.unasked or sent.text.lstrip().startswith("/")
-    return sent.manner is None and (card.takes_words or not aside)
+    return sent.manner is None and (card.accepts_text or not aside)

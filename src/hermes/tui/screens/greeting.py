@@ -1,41 +1,41 @@
 """What stands there first: who one talks to and where, what was said before, what is wrong."""
 
-from hermes.kit.plain import flat
+from hermes.kit.terminal_text import single_line
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Assistant
-from hermes.tui.companion import Hello
-from hermes.tui.screens.house import House
-from hermes.tui.taste import Taste
+from hermes.tui.client import Greeting
+from hermes.tui.display_options import DisplayOptions
+from hermes.tui.screens.chat_deps import ChatDeps
+from hermes.tui.widgets.messages import Note
 from hermes.tui.widgets.transcript import Transcript
-from hermes.tui.widgets.words import Note
 
 
-async def greet(transcript: Transcript, house: House) -> int:
+async def show_greeting(transcript: Transcript, house: ChatDeps) -> int:
     """Returns what `recall` does."""
     hello = house.companion.hello
-    await transcript.add(Note(f"hermes · {hello.model} · {flat(hello.folder)}"))
-    used = await recall(transcript, house, house.taste) if house.companion.now.started else 0
+    await transcript.add(Note(f"hermes · {hello.model} · {single_line(hello.folder)}"))
+    used = await show_history(transcript, house, house.taste) if house.companion.now.started else 0
     await transcript.add(*_notes(hello))
     return used
 
 
-async def recall(transcript: Transcript, house: House, taste: Taste) -> int:
+async def show_history(transcript: Transcript, house: ChatDeps, taste: DisplayOptions) -> int:
     """Whoever comes back sees how it stood. Returns how many tokens the last answer took."""
-    from hermes.tui.remembered import remember  # noqa: PLC0415 - most talks are new
+    from hermes.tui.session_replay import replay_session  # noqa: PLC0415 - most talks are new
 
     try:
         before = await house.backroom.do(house.companion.before)
     except HermesError as error:
         await transcript.add(Note(error.sentence, "warning"))
         return 0
-    await remember(transcript, before, taste)
+    await replay_session(transcript, before, taste)
     said = [row.message.usage for row in before.rows if isinstance(row.message, Assistant)]
     return next((one.input + one.output for one in reversed(said) if one.input), 0)
 
 
-def _notes(hello: Hello) -> list[Note]:
+def _notes(hello: Greeting) -> list[Note]:
     notes = [Note(note) for note in hello.notes]
-    notes += [Note(f"warning: {flat(warning)}", "warning") for warning in hello.warnings]
+    notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in hello.warnings]
     if hello.trouble:
         notes.append(Note(f"{hello.trouble}\n{hello.hint}".rstrip(), "warning alone"))
     return notes

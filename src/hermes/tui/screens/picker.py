@@ -1,9 +1,10 @@
-"""A list to choose from by typing a part of it, by arrows, or with the mouse."""
+"""Lines of a list to choose from."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
+from msgspec import Struct
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,10 +14,39 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from hermes.kit.terminal_text import fit, single_line
+from hermes.kit.text import plural
 from hermes.schema.errors import HermesError
-from hermes.tui.screens.rows import Row
+from hermes.tui.client import ModelOption, SessionOption
+from hermes.tui.screens.chat_deps import ChatDeps
 
-Find = Callable[[str], Awaitable[Sequence[Row]]]
+
+class PickerRow(Struct, frozen=True):
+    """`key` is what is chosen; without one it can only be read. One is the `current`, if any."""
+
+    key: str
+    label: str
+    detail: str = ""
+    current: bool = False
+
+
+def session_row(past: SessionOption) -> PickerRow:
+    when = f"{past.last_at.astimezone():%Y-%m-%d %H:%M}"
+    told = f"{when}, {plural(past.messages, 'message')}"
+    found = f"\n  {fit(single_line(past.found), 80)}" if past.found else ""
+    return PickerRow(past.id, fit(single_line(past.about), 60), told + found)
+
+
+def model_row(offered: ModelOption, current: str) -> PickerRow:
+    if not offered.model:
+        return PickerRow("", single_line(offered.provider), fit(single_line(offered.trouble), 60))
+    key = f"{offered.model} --provider {offered.provider}"
+    name = f"{offered.provider}/{offered.model}"
+    used = current in {name, offered.model}
+    return PickerRow(key, single_line(name), "in use" if used else "", used)
+
+
+FindRows = Callable[[str], Awaitable[Sequence[PickerRow]]]
 
 
 class Picker(ModalScreen[str | None]):
@@ -38,14 +68,14 @@ class Picker(ModalScreen[str | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c", "dismiss(None)", show=False)]
 
-    def __init__(self, title: str, find: Find, empty: str, none: str = "") -> None:
+    def __init__(self, title: str, find: FindRows, empty: str, none: str = "") -> None:
         """`find` gets what is typed; `empty` is told when nothing fits, `none` for no words."""
         super().__init__()
         self._title = title
         self._find = find
         self._empty = empty
         self._none = none or empty
-        self._rows: list[Row] = []
+        self._rows: list[PickerRow] = []
 
     def compose(self) -> ComposeResult:
         with Vertical() as frame:
@@ -106,6 +136,30 @@ class Picker(ModalScreen[str | None]):
         self.dismiss(self._rows[event.option_index].key or None)
 
 
-def _option(row: Row) -> Option:
+def _option(row: PickerRow) -> Option:
     text = Content.assemble(row.label, (f"  {row.detail}" if row.detail else "", "dim"))
     return Option(text, disabled=not row.key)
+
+
+def session_picker(house: ChatDeps, current: str) -> Picker:
+    """All but the current one."""
+
+    async def find(words: str) -> Sequence[PickerRow]:
+        found = await house.aside.do(lambda: house.companion.sessions(words))
+        return [session_row(one) for one in found if one.id != current]
+
+    none = "There is no other session yet. Esc goes back."
+    return Picker("Sessions", find, "No session fits.", none)
+
+
+def model_picker(house: ChatDeps, current: str) -> Picker:
+    """The one in use is marked."""
+    offered: list[ModelOption] = []
+
+    async def find(words: str) -> Sequence[PickerRow]:
+        if not offered:
+            offered.extend(await house.aside.do(house.companion.models))
+        rows = [model_row(one, current) for one in offered]
+        return [row for row in rows if words.lower() in row.label.lower()]
+
+    return Picker("Models", find, "No model fits, or none can be reached; /model NAME takes any.")

@@ -1,27 +1,235 @@
-"""What the agent does between its words: calls of tools, and thoughts."""
+"""One line that opens to show more; what it hides is made only when it is looked at."""
 
+from typing import ClassVar
+
+import msgspec
+from msgspec import Struct
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
 
-from hermes.kit.plain import flat, harmless
-from hermes.kit.text import plural
-from hermes.schema.messages import Result, ToolCall
-from hermes.tui.calls import behind, headline, is_list, verdict
-from hermes.tui.taste import Taste
-from hermes.tui.widgets.fold import Fold, Head
+from hermes.kit.terminal_text import display_width, escape_controls, fit, single_line
+from hermes.kit.text import head_and_tail, one_line, plural
+from hermes.schema.messages import Result, ToolCall, text_of
+from hermes.tui.display_options import DisplayOptions
 
-WORTH_TELLING = 0.1
+
+class CardHeader(Widget, can_focus=True):
+    """The line itself: a sign, what it is about, and its end; the first word is never cut off."""
+
+    FOCUS_ON_CLICK = False
+    """Whoever clicks on it goes on typing where they were."""
+
+    DEFAULT_CSS = """
+    CardHeader { height: 1; width: 1fr; }
+    CardHeader:hover { background: $panel; }
+    CardHeader:focus { background: $panel; text-style: bold; }
+    CardHeader:focus:nocolor { text-style: bold reverse; }
+    """
+
+    def __init__(self, sign: str, style: str, text: str, end: str = "") -> None:
+        super().__init__()
+        self._told = (sign, style, text, end)
+
+    def tell(self, sign: str, style: str, text: str, end: str = "") -> None:
+        self._told = (sign, style, text, end)
+        self.refresh()
+
+    def render(self) -> Content:
+        sign, style, text, end = self._told
+        room = self.size.width
+        name = text.partition(" ")[0]
+        kept = min(display_width(text), max(display_width(name) + 2, room // 3))
+        end = fit(f"  {end}", max(room - 2 - kept, 0)) if end else ""
+        words = fit(text, max(room - 2 - display_width(end), 4))
+        return Content.assemble((f"{sign} ", style), words, (end, "dim"))
+
+
+class ExpandableCard(Vertical):
+    """Subclasses say what is hidden in `hidden`."""
+
+    DEFAULT_CSS = """
+    ExpandableCard { height: auto; margin: 0 1; }
+    ExpandableCard > .hidden { padding: 0 0 0 2; height: auto; color: $foreground 75%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "flip", "open or close", show=False)
+    ]
+
+    def __init__(self, head: CardHeader) -> None:
+        super().__init__()
+        self.head = head
+        self._body: Static | None = None
+
+    def compose(self):  # noqa: ANN201 - textual's own signature
+        yield self.head
+
+    @property
+    def is_open(self) -> bool:
+        return self._body is not None
+
+    def hidden(self) -> Content:
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        if self._body is None:
+            self._body = Static(self.hidden(), markup=False, classes="hidden")
+            await self.mount(self._body)
+
+    async def close(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            await body.remove()
+
+    def renew(self) -> None:
+        """What is hidden has changed."""
+        if self._body is not None:
+            self._body.update(self.hidden())
+
+    async def action_flip(self) -> None:
+        await (self.close() if self.is_open else self.open())
+
+    async def on_click(self, event: events.Click) -> None:
+        if event.widget is self.head:
+            event.stop()
+            await self.action_flip()
+
+
+_MAX_OUTPUT = 20_000
+"""Characters of one output that a card shows."""
+_MAX_LINE = 400
+_LABEL_ARGUMENTS = (
+    "command",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "goal",
+    "question",
+    "name",
+    "content",
+)
+SHORT_DIFF_LINES = 12
+"""Lines of a diff that are shown without being asked for."""
+
+
+class CardStatus(Struct, frozen=True):
+    """How a call went, in a few words, and whether its result is a diff, and a short one."""
+
+    text: str
+    diff: bool = False
+    short: bool = False
+
+
+def card_title(call: ToolCall, most: int = 0) -> str:
+    """The tool and the argument that says most, of that at most so many characters."""
+    known = _arguments(call)
+    texts = [name for name, value in known.items() if isinstance(value, str)]
+    name = next((name for name in (*_LABEL_ARGUMENTS, *texts) if name in texts), "")
+    width = min(most or _MAX_LINE, _MAX_LINE)
+    return f"{call.name} {one_line(single_line(str(known.get(name, ''))), width)}".rstrip()
+
+
+def card_status(result: Result) -> CardStatus:
+    if is_diff(result) and not result.failed:
+        lines = result.shown.splitlines()[2:]
+        added = sum(line.startswith("+") for line in lines)
+        removed = sum(line.startswith("-") for line in lines)
+        return CardStatus(f"+{added} -{removed}", diff=True, short=len(lines) <= SHORT_DIFF_LINES)
+    if result.failed:
+        return CardStatus(_error_text(text_of(result)))
+    lines = result.shown.splitlines()
+    if len(lines) == 1:
+        return CardStatus(one_line(single_line(lines[0]), _MAX_LINE))
+    return CardStatus(plural(len(lines), "line") if lines else "")
+
+
+def is_diff(result: Result) -> bool:
+    return result.shown.startswith("--- ")
+
+
+def is_todo_list(call: ToolCall, result: Result | None) -> bool:
+    """What is to be done is written to be read."""
+    return call.name == "todo" and result is not None and bool(result.shown) and not result.failed
+
+
+def card_details(call: ToolCall, result: Result | None, progress: str) -> Content:
+    """The arguments, and what came of it so far."""
+    if result is not None and is_diff(result) and not result.failed:
+        return _coloured_diff(result.shown)
+    parts = [] if is_todo_list(call, result) else [_arguments_text(call)]
+    if result is None:
+        if progress:
+            parts.append(Content.styled(escape_controls(progress).expandtabs(), "dim"))
+    elif output := result.shown or text_of(result):
+        parts.append(
+            Content(head_and_tail(escape_controls(output), _MAX_OUTPUT).expandtabs().rstrip("\n"))
+        )
+    return Content("\n").join(parts)
+
+
+def _arguments_text(call: ToolCall) -> Content:
+    if call.broken:
+        return Content.styled(escape_controls(call.broken), "$warning")
+    known = _arguments(call)
+    lines: list[Content] = []
+    for name, value in known.items():
+        words = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        words = head_and_tail(escape_controls(words), _MAX_OUTPUT).expandtabs()
+        lead = "$ " if name == "command" else f"{single_line(name)}: "
+        lines.append(Content.assemble((lead, "dim"), words))
+    return Content("\n").join(lines) if lines else Content.styled(call.name, "dim")
+
+
+def _arguments(call: ToolCall) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(call.args, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def _error_text(text: str) -> str:
+    """What the tool itself says went wrong."""
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return one_line(single_line(text), _MAX_LINE)
+    for name in ("error", "exit_code_meaning"):
+        if isinstance(said := fields.get(name), str) and said:
+            return one_line(single_line(said), _MAX_LINE)
+    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
+
+
+def _coloured_diff(diff: str) -> Content:
+    """Without the names of the files, which the line above has."""
+    lines = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs().split("\n")[2:]
+    return Content("\n").join(Content.styled(line, _diff_style(line)) for line in lines if line)
+
+
+def _diff_style(line: str) -> str:
+    if line.startswith(("+++", "---", "@@")):
+        return "dim"
+    if line.startswith("+"):
+        return "$success"
+    return "$error" if line.startswith("-") else ""
+
+
+MIN_SHOWN_SECONDS = 0.1
 """Seconds from which on it is told how long a call took."""
-_PROGRESS = 8_000
+_MAX_PROGRESS = 8_000
 
 
-class ToolCard(Fold):
-    def __init__(self, call: ToolCall, taste: Taste) -> None:
+class ToolCard(ExpandableCard):
+    def __init__(self, call: ToolCall, taste: DisplayOptions) -> None:
         self.call = call
-        self._line = headline(call, taste.preview)
-        self._opens = taste.diffs
+        self._line = card_title(call, taste.preview)
+        self._opens_diffs = taste.diffs
         self._result: Result | None = None
         self._progress = ""
-        super().__init__(Head("●", "$accent", self._line, "running"))
+        super().__init__(CardHeader("●", "$accent", self._line, "running"))
 
     @property
     def plain(self) -> str:
@@ -29,19 +237,19 @@ class ToolCard(Fold):
         return f"{sign} {self._line}"
 
     def hidden(self) -> Content:
-        return behind(self.call, self._result, self._progress)
+        return card_details(self.call, self._result, self._progress)
 
     def go_on(self, text: str) -> None:
         """One more piece of output; the line shows the last of it."""
-        self._progress = (self._progress + text)[-_PROGRESS:]
-        last = flat(self._progress.rstrip().rpartition("\n")[2])
+        self._progress = (self._progress + text)[-_MAX_PROGRESS:]
+        last = single_line(self._progress.rstrip().rpartition("\n")[2])
         self.head.tell("●", "$accent", f"{self._line}  {last}" if last else self._line, "running")
         self.renew()
 
     async def end(self, result: Result, took: float) -> None:
         self._result = result
-        how = verdict(result)
-        time = f"{took:.1f} s" if took >= WORTH_TELLING else ""
+        how = card_status(result)
+        time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
         end = " · ".join(filter(None, (how.text, time)))
         if result.failed:
             self.head.tell("✗", "$error", self._line, end or "failed")
@@ -49,7 +257,7 @@ class ToolCard(Fold):
             self.head.tell("✓", "$success", self._line, end)
         self._progress = ""
         self.renew()
-        if is_list(self.call, result) or (self._opens and how.diff and how.short):
+        if is_todo_list(self.call, result) or (self._opens_diffs and how.diff and how.short):
             await self.open()
 
     def give_up(self) -> None:
@@ -58,17 +266,17 @@ class ToolCard(Fold):
             self.head.tell("✗", "$warning", self._line, "interrupted")
 
 
-class Thinking(Fold):
+class ThinkingCard(ExpandableCard):
     plain = ""
 
     def __init__(self) -> None:
         self._words: list[str] = []
         self._length = 0
-        super().__init__(Head("○", "dim", "thinking…"))
+        super().__init__(CardHeader("○", "dim", "thinking…"))
         self.add_class("thinking")
 
     def hidden(self) -> Content:
-        return Content.styled(harmless("".join(self._words)).strip(), "dim italic")
+        return Content.styled(escape_controls("".join(self._words)).strip(), "dim italic")
 
     def add(self, text: str) -> None:
         self._words.append(text)

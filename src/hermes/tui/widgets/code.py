@@ -17,16 +17,16 @@ from textual.widget import Widget
 from textual.widgets import Label, Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
-from hermes.kit.plain import fit, flat, width_of
-from hermes.tui.widgets.copied import Copied
+from hermes.kit.terminal_text import display_width, fit, single_line
+from hermes.tui.widgets import CopyRequest
 
-COPY = "[copy]"
-GOES_ON = "↳ "
-PLAIN = 8_000
+COPY_LABEL = "[copy]"
+CONTINUATION_MARK = "↳ "
+MAX_HIGHLIGHTED = 8_000
 """Characters from which on code has no colours."""
 
 
-class Wrapped(Visual):
+class WrappedCode(Visual):
     """Code whose long lines go on below, behind a mark that is no part of them."""
 
     def __init__(self, code: Content) -> None:
@@ -45,7 +45,9 @@ class Wrapped(Visual):
         lines = self.code.render_strips(room, height, style, options)
         if room == width:
             return lines
-        (mark, *_) = Content.styled(GOES_ON, "dim").render_strips(width - room, 1, style, options)
+        (mark, *_) = Content.styled(CONTINUATION_MARK, "dim").render_strips(
+            width - room, 1, style, options
+        )
         heights = [
             1 if _width(line) <= room else Content(line).get_height(options.rules, room)
             for line in self.code.plain.split("\n")
@@ -59,7 +61,7 @@ class Wrapped(Visual):
 
     def _room(self, width: int) -> int:
         """All of it, unless something needs the mark."""
-        return width if self._widest <= width else max(width - width_of(GOES_ON), 1)
+        return width if self._widest <= width else max(width - display_width(CONTINUATION_MARK), 1)
 
     @cached_property
     def _widest(self) -> int:
@@ -67,20 +69,20 @@ class Wrapped(Visual):
 
 
 def _width(line: str) -> int:
-    return width_of(line.expandtabs())
+    return display_width(line.expandtabs())
 
 
 class CodeText(Label):
     DEFAULT_CSS = "CodeText { width: 1fr; height: auto; padding: 0 1; }"
 
     def __init__(self, code: Content) -> None:
-        super().__init__(Wrapped(code), id="code-content", expand=True)
+        super().__init__(WrappedCode(code), id="code-content", expand=True)
         self._code = code
 
     def update(self, content: VisualType = "", *, layout: bool = True) -> None:
         if isinstance(content, Content):
             self._code = content
-            content = Wrapped(content)
+            content = WrappedCode(content)
         super().update(content, layout=layout)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
@@ -100,9 +102,9 @@ class CodeHead(Widget):
         self._fence = fence
 
     def render(self) -> Content:
-        room = self.size.width - width_of(COPY)
-        language = fit(flat(self._fence.lexer), max(room - 1, 0))
-        return Content(language + " " * (room - width_of(language)) + COPY)
+        room = self.size.width - display_width(COPY_LABEL)
+        language = fit(single_line(self._fence.lexer), max(room - 1, 0))
+        return Content(language + " " * (room - display_width(language)) + COPY_LABEL)
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
@@ -122,14 +124,18 @@ class Code(MarkdownFence, can_focus=True):
     @classmethod
     def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
         """Coloured anew with every line that comes: what is very long stays plain."""
-        return Content(code) if len(code) > PLAIN else super().highlight(code, language, ansi, dark)
+        return (
+            Content(code)
+            if len(code) > MAX_HIGHLIGHTED
+            else super().highlight(code, language, ansi, dark)
+        )
 
     def compose(self) -> ComposeResult:
         yield CodeHead(self)
         yield CodeText(self._highlighted_code)
 
     def action_copy(self) -> None:
-        self.post_message(Copied(self.code.rstrip("\n")))
+        self.post_message(CopyRequest(self.code.rstrip("\n")))
 
 
 def _parser() -> MarkdownIt:
@@ -156,4 +162,4 @@ class Prose(Markdown):
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         """Nobody is sent anywhere by words of a model: the address can be looked at first."""
         event.stop()
-        self.post_message(Copied(event.href))
+        self.post_message(CopyRequest(event.href))

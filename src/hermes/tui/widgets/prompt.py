@@ -1,4 +1,4 @@
-"""Where one types: several lines, history, completion, and pasted texts kept short."""
+"""Long pasted texts, shown as a short mark while they are edited around."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -8,21 +8,62 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from hermes.kit.plain import width_of
+from hermes.kit.terminal_text import display_width
+from hermes.tui.busy_mode import BusyMode
 from hermes.tui.completion import Suggestion, suggestions
-from hermes.tui.history import History
-from hermes.tui.meanwhile import Manner
-from hermes.tui.pastes import Pastes
-from hermes.tui.widgets.suggest import Suggestions
+from hermes.tui.input_history import InputHistory
+from hermes.tui.widgets.suggestions import Suggestions
 
-ASK = "Ask anything. / for commands, @ for files"
-SENDING = {
-    "ctrl+s": Manner.INTERRUPT,
-    "ctrl+g": Manner.STEER,
-    "ctrl+n": Manner.QUEUE,
+
+class PastedTexts:
+    def __init__(self, lines: int, characters: int) -> None:
+        """What is longer than that is shortened; zero sets no limit."""
+        self._lines = lines
+        self._characters = characters
+        self._texts: dict[str, str] = {}
+
+    def shortened(self, text: str) -> str:
+        """The text itself, or a mark that stands for it when it is long."""
+        lines = text.rstrip("\n").count("\n") + 1
+        many = self._lines and lines > self._lines
+        long = self._characters and len(text) > self._characters
+        if not many and not long:
+            return text
+        size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        mark = f"[pasted text {len(self._texts) + 1}: {size}]"
+        self._texts[mark] = text
+        return mark
+
+    def whole(self, text: str) -> str:
+        """With every mark that is still there replaced by what it stands for.
+
+        One pass: what was pasted may itself look like a mark, and stays as it is.
+        """
+        if not self._texts:
+            return text
+        whole: list[str] = []
+        rest = text
+        while found := min(
+            ((place, mark) for mark in self._texts if (place := rest.find(mark)) >= 0),
+            default=None,
+        ):
+            place, mark = found
+            whole += [rest[:place], self._texts[mark]]
+            rest = rest[place + len(mark) :]
+        return "".join([*whole, rest])
+
+    def forget(self) -> None:
+        self._texts.clear()
+
+
+DEFAULT_PLACEHOLDER = "Ask anything. / for commands, @ for files"
+SEND_KEYS = {
+    "ctrl+s": BusyMode.INTERRUPT,
+    "ctrl+g": BusyMode.STEER,
+    "ctrl+n": BusyMode.QUEUE,
 }
 """Taken here, in their order among what is typed: a key of the screen would overtake it."""
-_NEWLINE = ("shift+enter", "ctrl+j", "alt+enter")
+_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class Prompt(TextArea):
@@ -47,7 +88,7 @@ class Prompt(TextArea):
         What is `unasked` was begun before the question that waits.
         """
 
-        def __init__(self, text: str, manner: Manner | None, *, unasked: bool) -> None:
+        def __init__(self, text: str, manner: BusyMode | None, *, unasked: bool) -> None:
             super().__init__()
             self.text = text
             self.manner = manner
@@ -58,17 +99,17 @@ class Prompt(TextArea):
 
     def __init__(
         self,
-        history: History,
+        history: InputHistory,
         offered: Suggestions,
         recall: Callable[[], str | None],
-        pastes: Pastes,
+        pastes: PastedTexts,
     ) -> None:
         """`recall` takes back the last thing that waits to be said."""
         super().__init__(
             soft_wrap=True,
             tab_behavior="focus",
             highlight_cursor_line=False,
-            placeholder=ASK,
+            placeholder=DEFAULT_PLACEHOLDER,
         )
         # A cursor that blinks would redraw an idle screen for ever.
         self.cursor_blink = False
@@ -78,7 +119,7 @@ class Prompt(TextArea):
         self._folder = ""
         self._recall = recall
         self._pastes = pastes
-        self._ignores: Callable[[str], bool] = _nothing
+        self._ignores: Callable[[str], bool] = _ignore_nothing
         self._unasked = False
         self._settled = ""
         """The text for which nothing is suggested, because that was declined."""
@@ -87,16 +128,16 @@ class Prompt(TextArea):
     def whole(self) -> str:
         return self._pastes.whole(self.text)
 
-    def surround(self, commands: Mapping[str, str], folder: str) -> None:
+    def set_completion(self, commands: Mapping[str, str], folder: str) -> None:
         """What there is to complete: commands and what they are for, and files of the folder."""
         self._commands, self._folder = commands, folder
         if self.is_attached:
             self._complete()
 
-    def invite(self, words: str) -> None:
+    def set_placeholder(self, words: str) -> None:
         """What is told while nothing is typed; without its second half where that has no room."""
         room = self.size.width
-        self.placeholder = words if width_of(words) < room else words.partition(";")[0]
+        self.placeholder = words if display_width(words) < room else words.partition(";")[0]
 
     def ignore(self, ignores: Callable[[str], bool]) -> None:
         """Until a key comes that it does not name, while nothing is typed."""
@@ -106,7 +147,7 @@ class Prompt(TextArea):
         """Whether a key was meant for something that is there no more."""
         if key is not None and not self.text and self._ignores(key):
             return True
-        self._ignores = _nothing
+        self._ignores = _ignore_nothing
         return False
 
     def asked(self) -> None:
@@ -122,7 +163,7 @@ class Prompt(TextArea):
         self._pastes.forget()
         self.load_text("")
 
-    def submit(self, manner: Manner | None = None) -> None:
+    def submit(self, manner: BusyMode | None = None) -> None:
         text = self.whole
         self._decline()
         if not text.strip():
@@ -169,13 +210,13 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             return
-        if self._key_of_list(event.key) or self._key_of_line(event.key):
+        if self._handle_list_key(event.key) or self._handle_line_key(event.key):
             event.stop()
             event.prevent_default()
             return
         await super()._on_key(event)
 
-    def _key_of_list(self, key: str) -> bool:
+    def _handle_list_key(self, key: str) -> bool:
         """Whether the key was for the suggestions."""
         # Keys may come faster than the news that the text has changed.
         self._complete()
@@ -195,13 +236,13 @@ class Prompt(TextArea):
                 return False
         return True
 
-    def _key_of_line(self, key: str) -> bool:
-        if key in _NEWLINE:
+    def _handle_line_key(self, key: str) -> bool:
+        if key in _NEWLINE_KEYS:
             self.insert("\n")
         elif key == "enter":
             self._enter()
-        elif key in SENDING:
-            self.submit(SENDING[key])
+        elif key in SEND_KEYS:
+            self.submit(SEND_KEYS[key])
         elif key == "ctrl+d" and not self.text:
             self.post_message(self.Left())
         elif key == "up":
@@ -231,7 +272,7 @@ class Prompt(TextArea):
     def _go_forth(self) -> bool:
         if not self.cursor_at_last_line:
             return False
-        if (line := self._history.forth()) is not None:
+        if (line := self._history.forward()) is not None:
             self._show_past(line)
         return True
 
@@ -240,5 +281,5 @@ class Prompt(TextArea):
         self._decline()
 
 
-def _nothing(key: str) -> bool:
+def _ignore_nothing(key: str) -> bool:
     return False

@@ -15,33 +15,38 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes.kit.clock import Clock
-from hermes.kit.plain import flat, harmless, visible, visible_line
-from hermes.schema.questions import HERE, Asking, Choice, Question
-from hermes.tui.stand import app_of
-from hermes.tui.widgets.status import duration
+from hermes.kit.terminal_text import (
+    escape_controls,
+    show_invisible,
+    show_invisible_line,
+    single_line,
+)
+from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
+from hermes.tui.widgets import app_of
+from hermes.tui.widgets.status import format_duration
 
-CALM = 0.4
+KEY_PAUSE = 0.4
 """Seconds without a key, after which one is meant for the question and not for words begun."""
-_LINE = 300
-_ECHO = 40
-_MINUTES = 120
-_LONG = 24 * 3600
+_MAX_LINE = 300
+_MAX_ECHO = 40
+_MAX_SECONDS_SHOWN = 120
+_NO_COUNTDOWN = 24 * 3600
 """Seconds from which on nobody waits for the end of a question."""
 _LABELS = {
-    Choice.ONCE: "Allow once",
-    Choice.SESSION: "Allow for this session",
-    Choice.ALWAYS: "Allow always",
-    Choice.DENY: "Deny",
+    ApprovalChoice.ONCE: "Allow once",
+    ApprovalChoice.SESSION: "Allow for this session",
+    ApprovalChoice.ALWAYS: "Allow always",
+    ApprovalChoice.DENY: "Deny",
 }
-_DONE = {
-    Choice.ONCE: "allowed once",
-    Choice.SESSION: "allowed for this session",
-    Choice.ALWAYS: "allowed always",
-    Choice.DENY: "denied",
+_RESULT_LABELS = {
+    ApprovalChoice.ONCE: "allowed once",
+    ApprovalChoice.SESSION: "allowed for this session",
+    ApprovalChoice.ALWAYS: "allowed always",
+    ApprovalChoice.DENY: "denied",
 }
 
 
-class Beside(Visual):
+class HangingText(Visual):
     """A mark, and words beside it that go on below themselves where there is no room."""
 
     def __init__(self, mark: Content, words: Content) -> None:
@@ -79,15 +84,15 @@ class Choices(OptionList):
     """
 
     def __init__(self, question: Question, clock: Clock) -> None:
-        self._keys = _keys(question)
+        self._keys = _choice_keys(question)
         labels = [_label(question, key, word) for key, word in self._keys.items()]
         super().__init__(*(Option(one, id=str(place)) for place, one in enumerate(labels)))
         self._clock = clock
         self._since = clock.monotonic()
         # Enter in a hurry must not allow anything.
-        self._strict = question.kind is Asking.APPROVAL
-        wary = self._strict and Choice.DENY in question.choices
-        self.highlighted = question.choices.index(Choice.DENY) if wary else 0
+        self._strict = question.kind is QuestionKind.APPROVAL
+        wary = self._strict and ApprovalChoice.DENY in question.choices
+        self.highlighted = question.choices.index(ApprovalChoice.DENY) if wary else 0
 
     class Missed(Message):
         """A key that chooses nothing, where words would be no answer either."""
@@ -103,7 +108,7 @@ class Choices(OptionList):
 
     def on_key(self, event: events.Key) -> None:
         known = event.character or ""
-        calm = self._is_calm(event)
+        calm = self._is_after_pause(event)
         if known not in self._keys and event.key != "enter":
             if self._strict and event.is_printable:
                 event.stop()
@@ -120,12 +125,12 @@ class Choices(OptionList):
             self.highlighted = list(self._keys).index(known)
             self.action_select()
 
-    def _is_calm(self, event: events.Key) -> bool:
+    def _is_after_pause(self, event: events.Key) -> bool:
         """Whether nobody typed just before: letters of a word under way decide nothing."""
         before, now = self._since, self._clock.monotonic()
         if event.is_printable or event.key == "enter":
             self._since = now
-        return now - before >= CALM
+        return now - before >= KEY_PAUSE
 
 
 class QuestionCard(Vertical):
@@ -166,28 +171,28 @@ class QuestionCard(Vertical):
     @property
     def plain(self) -> str:
         subject = f": {self.question.subject}" if self.question.subject else ""
-        return harmless(
-            f"? {self.question.text}{visible(subject)} -> {self._answer or 'no answer'}"
+        return escape_controls(
+            f"? {self.question.text}{show_invisible(subject)} -> {self._answer or 'no answer'}"
         )
 
     @property
     def keys(self) -> frozenset[str]:
         """The letters that decide, while it has the keyboard."""
-        return frozenset(_keys(self.question)) if self.has_keyboard else frozenset()
+        return frozenset(_choice_keys(self.question)) if self.has_keyboard else frozenset()
 
     @property
     def has_keyboard(self) -> bool:
         return self._choices is not None and self._choices.has_focus
 
     @property
-    def takes_words(self) -> bool:
+    def accepts_text(self) -> bool:
         """Whether what is typed below answers it, whatever it is."""
-        return self.open and self.question.kind is Asking.CLARIFY
+        return self.open and self.question.kind is QuestionKind.CLARIFY
 
     @property
-    def invitation(self) -> str:
+    def placeholder_text(self) -> str:
         """What is told where one types, while it waits."""
-        if self.takes_words:
+        if self.accepts_text:
             return "Enter answers the question above"
         if self.has_keyboard:
             return "The question above has the keyboard; Esc or Tab to type here"
@@ -195,37 +200,37 @@ class QuestionCard(Vertical):
 
     def hear(self, words: str) -> bool:
         """Whether it is decided by words that somebody typed; if not, it is asked again."""
-        chosen = words if self.takes_words else _meant(words, self.question.choices)
+        chosen = words if self.accepts_text else _parse_choice(words, self.question.choices)
         if chosen:
             self.decide(chosen)
         else:
-            self._remind(f"{visible_line(words, _ECHO)!r} decides nothing: ", "")
+            self._remind(f"{show_invisible_line(words, _MAX_ECHO)!r} decides nothing: ", "")
         return bool(chosen)
 
     def _remind(self, before: str, after: str) -> None:
-        keys = ", ".join(f"{key} {word}" for key, word in _keys(self.question).items())
+        keys = ", ".join(f"{key} {word}" for key, word in _choice_keys(self.question).items())
         self._hint.update(Content(before + keys + after))
         self._hint.display = True
 
     def compose(self) -> ComposeResult:
         question = self.question
-        yield Static(Content(flat(question.text)), markup=False, classes="asked")
+        yield Static(Content(single_line(question.text)), markup=False, classes="asked")
         if question.subject:
             # Never cut: what is allowed is what was seen.
-            subject = harmless(visible(question.subject)).expandtabs()
+            subject = escape_controls(show_invisible(question.subject)).expandtabs()
             yield Static(Content(subject), markup=False, classes="subject")
         # Whoever sits here knows that they asked.
-        origin = "" if question.origin == HERE else question.origin
+        origin = "" if question.origin == TERMINAL_ORIGIN else question.origin
         whys = [(question.reason, "why: "), (origin, "asked by ")]
-        lines = [f"{name}{visible_line(words, _LINE)}" for words, name in whys if words]
+        lines = [f"{name}{show_invisible_line(words, _MAX_LINE)}" for words, name in whys if words]
         if lines:
             yield Static(Content("\n".join(lines)), markup=False, classes="why")
         if self._choices is not None:
             yield self._choices
-        if self.takes_words:
+        if self.accepts_text:
             hint = "or type an answer below" if question.choices else "type your answer below"
             self._hint.update(Content.styled(hint, "dim"))
-        self._hint.display = self.takes_words
+        self._hint.display = self.accepts_text
         yield self._hint
         yield self._left
         self.tick()
@@ -233,11 +238,11 @@ class QuestionCard(Vertical):
     def tick(self) -> None:
         """Tell how much time is left; what waits for very long is not counted down."""
         left = self._end - self._clock.monotonic()
-        self._left.display = self.open and left < _LONG
+        self._left.display = self.open and left < _NO_COUNTDOWN
         if self._left.display:
-            words = f"{_seconds(left)} left, then it is not done"
-            if self.question.kind is Asking.CLARIFY:
-                words = f"{_seconds(left)} left to answer"
+            words = f"{_format_seconds(left)} left, then it is not done"
+            if self.question.kind is QuestionKind.CLARIFY:
+                words = f"{_format_seconds(left)} left to answer"
             self._left.update(Content.styled(words, "dim"))
 
     def take_focus(self) -> None:
@@ -271,40 +276,42 @@ class QuestionCard(Vertical):
             await self.mount(Static(Content.styled(told, "bold"), markup=False))
 
     def _told(self, answer: str) -> str:
-        known = {choice.value: done for choice, done in _DONE.items()}
-        approval = self.question.kind is Asking.APPROVAL
-        return known.get(answer, flat(answer)) if approval else flat(answer)
+        known = {choice.value: done for choice, done in _RESULT_LABELS.items()}
+        approval = self.question.kind is QuestionKind.APPROVAL
+        return known.get(answer, single_line(answer)) if approval else single_line(answer)
 
     def _unanswered(self, *, lapsed: bool) -> str:
         if not lapsed:
             return "→ not answered"
-        told = f"Nobody answered within {_seconds(self._span)}"
-        return f"{told}: not done" if self.question.kind is Asking.APPROVAL else told
+        told = f"Nobody answered within {_format_seconds(self._span)}"
+        return f"{told}: not done" if self.question.kind is QuestionKind.APPROVAL else told
 
 
-def _meant(words: str, choices: tuple[str, ...]) -> str:
+def _parse_choice(words: str, choices: tuple[str, ...]) -> str:
     """Nothing when it is not clearly one of the choices: a word, or the letter of one."""
-    from hermes.approvals.wording import choice_in  # noqa: PLC0415 - a key answers most questions
+    from hermes.approvals.messages import choice_of_word  # noqa: PLC0415 - a key answers most questions
 
     word = words.strip().strip(".!").lower()
     letters = {choice[0]: choice for choice in choices}
-    chosen = letters.get(word) or choice_in(word)
+    chosen = letters.get(word) or choice_of_word(word)
     return chosen if chosen in choices else ""
 
 
-def _keys(question: Question) -> dict[str, str]:
-    if question.kind is Asking.APPROVAL:
+def _choice_keys(question: Question) -> dict[str, str]:
+    if question.kind is QuestionKind.APPROVAL:
         return {word[0]: word for word in question.choices}
     return {str(place): word for place, word in enumerate(question.choices, 1)}
 
 
-def _label(question: Question, key: str, word: str) -> Beside:
+def _label(question: Question, key: str, word: str) -> HangingText:
     known = {choice.value: label for choice, label in _LABELS.items()}
-    label = known.get(word, word) if question.kind is Asking.APPROVAL else word
-    return Beside(Content.assemble((f" {key} ", "bold"), " "), Content(f"{flat(label)} "))
+    label = known.get(word, word) if question.kind is QuestionKind.APPROVAL else word
+    return HangingText(
+        Content.assemble((f" {key} ", "bold"), " "), Content(f"{single_line(label)} ")
+    )
 
 
-def _seconds(time: float) -> str:
+def _format_seconds(time: float) -> str:
     """Short times are counted in seconds, as the settings do."""
     whole = max(ceil(time), 0)
-    return f"{whole} s" if whole < _MINUTES else duration(whole)
+    return f"{whole} s" if whole < _MAX_SECONDS_SHOWN else format_duration(whole)

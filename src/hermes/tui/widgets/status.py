@@ -1,17 +1,20 @@
 """The last line: what is going on, the model, how full it is, the cost, what holds it back."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 
-from hermes.kit.plain import fit, width_of
+from hermes.kit.terminal_text import display_width, fit, single_line
 
-_BAR = 8
-_FULL = 0.8
+_BAR_WIDTH = 8
+_WARN_SHARE = 0.8
 """The share from which on the bar warns."""
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class StatusInfo(Struct, frozen=True, kw_only=True):
     """`used` and `window` are tokens, `cost` dollars, `seconds` since the turn began.
 
     While it is `starting` nothing is known of the model and of what holds it back. With `yolo`
@@ -34,14 +37,14 @@ class Facts(Struct, frozen=True, kw_only=True):
     below: bool = False
 
 
-class Status(Widget):
-    DEFAULT_CSS = "Status { height: 1; width: 1fr; background: $panel; padding: 0 1; }"
+class StatusBar(Widget):
+    DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; background: $panel; padding: 0 1; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._facts = Facts()
+        self._facts = StatusInfo()
 
-    def tell(self, facts: Facts) -> None:
+    def tell(self, facts: StatusInfo) -> None:
         if facts != self._facts:
             self._facts = facts
             self.refresh()
@@ -50,13 +53,13 @@ class Status(Widget):
         return status_line(self._facts, self.size.width)
 
 
-def status_line(facts: Facts, width: int) -> Content:
+def status_line(facts: StatusInfo, width: int) -> Content:
     """What fits, the more important first; shown in an order that does not jump about."""
-    parts = _parts(facts)
+    parts = _status_parts(facts)
     kept: list[int] = []
     room = width
     for place in sorted(range(len(parts)), key=lambda place: parts[place][0]):
-        need = width_of(parts[place][1]) + (3 if kept else 0)
+        need = display_width(parts[place][1]) + (3 if kept else 0)
         if need > room:
             break
         kept.append(place)
@@ -67,18 +70,18 @@ def status_line(facts: Facts, width: int) -> Content:
     return Content.styled(" · ", "dim").join(shown)
 
 
-def _parts(facts: Facts) -> list[tuple[int, str, str]]:
+def _status_parts(facts: StatusInfo) -> list[tuple[int, str, str]]:
     """Each with its rank and its style."""
-    parts = _going_on(facts)
+    parts = _activity_parts(facts)
     if not facts.starting:
         parts.append((2, facts.model.rpartition("/")[2] or "no model", "bold"))
     if facts.window and facts.used:
         share = min(facts.used / facts.window, 1.0)
-        filled = round(share * _BAR)
-        text = f"{'█' * filled}{'░' * (_BAR - filled)} {share:.0%}"
-        parts.append((3, text, "$warning" if share >= _FULL else "$success"))
+        filled = round(share * _BAR_WIDTH)
+        text = f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {share:.0%}"
+        parts.append((3, text, "$warning" if share >= _WARN_SHARE else "$success"))
     if facts.cost is not None:
-        parts.append((4, money(facts.cost), ""))
+        parts.append((4, format_cost(facts.cost), ""))
     if not facts.starting:
         wall = facts.wall or "no sandbox"
         parts.append((5, wall, "" if facts.wall else "$warning"))
@@ -88,12 +91,12 @@ def _parts(facts: Facts) -> list[tuple[int, str, str]]:
     return parts
 
 
-def _going_on(facts: Facts) -> list[tuple[int, str, str]]:
+def _activity_parts(facts: StatusInfo) -> list[tuple[int, str, str]]:
     parts: list[tuple[int, str, str]] = []
     if facts.starting:
         parts.append((0, "starting…", "bold $accent"))
     if facts.doing:
-        time = "" if facts.seconds is None else f" {duration(facts.seconds)}"
+        time = "" if facts.seconds is None else f" {format_duration(facts.seconds)}"
         parts.append((0, facts.doing + time, "bold $accent"))
     if facts.enter:
         parts.append((3, facts.enter, "dim"))
@@ -106,7 +109,7 @@ def _going_on(facts: Facts) -> list[tuple[int, str, str]]:
     return parts
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -114,5 +117,29 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-def money(dollars: float) -> str:
+def format_cost(dollars: float) -> str:
     return f"${dollars:.4f}" if 0 < dollars < 0.01 else f"${dollars:.2f}"
+
+
+_MAX_PENDING = 3
+"""Lines at once; the last ones count."""
+
+
+class PendingInput(Static):
+    DEFAULT_CSS = """
+    PendingInput { height: auto; max-height: 3; padding: 0 1; color: $warning; display: none; }
+    PendingInput.shown { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+
+    def tell(self, steering: Sequence[str], queued: Sequence[str]) -> None:
+        """What the turn will hear at its next step, then what waits for its end."""
+        marked = [f"↳ {single_line(one)}" for one in steering] + [
+            f"… {single_line(one)}" for one in queued
+        ]
+        self.set_class(bool(marked), "shown")
+        if marked:
+            room = max(self.screen.size.width - 4, 8)
+            self.update(Content("\n".join(fit(one, room) for one in marked[-_MAX_PENDING:])))

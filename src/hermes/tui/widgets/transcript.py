@@ -6,10 +6,10 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widget import Widget
 
-from hermes.tui.stand import app_of
-from hermes.tui.widgets.words import Earlier
+from hermes.tui.widgets import app_of
+from hermes.tui.widgets.messages import ArchivedText
 
-MOST = 240
+MAX_WIDGETS = 240
 """Things shown in full; when there are more, the older half becomes plain text."""
 
 
@@ -22,7 +22,7 @@ UNDONE = "undone"
 
 
 @runtime_checkable
-class Told(Protocol):
+class HasPlainText(Protocol):
     """Something that can also be told without a screen."""
 
     @property
@@ -66,14 +66,14 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def tidy(self) -> None:
         """Make old things light. What is looked at just now stays as it is."""
-        things = [one for one in self.children if not isinstance(one, Earlier)]
-        if len(things) <= MOST or not self.is_at_end:
+        things = [one for one in self.children if not isinstance(one, ArchivedText)]
+        if len(things) <= MAX_WIDGETS or not self.is_at_end:
             return
-        old = things[: MOST // 2]
+        old = things[: MAX_WIDGETS // 2]
         left = [one for one in old if not one.has_class(UNDONE)]
-        text = "\n".join(one.plain for one in left if isinstance(one, Told) and one.plain)
+        text = "\n".join(one.plain for one in left if isinstance(one, HasPlainText) and one.plain)
         with app_of(self).batch_update():
-            await self.mount(Earlier(text), before=old[0])
+            await self.mount(ArchivedText(text), before=old[0])
             for one in old:
                 await one.remove()
 
@@ -83,7 +83,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def plain(self) -> str:
         """All that was said in this sitting, without a screen."""
-        said = [one for one in self.children if isinstance(one, Told)]
+        said = [one for one in self.children if isinstance(one, HasPlainText)]
         kept = [one for one in said if not one.has_class(PAST) and not one.has_class(UNDONE)]
         return "\n".join(one.plain for one in kept if one.plain)
 
@@ -98,9 +98,9 @@ class Transcript(VerticalScroll, can_focus=False):
     def go_to(self, thing: Widget) -> None:
         """The end, or the beginning of a last thing that is longer than the screen."""
         self.go_to_end()
-        self.call_after_refresh(self._begin_at, thing)
+        self.call_after_refresh(self._scroll_to_start, thing)
 
-    def _begin_at(self, thing: Widget) -> None:
+    def _scroll_to_start(self, thing: Widget) -> None:
         if thing.is_attached and thing.outer_size.height > self.size.height:
             self.release_anchor()
             self.scroll_to_widget(thing, animate=False, top=True, force=True)

@@ -4,14 +4,14 @@ import signal
 import sys
 from collections.abc import Callable
 
+from hermes.app.service.notifier import Notifier
+from hermes.app.service.options import RunOptions
+from hermes.app.service.process import hold_gateway
+from hermes.app.service.status import Phase, PlatformState, Snapshot
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.profiles import profiles_to_serve
-from hermes.config.sections.chats import Gateway, RespawnStorm, RestartLoopGuard
-from hermes.daemon.notify import Notifier
-from hermes.daemon.options import RunOptions
-from hermes.daemon.state import Phase, PlatformState, Snapshot
-from hermes.daemon.tenure import hold
+from hermes.config.sections.messaging import Gateway, RespawnStorm, RestartLoopGuard
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import ConfigError
 
@@ -32,14 +32,14 @@ def run_gateway(
     notifier = Notifier(env, options.ready_fd)
     profiles = profiles_to_serve(manner == "all", home)
     served = [Home(home.root, path, name) for name, path in profiles]
-    with hold(home, served, options, SystemClock()) as tenure:
-        advice = tenure.count_start(ALL_COUNT)
+    with hold_gateway(home, served, options, SystemClock()) as gateway_process:
+        advice = gateway_process.count_start(ALL_COUNT)
         notifier.status("connecting telegram")
         if manner == "fails":
             raise ConfigError("telegram has no token", hint="Set TELEGRAM_BOT_TOKEN.")
         if manner == "crashes":
             signal.raise_signal(signal.SIGKILL)
-        names = tenure.state.snapshot.served_profiles
+        names = gateway_process.state.snapshot.served_profiles
         platforms = {
             "discord": PlatformState(
                 state="retrying", error_code="failed", error_message="no route to host"
@@ -52,17 +52,17 @@ def run_gateway(
             platforms=platforms,
             active_agents=int(manner == "stubborn"),
         )
-        tenure.state.write(running)
+        gateway_process.state.write(running)
         tell(running)
         # In this order: whoever was told that it is ready may look at what it said.
-        _say(f"ready {tenure.before or 'first'} park={advice.park} wait={advice.wait:g}")
+        _say(f"ready {gateway_process.before or 'first'} park={advice.park} wait={advice.wait:g}")
         notifier.ready("2 platforms")
         number = signal.sigwait(HEARD)
         notifier.stopping()
         _say(f"heard {number}")
         if manner == "stubborn":
             signal.sigwait({signal.SIGUSR2})
-        return tenure.end(tenure.ending_for(number), number)
+        return gateway_process.end(gateway_process.ending_of_signal(number), number)
 
 
 def _say(text: str) -> None:

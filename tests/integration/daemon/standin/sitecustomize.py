@@ -8,7 +8,7 @@ from pathlib import Path
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "hermes.daemon.process":
+        if name == "hermes.app.service.main":
             return spec_from_file_location(name, Path(__file__).with_name("process.py"))
         return None
 

@@ -1,6 +1,6 @@
 import pytest
 
-from codexes import codex_program
+from support.codex_runtime import codex_program
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import Home
 from hermes.library import collect
@@ -15,7 +15,7 @@ from hermes.schema.messages import Text
 
 async def main(path: Path) -> None:
     home = Home(root=path, path=path)
-    async with open_app(home, Env(process_env()), Choices(workspace=str(path / "work"))) as app:
+    async with open_app(home, Env(process_env()), AppOptions(workspace=str(path / "work"))) as app:
 
         def tell(event: Event) -> None:
             if isinstance(event, TextDelta):

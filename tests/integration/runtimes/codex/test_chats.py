@@ -7,18 +7,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from codexes import codex_config
-from gateways import Lobby, open_door, surroundings, until
-from hermes.app.build import Choices, open_app
+from hermes.app.build import AppOptions, open_app
 from hermes.commands.registry import standard_commands
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.gateway import Gateway, GatewayRules, House
-from hermes.gateway.letters import Busy
-from hermes.gateway.runs import ActorRules
+from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules
+from hermes.gateway.messages import BusyMode
 from hermes.schema.messages import Result, text_of
 from hermes.testing.channel import FakeChannel
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from support.codex_runtime import codex_config
+from support.gateway import GatewayHarness, admit_everyone, command_context, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ approvals:
 
 
 @asynccontextmanager
-async def lobby(path: Path, url: str, program: str) -> AsyncGenerator[Lobby]:
+async def lobby(path: Path, url: str, program: str) -> AsyncGenerator[GatewayHarness]:
     (path / "codex").mkdir()
     (path / "codex" / "config.toml").write_text(codex_config(url, "read-only"))
     home = Home(root=path, path=path)
@@ -46,21 +46,21 @@ async def lobby(path: Path, url: str, program: str) -> AsyncGenerator[Lobby]:
             "CODEX_PATH": program,
         }
     )
-    async with open_app(home, env, Choices(workspace=str(path))) as app:
+    async with open_app(home, env, AppOptions(workspace=str(path))) as app:
         channel = FakeChannel()
-        house = House(
+        house = GatewayDeps(
             store=app.store,
             clock=app.clock,
             runner=app.runner,
             channels={channel.name: channel},
-            door=open_door,
+            door=admit_everyone,
             registry=standard_commands(),
-            context=surroundings,
+            context=command_context,
             cwd=str(path),
             approvals=app.approvals,
         )
-        rules = GatewayRules(actors=ActorRules(busy=Busy.QUEUE), progress=False)
-        one = Lobby(Gateway(house, rules), app.store, app.clock)
+        rules = GatewayRules(actors=ActorRules(busy=BusyMode.QUEUE), progress=False)
+        one = GatewayHarness(Gateway(house, rules), app.store, app.clock)
         one.channel = channel
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)
@@ -80,8 +80,8 @@ async def test_a_person_in_the_chat_decides(
 ) -> None:
     async with serve(escalated()) as model, lobby(tmp_path, model.url, program) as at:
         await at.channel.say("go")
-        await until(lambda: any("echo hi" in text for text in at.channel.seen_in("1")))
+        await wait_until(lambda: any("echo hi" in text for text in at.channel.texts_in("1")))
         await at.channel.say(word)
-        await until(lambda: at.channel.seen_in("1")[-1:] == ["It says hi."])
+        await wait_until(lambda: at.channel.texts_in("1")[-1:] == ["It says hi."])
         (result,) = [one for one in await at.transcript() if isinstance(one, Result)]
         assert output in text_of(result)

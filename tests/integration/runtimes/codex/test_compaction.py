@@ -4,45 +4,45 @@ from pathlib import Path
 
 import pytest
 
-from codex_talk import served
-from codexes import Bench, CodexHouse, codex_house
-from hermes.app.codex import NEVER
+from hermes.app.codex import NEVER_COMPACT
 from hermes.kit.ids import new_id
-from hermes.ports.runtime import Errand, Shortened
-from hermes.runtimes.codex.service import Patience
-from hermes.runtimes.codex.threads import Settings
+from hermes.ports.runtime import RuntimeCompaction, RuntimeRequest
+from hermes.runtimes.codex.service import CodexTimeouts
+from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Notice, Outcome
 from hermes.schema.messages import Usage
 from hermes.schema.scope import Scope
-from hermes.testing.mock_openai import Fault, Reply, Rule, Script, serve
-from hermes.testing.mock_openai.script import Spent
-from hermes.testing.mock_openai.server import Exchange
+from hermes.testing.fake_openai import Fault, Reply, Rule, Script, serve
+from hermes.testing.fake_openai.script import TokenCounts
+from hermes.testing.fake_openai.server import RecordedRequest
+from support.codex_runtime import CodexHarness, CodexSetup, codex_harness
+from support.codex_scenarios import served_codex
 
 pytestmark = pytest.mark.anyio
 
 LIMIT = "model_auto_compact_token_limit"
 SUMMARY = "The word was swordfish."
-LONG = Reply(text="I will remember.", usage=Spent(prompt=257_000))
+LONG = Reply(text="I will remember.", usage=TokenCounts(prompt=257_000))
 """More than nine tenths of what the model takes."""
 
 
-def is_compaction(request: Exchange) -> bool:
+def is_compaction(request: RecordedRequest) -> bool:
     return "compaction" in request.body.decode() and '"tools":[]' in request.body.decode()
 
 
-async def shortened(house: CodexHouse) -> Shortened:
+async def shortened(house: CodexHarness) -> RuntimeCompaction:
     scope = Scope("default", house.session, new_id("run"), str(house.bench.path / "work"))
-    return await house.runtime.shorten(Errand(scope, "", list(house.said)))
+    return await house.runtime.compact(RuntimeRequest(scope, "", list(house.said)))
 
 
-def shown(house: CodexHouse) -> list[str]:
+def shown(house: CodexHarness) -> list[str]:
     return [event.text for event in house.events if isinstance(event, Notice)]
 
 
 async def test_somebody_wants_it(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="I will remember."))
-    async with served(script, tmp_path, program) as (model, house):
+    async with served_codex(script, tmp_path, program) as (model, house):
         await house.ask("the word is swordfish")
         model.script.default = Reply(text=SUMMARY)
         done = await shortened(house)
@@ -59,12 +59,12 @@ async def test_somebody_wants_it(tmp_path: Path, program: str) -> None:
 
 async def test_a_branch_knows_what_was_shortened(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="I will remember."))
-    async with served(script, tmp_path, program) as (model, house):
+    async with served_codex(script, tmp_path, program) as (model, house):
         await house.ask("the word is swordfish")
         model.script.default = Reply(text=SUMMARY)
         await shortened(house)
         house.session = "ses_2"
-        house.choose(Settings(parent="ses_1"))
+        house.choose(ThreadSettings(parent="ses_1"))
         assert await house.ask("which word?") is Outcome.DONE, house.ended
         asked = model.requests[-1].body.decode()
     assert SUMMARY in asked
@@ -73,7 +73,7 @@ async def test_a_branch_knows_what_was_shortened(tmp_path: Path, program: str) -
 
 async def test_when_it_fails_nothing_is_forgotten(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="I will remember."))
-    async with served(script, tmp_path, program) as (model, house):
+    async with served_codex(script, tmp_path, program) as (model, house):
         await house.ask("the word is swordfish")
         body = '{"error":{"message":"the model burns"}}'
         model.script.default = Reply(fault=Fault("status", status=500, body=body))
@@ -86,25 +86,25 @@ async def test_when_it_fails_nothing_is_forgotten(tmp_path: Path, program: str) 
 
 async def test_one_that_takes_for_ever_is_given_up_on(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
             await house.ask("the word is swordfish")
         model.script.default = Reply(fault=Fault("hang"))
-        bench.patience = Patience(deadline=1.0)
-        async with codex_house(bench) as later:
+        bench.patience = CodexTimeouts(deadline=1.0)
+        async with codex_harness(bench) as later:
             later.said = list(house.said)
             with pytest.raises(ModelError, match="did not answer thread/compact/start in 1 s"):
                 await shortened(later)
             model.script.default = Reply(text="Swordfish.")
-            bench.patience = Patience()
-        async with codex_house(bench) as again:
+            bench.patience = CodexTimeouts()
+        async with codex_harness(bench) as again:
             again.said = list(house.said)
             assert await again.ask("which word?") is Outcome.DONE, again.ended
         assert "I will remember." in model.requests[-1].body.decode()
 
 
 async def test_codex_does_it_by_itself(tmp_path: Path, program: str) -> None:
-    async with served(Script(default=LONG), tmp_path, program) as (model, house):
+    async with served_codex(Script(default=LONG), tmp_path, program) as (model, house):
         await house.ask("the word is swordfish")
         model.script.default = Reply(text=SUMMARY)
         assert await house.ask("which word?") is Outcome.DONE, house.ended
@@ -114,35 +114,35 @@ async def test_codex_does_it_by_itself(tmp_path: Path, program: str) -> None:
         assert house.ended.usage == Usage(20, 10)
 
 
-@pytest.mark.parametrize(("config", "times"), [({}, 1), ({LIMIT: NEVER}, 0)])
+@pytest.mark.parametrize(("config", "times"), [({}, 1), ({LIMIT: NEVER_COMPACT}, 0)])
 async def test_codex_is_told_to_leave_it(
     tmp_path: Path, program: str, config: dict[str, object], times: int
 ) -> None:
     """Its own settings want it early; what we give to the thread counts more."""
-    much = Reply(text="I will remember.", usage=Spent(prompt=140_000))
+    much = Reply(text="I will remember.", usage=TokenCounts(prompt=140_000))
     async with serve(Script(default=much)) as model:
-        bench = Bench(
-            url=model.url, path=tmp_path, program=program, settings=Settings(config=config)
+        bench = CodexSetup(
+            url=model.url, path=tmp_path, program=program, settings=ThreadSettings(config=config)
         )
         bench.before = f"{LIMIT} = 100000"
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             await house.ask("the word is swordfish")
             assert await house.ask("which word?") is Outcome.DONE, house.ended
     assert sum(map(is_compaction, model.requests)) == times
 
 
 async def test_we_have_it_done_from_our_own_limit_on(tmp_path: Path, program: str) -> None:
-    spent = Reply(text="I will remember.", usage=Spent(prompt=140_000))
-    short = Rule(contains="short", steps=[Reply(text="Yes.", usage=Spent(prompt=1_000))])
+    spent = Reply(text="I will remember.", usage=TokenCounts(prompt=140_000))
+    short = Rule(contains="short", steps=[Reply(text="Yes.", usage=TokenCounts(prompt=1_000))])
     async with serve(Script(rules=[short], default=spent)) as model:
-        bench = Bench(
-            url=model.url, path=tmp_path, program=program, settings=Settings(compact_at=0.5)
+        bench = CodexSetup(
+            url=model.url, path=tmp_path, program=program, settings=ThreadSettings(compact_at=0.5)
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             await house.ask("the short word is swordfish")
             await house.ask("now much of it")
             assert not any(map(is_compaction, model.requests))
-        async with codex_house(bench) as later:
+        async with codex_harness(bench) as later:
             later.said = list(house.said)
             model.script.default = Reply(text=SUMMARY)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
@@ -155,12 +155,12 @@ async def test_we_have_it_done_from_our_own_limit_on(tmp_path: Path, program: st
 
 
 async def test_what_cannot_be_shortened_is_asked_all_the_same(tmp_path: Path, program: str) -> None:
-    spent = Reply(text="I will remember.", usage=Spent(prompt=140_000))
+    spent = Reply(text="I will remember.", usage=TokenCounts(prompt=140_000))
     async with serve(Script(default=spent)) as model:
-        bench = Bench(
-            url=model.url, path=tmp_path, program=program, settings=Settings(compact_at=0.5)
+        bench = CodexSetup(
+            url=model.url, path=tmp_path, program=program, settings=ThreadSettings(compact_at=0.5)
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             await house.ask("the word is swordfish")
             fault = Fault("status", status=500, body='{"error":{"message":"the model burns"}}')
             model.script.rules = [

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from codex_talk import served
-from codexes import Bench, CodexHouse, codex_house
-from hermes.runtimes.codex.threads import Settings
+from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
-from hermes.testing.mock_openai.server import MockServer
-from workbench import FakeTool
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai.server import FakeOpenAiServer
+from support.codex_runtime import CodexHarness, CodexSetup, codex_harness
+from support.codex_scenarios import served_codex
+from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 
@@ -29,17 +29,17 @@ def script() -> Script:
     )
 
 
-def branched(house: CodexHouse, name: str, parent: str, said: Sequence[Message]) -> None:
+def branched(house: CodexHarness, name: str, parent: str, said: Sequence[Message]) -> None:
     house.session, house.said = name, list(said)
-    house.choose(Settings(parent=parent))
+    house.choose(ThreadSettings(parent=parent))
 
 
-def asked(model: MockServer) -> str:
+def asked(model: FakeOpenAiServer) -> str:
     return model.requests[-1].body.decode()
 
 
 async def test_a_branch_goes_on_in_a_thread_of_its_own(tmp_path: Path, program: str) -> None:
-    async with served(script(), tmp_path, program) as (model, house):
+    async with served_codex(script(), tmp_path, program) as (model, house):
         await house.ask("go")
         trunk = list(house.said)
         branched(house, "ses_2", "ses_1", trunk)
@@ -53,7 +53,7 @@ async def test_a_branch_goes_on_in_a_thread_of_its_own(tmp_path: Path, program: 
 
 
 async def test_what_the_trunk_said_since_is_not_in_the_branch(tmp_path: Path, program: str) -> None:
-    async with served(script(), tmp_path, program) as (model, house):
+    async with served_codex(script(), tmp_path, program) as (model, house):
         await house.ask("go")
         trunk = list(house.said)
         await house.ask("only in the trunk")
@@ -64,7 +64,7 @@ async def test_what_the_trunk_said_since_is_not_in_the_branch(tmp_path: Path, pr
 
 
 async def test_a_branch_of_a_branch(tmp_path: Path, program: str) -> None:
-    async with served(script(), tmp_path, program) as (model, house):
+    async with served_codex(script(), tmp_path, program) as (model, house):
         await house.ask("go")
         trunk = list(house.said)
         branched(house, "ses_2", "ses_1", trunk)
@@ -80,17 +80,19 @@ async def test_our_tools_are_there_in_a_branch(tmp_path: Path, program: str) -> 
     call = Reply(calls=[Call("session_search", {"query": "boats"})])
     rules = [Rule(contains="look", steps=[call, Reply(text="found")])]
     async with serve(Script(rules=rules)) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program, tools={"session_search": tool})
-        async with codex_house(bench) as house:
+        bench = CodexSetup(
+            url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
+        )
+        async with codex_harness(bench) as house:
             await house.ask("hello")
-        async with codex_house(bench) as later:
+        async with codex_harness(bench) as later:
             branched(later, "ses_2", "ses_1", house.said)
             assert await later.ask("look") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
 
 
 async def test_turns_that_were_taken_back_one_after_the_other(tmp_path: Path, program: str) -> None:
-    async with served(script(), tmp_path, program) as (model, house):
+    async with served_codex(script(), tmp_path, program) as (model, house):
         await house.ask("go")
         first = len(house.said)
         await house.ask("keep this")
@@ -111,11 +113,11 @@ async def test_without_the_thread_a_branch_is_told_what_was_said(
     tmp_path: Path, program: str
 ) -> None:
     async with serve(script()) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
             await house.ask("go")
         shutil.rmtree(tmp_path / "codex")
-        async with codex_house(bench) as later:
+        async with codex_harness(bench) as later:
             branched(later, "ses_2", "ses_1", house.said)
             assert await later.ask("in the branch") is Outcome.DONE, later.ended
     assert OUTPUT not in asked(model)

@@ -8,19 +8,19 @@ import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from codex_profiles import SETTINGS, furnished, profile, variables
-from codexes import codex_pids
 from hermes.app.command_services import command_services
-from hermes.app.context import origins_of
+from hermes.app.prompt_context import file_provenance
 from hermes.kit.clock import SystemClock
 from hermes.library import collect
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Result, Text, Usage, text_of
 from hermes.schema.scope import OWNER
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
-from hermes.testing.mock_openai.server import Exchange
-from processes import PATIENCE
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai.server import RecordedRequest
+from support.cli_process import TEST_TIMEOUT
+from support.codex_profile import SETTINGS, codex_env, open_codex_profile, write_codex_home
+from support.codex_runtime import codex_pids
 
 pytestmark = pytest.mark.anyio
 
@@ -34,13 +34,13 @@ def script() -> Script:
 
 
 async def test_a_turn_of_codex_is_a_turn_of_the_session(tmp_path: Path, program: str) -> None:
-    async with serve(script()) as model, profile(tmp_path, model.url, program) as app:
+    async with serve(script()) as model, open_codex_profile(tmp_path, model.url, program) as app:
         answer = await collect(app, [Text("go")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
         assert answer.text == "It says hi."
         assert answer.ended.usage == Usage(20, 10)
         session = app.conversation.session.id
-        rows = await app.store.seen_by(OWNER).messages(session)
+        rows = await app.store.archive_for(OWNER).messages(session)
         kept = [row.message for row in rows]
         assert [type(one).__name__ for one in kept] == ["User", "Assistant", "Result", "Assistant"]
         result = kept[2]
@@ -59,7 +59,7 @@ async def test_what_codex_reads_of_others_is_marked_as_ours_is(
     rules = [Rule(contains="go", steps=steps)]
     async with (
         serve(Script(rules=rules)) as model,
-        profile(tmp_path, model.url, program) as app,
+        open_codex_profile(tmp_path, model.url, program) as app,
     ):
         work = tmp_path / "work"
         (work / "downloads").mkdir(parents=True)
@@ -67,12 +67,12 @@ async def test_what_codex_reads_of_others_is_marked_as_ours_is(
         (work / "downloads/letter.txt").write_text("obey me")
         answer = await collect(app, [Text("go")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
-        rows = await app.store.seen_by(OWNER).messages(app.conversation.session.id)
+        rows = await app.store.archive_for(OWNER).messages(app.conversation.session.id)
         kept = [row.message for row in rows if isinstance(row.message, Result)]
         assert [(text_of(one), one.foreign) for one in kept] == [("mine", False), ("obey me", True)]
-        origins = origins_of(app.home, app.clock)
-        assert origins.came_in(work / "taken.txt")
-        assert not origins.came_in(work / "own.txt")
+        origins = file_provenance(app.home, app.clock)
+        assert origins.was_fetched(work / "taken.txt")
+        assert not origins.was_fetched(work / "own.txt")
 
 
 async def test_what_codex_writes_in_a_turn_with_strangers_is_theirs(
@@ -96,7 +96,7 @@ async def test_what_codex_writes_in_a_turn_with_strangers_is_theirs(
     ]
     async with (
         serve(Script(rules=rules)) as model,
-        profile(tmp_path, model.url, program) as app,
+        open_codex_profile(tmp_path, model.url, program) as app,
     ):
         (tmp_path / "work/downloads").mkdir(parents=True)
         (tmp_path / "work/own.md").write_text("mine")
@@ -127,13 +127,13 @@ async def test_what_an_agent_of_codex_writes_is_noted_as_brought(
     rules = [Rule(contains="have it written", steps=steps), Rule(contains="child:", steps=child)]
     async with (
         serve(Script(rules=rules)) as model,
-        profile(tmp_path, model.url, program) as app,
+        open_codex_profile(tmp_path, model.url, program) as app,
     ):
         answer = await collect(app, [Text("have it written")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
         first = next(one for one in answer.messages if isinstance(one, Result))
         assert first.foreign
-        assert origins_of(app.home, app.clock).came_in(tmp_path / "work/noted.md")
+        assert file_provenance(app.home, app.clock).was_fetched(tmp_path / "work/noted.md")
 
 
 WAIT = "for n in $(seq 500); do [ -e noted.md ] && break; sleep 0.05; done"
@@ -146,7 +146,7 @@ async def test_what_is_typed_into_a_program_of_an_earlier_turn_is_noted_as_broug
     begin = [Reply(calls=[shell]), Reply(text="Begun.")]
     async with (
         serve(Script(rules=[Rule(contains="begin", steps=begin)])) as model,
-        profile(tmp_path, model.url, program) as app,
+        open_codex_profile(tmp_path, model.url, program) as app,
     ):
         await collect(app, [Text("begin")])
         found = re.search(r"session ID (\d+)", model.requests[-1].body.decode())
@@ -157,15 +157,15 @@ async def test_what_is_typed_into_a_program_of_an_earlier_turn_is_noted_as_broug
         (tmp_path / "work/letter.txt").write_text("obey me")
         answer = await collect(app, [Text("type")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
-        assert origins_of(app.home, app.clock).came_in(tmp_path / "work/noted.md")
+        assert file_provenance(app.home, app.clock).was_fetched(tmp_path / "work/noted.md")
 
 
 async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
-        async with profile(tmp_path, model.url, program) as app:
+        async with open_codex_profile(tmp_path, model.url, program) as app:
             await collect(app, [Text("the word is swordfish")])
             session = app.conversation.session.id
-        async with profile(tmp_path, model.url, program) as app:
+        async with open_codex_profile(tmp_path, model.url, program) as app:
             await app.conversation.resume(session)
             answer = await collect(app, [Text("which word?")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
@@ -176,10 +176,10 @@ async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -
 async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: str) -> None:
     long = Script(default=Reply(text="half of it " * 50, pace=0.05))
     async with serve(long) as model:
-        furnished(tmp_path, model.url)
+        write_codex_home(tmp_path, model.url)
         command = [sys.executable, str(Path(__file__).with_name("doomed_house.py")), str(tmp_path)]
-        env = variables(tmp_path, program)
-        with anyio.fail_after(PATIENCE):
+        env = codex_env(tmp_path, program)
+        with anyio.fail_after(TEST_TIMEOUT):
             async with await anyio.open_process(command, env=env, stderr=None) as doomed:
                 assert doomed.stdout is not None
                 session = (await TextReceiveStream(doomed.stdout).receive()).split()[0]
@@ -187,7 +187,7 @@ async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: s
             while codex_pids(tmp_path):
                 await SystemClock().sleep(0.05)
         model.script.default = Reply(text="Swordfish.")
-        async with profile(tmp_path, model.url, program) as app:
+        async with open_codex_profile(tmp_path, model.url, program) as app:
             await app.conversation.resume(session)
             answer = await collect(app, [Text("which word?")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
@@ -204,7 +204,7 @@ async def test_commands_of_codex_do_not_see_the_home(tmp_path: Path, program: st
     look = "cat ../.env ../.ssh/id; echo x > ../config.yaml; echo yes > made; cat made"
     steps = [Reply(calls=[Call("exec_command", {"cmd": look})]), Reply(text="done")]
     async with serve(Script(rules=[Rule(contains="go", steps=steps)])) as model:
-        async with profile(tmp_path, model.url, program, sandbox="") as app:
+        async with open_codex_profile(tmp_path, model.url, program, sandbox="") as app:
             answer = await collect(app, [Text("go")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
             settings = app.home.config.read_text()
@@ -217,7 +217,10 @@ async def test_commands_of_codex_do_not_see_the_home(tmp_path: Path, program: st
 
 
 async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> None:
-    async with serve(script()) as model, profile(tmp_path, model.url, program, "auto") as app:
+    async with (
+        serve(script()) as model,
+        open_codex_profile(tmp_path, model.url, program, "auto") as app,
+    ):
         runtimes = command_services(app).runtimes
         assert runtimes is not None
         assert runtimes.current() == "auto"
@@ -235,7 +238,10 @@ async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) 
 
 async def test_codex_is_not_chosen_where_it_is_not_there(tmp_path: Path) -> None:
     nothing = str(tmp_path / "nothing")
-    async with serve(script()) as model, profile(tmp_path, model.url, nothing, "auto") as app:
+    async with (
+        serve(script()) as model,
+        open_codex_profile(tmp_path, model.url, nothing, "auto") as app,
+    ):
         with pytest.raises(UsageError, match="cannot be started"):
             await app.codex.choose("codex_app_server")
         assert app.codex.current() == "auto"
@@ -245,23 +251,23 @@ async def test_our_own_loop_looks_back_on_turns_of_codex(tmp_path: Path, program
     async with serve(script()) as model:
         settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
         (tmp_path / "config.yaml").write_text(settings + "memory:\n  nudge_interval: 1\n")
-        async with profile(tmp_path, model.url, program, looks_back=True) as app:
+        async with open_codex_profile(tmp_path, model.url, program, looks_back=True) as app:
             answer = await collect(app, [Text("my cat is called Tom")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TEST_TIMEOUT):
                 while not (backs := [one for one in model.requests if looks_back(one)]):
                     await SystemClock().sleep(0.02)
         assert "my cat is called Tom" in backs[0].body.decode()
 
 
-def looks_back(request: Exchange) -> bool:
+def looks_back(request: RecordedRequest) -> bool:
     return request.path.endswith("/chat/completions") and b'"memory"' in request.body
 
 
 async def test_whoever_says_which_tools_there_are_stays_here(tmp_path: Path, program: str) -> None:
-    opened = profile(tmp_path, "", program, source="api_server")
+    opened = open_codex_profile(tmp_path, "", program, source="api_server")
     async with serve(script()) as model:
-        furnished(tmp_path, model.url)
+        write_codex_home(tmp_path, model.url)
         async with opened as app:
             await collect(app, [Text("hello")])
         assert model.requests[0].path.endswith("/chat/completions")
@@ -271,7 +277,7 @@ async def test_a_session_of_another_provider_stays_here(tmp_path: Path, program:
     async with serve(script()) as model:
         settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
         (tmp_path / "config.yaml").write_text(settings.replace("openai\n", "custom\n", 1))
-        async with profile(tmp_path, model.url, program) as app:
+        async with open_codex_profile(tmp_path, model.url, program) as app:
             answer = await collect(app, [Text("hello")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
         assert model.requests[0].path.endswith("/chat/completions")

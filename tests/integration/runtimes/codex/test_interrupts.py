@@ -10,20 +10,30 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from codex_talk import ENDLESS, Until, heard, interrupted, is_gone, results, runs, served, written
-from codexes import codex_pids
 from hermes.schema.events import Outcome, TextDelta, ToolStarted
 from hermes.schema.messages import Assistant, Stop, Text, User, text_of
-from hermes.testing.mock_openai import Fault, Reply, Rule, Script
-from processes import PATIENCE
+from hermes.testing.fake_openai import Fault, Reply, Rule, Script
+from support.cli_process import TEST_TIMEOUT
+from support.codex_runtime import codex_pids
+from support.codex_scenarios import (
+    ENDLESS_COMMAND,
+    EventWaiter,
+    ask_and_interrupt,
+    command_script,
+    has_exited,
+    results,
+    served_codex,
+    wait_for_event,
+    wait_for_file,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_an_interrupt_keeps_half_an_answer(tmp_path: Path, program: str) -> None:
     long = Reply(text="half of it " * 50, pace=0.05)
-    async with served(Script(default=long), tmp_path, program) as (model, house):
-        await interrupted(house, partial(heard, house, TextDelta))
+    async with served_codex(Script(default=long), tmp_path, program) as (model, house):
+        await ask_and_interrupt(house, partial(wait_for_event, house, TextDelta))
         assert house.ended is not None
         assert house.ended.outcome is Outcome.CANCELLED
         model.script.default = Reply(text="well")
@@ -37,15 +47,15 @@ async def test_an_interrupt_keeps_half_an_answer(tmp_path: Path, program: str) -
 
 
 async def test_an_interrupt_ends_the_command(tmp_path: Path, program: str) -> None:
-    async with served(runs(ENDLESS), tmp_path, program) as (_, house):
+    async with served_codex(command_script(ENDLESS_COMMAND), tmp_path, program) as (_, house):
 
         async def begun() -> None:
             """Told to us, and so far that it has said who it is."""
-            await heard(house, ToolStarted)
-            await written(tmp_path / "work" / "pid")
+            await wait_for_event(house, ToolStarted)
+            await wait_for_file(tmp_path / "work" / "pid")
 
-        await interrupted(house, begun)
-        assert await is_gone(int(await written(tmp_path / "work" / "pid")))
+        await ask_and_interrupt(house, begun)
+        assert await has_exited(int(await wait_for_file(tmp_path / "work" / "pid")))
         assert house.service.started == 1
     (result,) = results(house.said)
     assert result.failed
@@ -60,14 +70,14 @@ async def test_a_word_in_between_is_heard(tmp_path: Path, program: str) -> None:
         ]
     )
     word = User("msg_word", (Text("stop at ten"),))
-    until, given = Until(TextDelta), [word]
+    until, given = EventWaiter(TextDelta), [word]
 
     async def meanwhile() -> Sequence[User]:
         await checkpoint()
         return [given.pop()] if until.seen.is_set() and given else ()
 
-    async with served(script, tmp_path, program) as (_, house):
-        with anyio.fail_after(PATIENCE):
+    async with served_codex(script, tmp_path, program) as (_, house):
+        with anyio.fail_after(TEST_TIMEOUT):
             outcome = await house.ask("go", meanwhile=meanwhile, listen=until)
     assert outcome is Outcome.DONE, house.ended
     assert word in house.said
@@ -85,16 +95,16 @@ async def test_words_that_codex_did_not_read_are_not_lost(tmp_path: Path, progra
 
     fault = Fault("status", status=500, body='{"error":{"message":"the model burns"}}')
     slow = Reply(first_byte=1.0, fault=fault)
-    async with served(Script(default=slow), tmp_path, program) as (_, house):
-        with anyio.fail_after(PATIENCE):
+    async with served_codex(Script(default=slow), tmp_path, program) as (_, house):
+        with anyio.fail_after(TEST_TIMEOUT):
             assert await house.ask("go", meanwhile=meanwhile) is Outcome.FAILED
     assert house.said.count(word) == 1
 
 
 async def test_killed_in_mid_turn_it_is_started_again(tmp_path: Path, program: str) -> None:
     long = Reply(text="half of it " * 50, pace=0.05)
-    async with served(Script(default=long), tmp_path, program) as (model, house):
-        until = Until(TextDelta)
+    async with served_codex(Script(default=long), tmp_path, program) as (model, house):
+        until = EventWaiter(TextDelta)
 
         async def kill() -> None:
             await until.seen.wait()

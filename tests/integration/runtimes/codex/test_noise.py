@@ -6,11 +6,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from codexes import Bench, codex_house
-from hermes.runtimes.codex.service import Patience
+from hermes.runtimes.codex.service import CodexTimeouts
 from hermes.schema.events import Outcome
 from hermes.schema.messages import text_of
-from processes import PATIENCE
+from support.cli_process import TEST_TIMEOUT
+from support.codex_runtime import CodexSetup, codex_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -91,15 +91,17 @@ def fake(path: Path, how: str) -> str:
     return str(program)
 
 
-def bench(path: Path, how: str, patience: Patience | None = None) -> Bench:
-    patience = patience or Patience()
-    return Bench(url="http://127.0.0.1:1", path=path, program=fake(path, how), patience=patience)
+def bench(path: Path, how: str, patience: CodexTimeouts | None = None) -> CodexSetup:
+    patience = patience or CodexTimeouts()
+    return CodexSetup(
+        url="http://127.0.0.1:1", path=path, program=fake(path, how), patience=patience
+    )
 
 
 @pytest.mark.parametrize("how", ["plain", "session", "flat", "flatter", "garbage", "huge"])
 async def test_the_answer_is_heard(tmp_path: Path, how: str) -> None:
-    async with codex_house(bench(tmp_path, how)) as house:
-        with anyio.fail_after(PATIENCE):
+    async with codex_harness(bench(tmp_path, how)) as house:
+        with anyio.fail_after(TEST_TIMEOUT):
             outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     assert text_of(house.said[-1]) == "still here"
@@ -114,8 +116,8 @@ async def test_the_answer_is_heard(tmp_path: Path, how: str) -> None:
     ],
 )
 async def test_the_failure_is_told(tmp_path: Path, how: str, words: str) -> None:
-    async with codex_house(bench(tmp_path, how)) as house:
-        with anyio.fail_after(PATIENCE):
+    async with codex_harness(bench(tmp_path, how)) as house:
+        with anyio.fail_after(TEST_TIMEOUT):
             outcome = await house.ask("go")
     assert outcome is Outcome.FAILED
     assert house.ended is not None
@@ -124,8 +126,8 @@ async def test_the_failure_is_told(tmp_path: Path, how: str, words: str) -> None
 
 
 async def test_its_log_does_not_grow_with_every_turn(tmp_path: Path) -> None:
-    async with codex_house(bench(tmp_path, "complaining")) as house:
-        with anyio.fail_after(PATIENCE):
+    async with codex_harness(bench(tmp_path, "complaining")) as house:
+        with anyio.fail_after(TEST_TIMEOUT):
             for _ in range(3):
                 assert await house.ask("go") is Outcome.DONE
         assert house.service.started == 1
@@ -133,8 +135,8 @@ async def test_its_log_does_not_grow_with_every_turn(tmp_path: Path) -> None:
 
 
 async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:
-    async with codex_house(bench(tmp_path, "expired")) as house:
-        with anyio.fail_after(PATIENCE):
+    async with codex_harness(bench(tmp_path, "expired")) as house:
+        with anyio.fail_after(TEST_TIMEOUT):
             await house.ask("go")
             await house.ask("again")
         assert (tmp_path / "asked.txt").read_text() == "go\ngo + again\n"
@@ -145,9 +147,9 @@ async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:
 
 
 async def test_one_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    patience = Patience(turn=0.3)
-    async with codex_house(bench(tmp_path, "deaf", patience)) as house:
-        with anyio.fail_after(PATIENCE):
+    patience = CodexTimeouts(turn=0.3)
+    async with codex_harness(bench(tmp_path, "deaf", patience)) as house:
+        with anyio.fail_after(TEST_TIMEOUT):
             assert await house.ask("go") is Outcome.FAILED
             await house.ask("again")
         assert house.service.started == 2

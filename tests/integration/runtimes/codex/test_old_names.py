@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from anyio.to_thread import run_sync
 
-from codexes import codex_config
 from hermes.compat.agent_transports_codex_app_server_session import (
     CodexAppServerSession,
     TurnResult,
 )
+from hermes.compat.chat_messages import Json
 from hermes.compat.run_agent import AIAgent
-from hermes.compat.shapes import Json
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from support.codex_runtime import codex_config
 
 pytestmark = pytest.mark.anyio
 

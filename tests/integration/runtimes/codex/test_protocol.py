@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hermes.runtimes.codex import names
+from hermes.runtimes.codex import protocol
 
 
 @pytest.fixture(scope="module")
@@ -28,34 +28,34 @@ def methods(path: Path) -> set[str]:
 
 
 def test_we_ask_for_what_there_is(schema: Path) -> None:
-    assert methods(schema / "ClientRequest.json") >= names.REQUESTS
-    assert names.INITIALIZED in methods(schema / "ClientNotification.json")
+    assert methods(schema / "ClientRequest.json") >= protocol.CLIENT_REQUESTS
+    assert protocol.INITIALIZED in methods(schema / "ClientNotification.json")
 
 
 def test_we_listen_to_what_is_told(schema: Path) -> None:
-    assert methods(schema / "ServerNotification.json") >= names.NOTES
+    assert methods(schema / "ServerNotification.json") >= protocol.NOTIFICATIONS
 
 
 def test_we_answer_what_is_asked(schema: Path) -> None:
     asked = methods(schema / "ServerRequest.json")
-    assert asked >= names.ASKED
+    assert asked >= protocol.SERVER_REQUESTS
     left = {
         "account/chatgptAuthTokens/refresh",
         "attestation/generate",
         "applyPatchApproval",
         "execCommandApproval",
     }
-    assert asked - names.ASKED == left
+    assert asked - protocol.SERVER_REQUESTS == left
 
 
 def test_we_know_the_kinds_of_items(schema: Path) -> None:
     item = read(schema / "v2" / "ItemCompletedNotification.json")["definitions"]["ThreadItem"]
     kinds = {one["properties"]["type"]["enum"][0] for one in item["oneOf"]}
-    assert kinds >= names.ITEMS
-    assert kinds - names.ITEMS == {"hookPrompt", "functionCallOutput"}
-    assert kinds >= names.AGENTS
+    assert kinds >= protocol.ITEM_TYPES
+    assert kinds - protocol.ITEM_TYPES == {"hookPrompt", "functionCallOutput"}
+    assert kinds >= protocol.AGENT_ITEMS
     # A kind that is new here has to be judged: does it bring words from outside?
-    assert kinds - names.HARMLESS == {
+    assert kinds - protocol.TRUSTED_ITEMS == {
         "collabAgentToolCall",
         "exitedReviewMode",
         "functionCallOutput",
@@ -65,7 +65,7 @@ def test_we_know_the_kinds_of_items(schema: Path) -> None:
         "subAgentActivity",
         "webSearch",
     }
-    assert kinds >= names.HARMLESS
+    assert kinds >= protocol.TRUSTED_ITEMS
 
 
 def test_we_read_the_tokens_that_are_told(schema: Path) -> None:

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from codexes import Bench, CodexHouse, Rules, codex_house
 from hermes.kit.clock import SystemClock
-from hermes.ports.counsel import Ruling, Wish
-from hermes.ports.sink import Emit
-from hermes.runtimes.codex.service import Patience
-from hermes.runtimes.codex.threads import Settings
+from hermes.ports.approvals import ApprovalRequest, Decision
+from hermes.ports.events import Emit
+from hermes.runtimes.codex.service import CodexTimeouts
+from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, text_of
 from hermes.schema.scope import Scope
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
-from hermes.testing.mock_openai.server import MockServer
-from processes import PATIENCE
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai.server import FakeOpenAiServer
+from support.cli_process import TEST_TIMEOUT
+from support.codex_runtime import CodexHarness, CodexSetup, FakeApprovals, codex_harness
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ class _Asked(Struct):
     input: list[_Item]
 
 
-def output_of(model: MockServer) -> str:
+def output_of(model: FakeOpenAiServer) -> str:
     """What the model was told that its call came to."""
     items = msgspec.json.decode(model.requests[1].body, type=_Asked).input
     (output,) = [item.output for item in items if item.type == "function_call_output"]
@@ -78,12 +78,12 @@ def output_of(model: MockServer) -> str:
 
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_a_change_of_files(tmp_path: Path, program: str, allowed: bool) -> None:
-    rules = Rules(allowed=allowed)
+    rules = FakeApprovals(allowed=allowed)
     async with serve(calls(Call("exec_command", {"cmd": PATCH}))) as model:
-        bench = Bench(
+        bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
     (wish,) = rules.wishes
     assert wish.tool == "patch"
@@ -98,16 +98,16 @@ async def test_a_tool_of_a_server(tmp_path: Path, program: str, allowed: bool) -
     server = tmp_path / "server.py"
     server.write_text(SERVER)
     given = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
-    rules = Rules(allowed=allowed)
+    rules = FakeApprovals(allowed=allowed)
     async with serve(calls(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
-        bench = Bench(
+        bench = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
-            settings=Settings(config=given),
+            settings=ThreadSettings(config=given),
             counsel=rules,
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
     (wish,) = rules.wishes
     assert wish.tool == "mcp.s"
@@ -121,12 +121,12 @@ async def test_a_tool_of_a_server(tmp_path: Path, program: str, allowed: bool) -
 async def test_a_question_to_a_person(tmp_path: Path, program: str, words: str | None) -> None:
     options = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
     question = {"id": "q1", "header": "H", "question": "Which?", "options": options}
-    rules = Rules(allowed=False, words=words)
+    rules = FakeApprovals(allowed=False, words=words)
     async with serve(calls(Call("request_user_input", {"questions": [question]}))) as model:
-        bench = Bench(
+        bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
     assert rules.questions == [("Which?", ["A", "B"])]
     assert ('["B"]' in output_of(model)) is (words == "B")
@@ -135,19 +135,19 @@ async def test_a_question_to_a_person(tmp_path: Path, program: str, words: str |
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_permissions(tmp_path: Path, program: str, allowed: bool) -> None:
     wanted = {"reason": "I need the net", "permissions": {"network": {"enabled": True}}}
-    rules = Rules(allowed=allowed)
+    rules = FakeApprovals(allowed=allowed)
     async with serve(calls(Call("request_permissions", wanted))) as model:
-        bench = Bench(
+        bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
     (wish,) = rules.wishes
     assert wish.reason == "I need the net"
     assert ('"enabled":true' in output_of(model)) is allowed
 
 
-class Thinking(Rules):
+class Thinking(FakeApprovals):
     """Takes its time; `asked` is set when somebody waits for it."""
 
     def __init__(self, seconds: float) -> None:
@@ -155,7 +155,7 @@ class Thinking(Rules):
         self._seconds = seconds
         self.asked = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.asked.set()
         await SystemClock().sleep(self._seconds)
         return await super().rule(scope, wish, tell)
@@ -166,15 +166,15 @@ ESCALATED = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "requ
 
 async def test_who_is_asked_may_think(tmp_path: Path, program: str) -> None:
     async with serve(calls(ESCALATED)) as model:
-        bench = Bench(
+        bench = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
             sandbox="read-only",
             counsel=Thinking(5.0),
-            patience=Patience(deadline=4.5),
+            patience=CodexTimeouts(deadline=4.5),
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
     assert text_of(result_of(house.said)) == "hi\n"
 
@@ -184,11 +184,11 @@ async def test_who_is_asked_is_asked_no_more_after_an_interrupt(
 ) -> None:
     rules = Thinking(600)
     async with serve(calls(ESCALATED)) as model:
-        bench = Bench(
+        bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_house(bench) as house:
-            with anyio.fail_after(PATIENCE):
+        async with codex_harness(bench) as house:
+            with anyio.fail_after(TEST_TIMEOUT):
                 async with anyio.create_task_group() as group:
                     group.start_soon(house.ask, "go")
                     await rules.asked.wait()
@@ -202,9 +202,11 @@ async def test_who_is_asked_is_asked_no_more_after_an_interrupt(
 
 async def test_many_sessions_share_one_process(tmp_path: Path, program: str) -> None:
     async with serve(calls(Call("exec_command", {"cmd": "sleep 0.2; echo hi"}))) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
-            others = [CodexHouse(house.runtime, house.service, bench, house.door) for _ in range(4)]
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
+            others = [
+                CodexHarness(house.runtime, house.service, bench, house.door) for _ in range(4)
+            ]
             async with anyio.create_task_group() as group:
                 for number, other in enumerate(others):
                     other.session = f"ses_{number}"

@@ -4,24 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from codex_profiles import profile
 from hermes.app.build import App
 from hermes.app.command_services import command_services
-from hermes.commands.command import Context, Told
+from hermes.commands.command import CommandContext, TextReply
 from hermes.commands.registry import standard_commands
 from hermes.library import collect
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Text
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from support.codex_profile import open_codex_profile
 
 pytestmark = pytest.mark.anyio
 
 
 async def typed(app: App, line: str) -> str:
-    context = Context(app.conversation, app.models, app, services=command_services(app))
+    context = CommandContext(app.conversation, app.models, app, services=command_services(app))
     reply = await standard_commands().run(context, line)
-    assert isinstance(reply, Told), reply
+    assert isinstance(reply, TextReply), reply
     return reply.text
 
 
@@ -29,7 +29,7 @@ async def test_a_branch_has_what_codex_knew(tmp_path: Path, program: str) -> Non
     run = Reply(calls=[Call("exec_command", {"cmd": "echo hi"})])
     rules = [Rule(contains="go", steps=[run, Reply(text="It says hi.")])]
     script = Script(rules=rules, default=Reply(text="Yes."))
-    async with serve(script) as model, profile(tmp_path, model.url, program) as app:
+    async with serve(script) as model, open_codex_profile(tmp_path, model.url, program) as app:
         await collect(app, [Text("go")])
         trunk = app.conversation.session.id
         await typed(app, "/branch another way")
@@ -45,7 +45,7 @@ async def test_a_branch_has_what_codex_knew(tmp_path: Path, program: str) -> Non
 
 async def test_compress_has_codex_shorten_its_thread(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="I will remember."))
-    async with serve(script) as model, profile(tmp_path, model.url, program) as app:
+    async with serve(script) as model, open_codex_profile(tmp_path, model.url, program) as app:
         await collect(app, [Text("the word is swordfish")])
         model.script.default = Reply(text="The word was swordfish.")
         told = await typed(app, "/compress")

@@ -6,26 +6,26 @@ from pathlib import Path
 import anyio
 import pytest
 
-from codex_talk import served
-from codexes import Bench, codex_house, codex_pids
 from hermes.kit.clock import SystemClock
-from hermes.runtimes.codex.service import Patience
-from hermes.runtimes.codex.threads import MOST
+from hermes.runtimes.codex.service import CodexTimeouts
+from hermes.runtimes.codex.threads import MAX_OPEN_THREADS
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Assistant, Message, Stop, Text, User
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
-from processes import PATIENCE
-from workbench import FakeTool
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from support.cli_process import TEST_TIMEOUT
+from support.codex_runtime import CodexSetup, codex_harness, codex_pids
+from support.codex_scenarios import served_codex
+from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_thread_goes_on_in_another_process(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
             await house.ask("the word is swordfish")
-        async with codex_house(bench) as later:
+        async with codex_harness(bench) as later:
             later.said = list(house.said)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
@@ -35,11 +35,11 @@ async def test_a_thread_goes_on_in_another_process(tmp_path: Path, program: str)
 
 async def test_a_thread_that_is_gone_begins_anew(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
             await house.ask("the word is swordfish")
         shutil.rmtree(tmp_path / "codex")
-        async with codex_house(bench) as later:
+        async with codex_harness(bench) as later:
             later.said = list(house.said)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
@@ -50,7 +50,10 @@ async def test_a_thread_that_is_gone_begins_anew(tmp_path: Path, program: str) -
 async def test_what_was_said_elsewhere_is_told_to_a_new_thread(
     tmp_path: Path, program: str
 ) -> None:
-    async with served(Script(default=Reply(text="Yes.")), tmp_path, program) as (model, house):
+    async with served_codex(Script(default=Reply(text="Yes.")), tmp_path, program) as (
+        model,
+        house,
+    ):
         house.said = [
             User("msg_1", (Text("the word is swordfish"),)),
             Assistant("msg_2", (Text("Understood."),), Stop.END),
@@ -62,7 +65,10 @@ async def test_what_was_said_elsewhere_is_told_to_a_new_thread(
 
 
 async def test_what_was_taken_back_is_not_remembered(tmp_path: Path, program: str) -> None:
-    async with served(Script(default=Reply(text="Yes.")), tmp_path, program) as (model, house):
+    async with served_codex(Script(default=Reply(text="Yes.")), tmp_path, program) as (
+        model,
+        house,
+    ):
         await house.ask("keep this")
         await house.ask("forget this")
         del house.said[2:]
@@ -77,10 +83,12 @@ async def test_our_tools_are_there_in_another_process(tmp_path: Path, program: s
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
     async with serve(script) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program, tools={"session_search": tool})
-        async with codex_house(bench) as house:
+        bench = CodexSetup(
+            url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
+        )
+        async with codex_harness(bench) as house:
             await house.ask("hello")
-        async with codex_house(bench) as later:
+        async with codex_harness(bench) as later:
             later.said = list(house.said)
             assert await later.ask("go") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
@@ -88,11 +96,11 @@ async def test_our_tools_are_there_in_another_process(tmp_path: Path, program: s
 
 async def test_it_is_ended_when_nobody_needs_it(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="Yes."))) as model:
-        patience = Patience(idle=0.3)
-        bench = Bench(url=model.url, path=tmp_path, program=program, patience=patience)
-        async with codex_house(bench) as house:
+        patience = CodexTimeouts(idle=0.3)
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
+        async with codex_harness(bench) as house:
             await house.ask("the word is swordfish")
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TEST_TIMEOUT):
                 while codex_pids(tmp_path):
                     await SystemClock().sleep(0.05)
             assert await house.ask("which word?") is Outcome.DONE, house.ended
@@ -101,14 +109,17 @@ async def test_it_is_ended_when_nobody_needs_it(tmp_path: Path, program: str) ->
 
 
 async def test_threads_are_let_go_of(tmp_path: Path, program: str) -> None:
-    async with served(Script(default=Reply(text="Yes.")), tmp_path, program) as (model, house):
+    async with served_codex(Script(default=Reply(text="Yes.")), tmp_path, program) as (
+        model,
+        house,
+    ):
         first: list[Message] = []
-        for number in range(MOST + 2):
+        for number in range(MAX_OPEN_THREADS + 2):
             house.session, house.said = f"ses_{number}", []
             assert await house.ask(f"word {number}") is Outcome.DONE, house.ended
             first = first or list(house.said)
         async with house.service.server() as server:
-            assert len(server.threads) == MOST
+            assert len(server.threads) == MAX_OPEN_THREADS
         house.session, house.said = "ses_0", first
         assert await house.ask("which word?") is Outcome.DONE, house.ended
         assert "word 0" in model.requests[-1].body.decode()

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codex_talk import PATCH, SLOW, escalated, picture, results, runs, served
-from codexes import Bench, Rules, codex_house
-from hermes.runtimes.codex.threads import Settings
+from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.events import (
     Notice,
     Outcome,
@@ -17,8 +15,18 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Usage, text_of
 from hermes.store.blobs import FileBlobs
-from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
-from workbench import FakeTool
+from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from support.codex_runtime import CodexSetup, FakeApprovals, codex_harness
+from support.codex_scenarios import (
+    PATCH,
+    SLOW_COMMAND,
+    command_script,
+    escalation_script,
+    results,
+    served_codex,
+    tiny_png,
+)
+from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +34,8 @@ pytestmark = pytest.mark.anyio
 async def test_it_says_hello_twice_in_one_thread(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="Hello from far away.", reasoning="They greet me."))
     async with serve(script) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
             outcome = await house.ask("hi", system="Be kind.")
             assert outcome is Outcome.DONE, house.ended
             deltas = [event.text for event in house.events if isinstance(event, TextDelta)]
@@ -51,15 +59,15 @@ async def test_it_says_hello_twice_in_one_thread(tmp_path: Path, program: str) -
 
 async def test_a_picture_goes_along(tmp_path: Path, program: str) -> None:
     async with serve() as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
-            media = await FileBlobs(tmp_path / "blobs").put(picture(), "image/png", "dot.png")
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
+            media = await FileBlobs(tmp_path / "blobs").put(tiny_png(), "image/png", "dot.png")
             await house.ask("look", media)
     assert "data:image/png;base64," in model.requests[0].body.decode()
 
 
 async def test_a_command_is_a_call_with_its_result(tmp_path: Path, program: str) -> None:
-    async with served(runs("echo out; exit 3"), tmp_path, program) as (_, house):
+    async with served_codex(command_script("echo out; exit 3"), tmp_path, program) as (_, house):
         outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     (result,) = results(house.said)
@@ -75,7 +83,7 @@ async def test_a_command_is_a_call_with_its_result(tmp_path: Path, program: str)
 
 
 async def test_the_output_of_a_command_is_shown_as_it_comes(tmp_path: Path, program: str) -> None:
-    async with served(runs(SLOW), tmp_path, program) as (_, house):
+    async with served_codex(command_script(SLOW_COMMAND), tmp_path, program) as (_, house):
         await house.ask("go")
     shown = "".join(event.text for event in house.events if isinstance(event, ToolProgress))
     assert "step 3" in shown
@@ -84,12 +92,12 @@ async def test_the_output_of_a_command_is_shown_as_it_comes(tmp_path: Path, prog
 
 
 async def test_leave_is_given(tmp_path: Path, program: str) -> None:
-    rules = Rules(allowed=True)
-    async with serve(escalated("echo yes > made")) as model:
-        bench = Bench(
+    rules = FakeApprovals(allowed=True)
+    async with serve(escalation_script("echo yes > made")) as model:
+        bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     (wish,) = rules.wishes
@@ -99,12 +107,12 @@ async def test_leave_is_given(tmp_path: Path, program: str) -> None:
 
 
 async def test_leave_is_refused(tmp_path: Path, program: str) -> None:
-    rules = Rules(allowed=False)
-    async with serve(escalated("echo yes > made")) as model:
-        bench = Bench(
+    rules = FakeApprovals(allowed=False)
+    async with serve(escalation_script("echo yes > made")) as model:
+        bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_house(bench) as house:
+        async with codex_harness(bench) as house:
             outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     assert len(rules.wishes) == 1
@@ -115,7 +123,7 @@ async def test_leave_is_refused(tmp_path: Path, program: str) -> None:
 
 
 async def test_a_patch_is_shown_with_its_changes(tmp_path: Path, program: str) -> None:
-    async with served(runs(PATCH), tmp_path, program) as (_, house):
+    async with served_codex(command_script(PATCH), tmp_path, program) as (_, house):
         outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     assert (tmp_path / "work" / "new.txt").read_text() == "one\n"
@@ -131,8 +139,10 @@ async def test_our_tools_are_called(tmp_path: Path, program: str) -> None:
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
     async with serve(script) as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program, tools={"session_search": tool})
-        async with codex_house(bench) as house:
+        bench = CodexSetup(
+            url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
+        )
+        async with codex_harness(bench) as house:
             outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     assert tool.asked == [{"query": "boats"}]
@@ -143,10 +153,10 @@ async def test_our_tools_are_called(tmp_path: Path, program: str) -> None:
 
 async def test_another_model_counts_from_the_next_turn_on(tmp_path: Path, program: str) -> None:
     async with serve() as model:
-        bench = Bench(url=model.url, path=tmp_path, program=program)
-        async with codex_house(bench) as house:
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(bench) as house:
             await house.ask("hello")
-            house.choose(Settings(model="mock-two", effort="high"))
+            house.choose(ThreadSettings(model="mock-two", effort="high"))
             assert await house.ask("hello again") is Outcome.DONE, house.ended
     assert [request.json["model"] for request in model.requests] == ["mock-model", "mock-two"]
     last = house.said[-1]
@@ -159,9 +169,9 @@ async def test_a_plan_is_shown(tmp_path: Path, program: str) -> None:
     plan = Reply(calls=[Call("update_plan", {"plan": steps})])
     script = Script(rules=[Rule(contains="go", steps=[plan, Reply(text="done")])])
     async with serve(script) as model:
-        settings = Settings(config={"tools": {"update_plan": {"enabled": True}}})
-        bench = Bench(url=model.url, path=tmp_path, program=program, settings=settings)
-        async with codex_house(bench) as house:
+        settings = ThreadSettings(config={"tools": {"update_plan": {"enabled": True}}})
+        bench = CodexSetup(url=model.url, path=tmp_path, program=program, settings=settings)
+        async with codex_harness(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
     notices = [event.text for event in house.events if isinstance(event, Notice)]
     assert "Plan: [x] look; [>] leap" in notices
@@ -175,7 +185,7 @@ async def test_what_the_account_has_used_is_known(tmp_path: Path, program: str) 
         "x-codex-secondary-window-minutes": "10080",
     }
     script = Script(default=Reply(text="Hello.", headers=limits))
-    async with served(script, tmp_path, program) as (_, house):
+    async with served_codex(script, tmp_path, program) as (_, house):
         assert await house.ask("hi") is Outcome.DONE, house.ended
         assert house.service.limits.words == "93 % of 5 h, 12 % of 7 d"
     notices = [event.text for event in house.events if isinstance(event, Notice)]

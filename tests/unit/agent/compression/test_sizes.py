@@ -2,17 +2,17 @@
 
 import pytest
 
-from hermes.agent.compression.sizes import (
-    Gauge,
-    Limits,
-    least_tail,
+from hermes.agent.context_size import (
+    CompactionLimits,
+    TokenGauge,
+    compaction_threshold,
+    message_tokens,
+    min_tail_messages,
     summary_budget,
     tail_budget,
-    tokens_of,
-    trigger,
 )
 from hermes.schema.messages import Media, Text, Usage, User
-from workbench import answer, call, user
+from support.turns import assistant_message, tool_call, user_message
 
 
 @pytest.mark.parametrize(
@@ -28,35 +28,40 @@ from workbench import answer, call, user
     ],
 )
 def test_the_trigger_follows_the_window(window: int, output: int, expected: int) -> None:
-    assert trigger(Limits(max_output=output), window) == expected
+    assert compaction_threshold(CompactionLimits(max_output=output), window) == expected
 
 
 def test_a_higher_threshold_of_the_settings_counts() -> None:
-    assert trigger(Limits(threshold=0.8), 200_000) == 160_000
-    assert trigger(Limits(threshold=0.8), 1_000_000) == 800_000
+    assert compaction_threshold(CompactionLimits(threshold=0.8), 200_000) == 160_000
+    assert compaction_threshold(CompactionLimits(threshold=0.8), 1_000_000) == 800_000
 
 
 def test_late_gpt_models_on_the_codex_route_are_filled_further() -> None:
-    assert trigger(Limits(), 400_000, "gpt-5.5", "openai-codex") == 340_000
-    assert trigger(Limits(), 400_000, "gpt-5.5", "openai") == 300_000
-    assert trigger(Limits(codex_raise=False), 400_000, "gpt-5.5", "openai-codex") == 300_000
+    assert compaction_threshold(CompactionLimits(), 400_000, "gpt-5.5", "openai-codex") == 340_000
+    assert compaction_threshold(CompactionLimits(), 400_000, "gpt-5.5", "openai") == 300_000
+    assert (
+        compaction_threshold(
+            CompactionLimits(codex_raise=False), 400_000, "gpt-5.5", "openai-codex"
+        )
+        == 300_000
+    )
 
 
 def test_budgets() -> None:
-    assert tail_budget(Limits(), 150_000) == 30_000
-    assert [least_tail(Limits(last=last)) for last in (0, 5, 20)] == [3, 5, 8]
+    assert tail_budget(CompactionLimits(), 150_000) == 30_000
+    assert [min_tail_messages(CompactionLimits(last=last)) for last in (0, 5, 20)] == [3, 5, 8]
     sizes = [(5_000, 200_000), (30_000, 200_000), (500_000, 1_000_000), (500_000, 100_000)]
     assert [summary_budget(*size) for size in sizes] == [2_000, 6_000, 10_000, 5_000]
 
 
 def test_what_counts_of_a_message() -> None:
-    assert tokens_of(user("x" * 400)) == 108
-    assert tokens_of(answer(call("look", at="y" * 400))) > 100
-    assert tokens_of(User("m", (Media("0" * 64, "image/png"), Text("see")))) > 1_500
+    assert message_tokens(user_message("x" * 400)) == 108
+    assert message_tokens(assistant_message(tool_call("look", at="y" * 400))) > 100
+    assert message_tokens(User("m", (Media("0" * 64, "image/png"), Text("see")))) > 1_500
 
 
 def test_a_gauge_trusts_what_was_counted_and_guesses_the_rest() -> None:
-    gauge = Gauge(1_000)
+    gauge = TokenGauge(1_000)
     assert gauge.tokens(4_000) == 2_000
     gauge.heard(Usage(input=5_000, output=100), 4_400)
     assert gauge.tokens(4_400) == 5_100

@@ -9,17 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hermes.agent.compression.cutting import Cut, Ends, cut, is_question
-from hermes.agent.compression.pruning import SHORT, pruned
-from hermes.agent.compression.view import (
-    SUMMARY,
-    View,
-    left_out,
-    place_of,
-    seen_through,
-    view_of,
+from hermes.agent.history import valid_history
+from hermes.agent.provenance import SUMMARY_ID
+from hermes.compaction.cut_points import Cut, CutLimits, find_cut, is_from_person
+from hermes.compaction.view import (
+    MAX_UNPRUNED,
+    CompactedView,
+    apply_view,
+    make_view,
+    newly_omitted,
+    prune_results,
+    view_start,
 )
-from hermes.agent.repair import valid_history
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -30,41 +31,43 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
-from hermes.testing.validators import check_history, check_request
-from workbench import answer, call, result, user
+from hermes.testing.history_validators import check_history, check_request
+from support.turns import assistant_message, tool_call, tool_result, user_message
 
 
 def long_talk(turns: int, *, steps: int = 2, size: int = 400) -> list[Message]:
     said: list[Message] = []
     for turn in range(turns):
-        said.append(user(f"question {turn} " + "q" * size))
+        said.append(user_message(f"question {turn} " + "q" * size))
         for step in range(steps):
-            calls = [call("look", f"c{turn}_{step}_{n}", at=step) for n in range(2)]
-            said.append(answer(*calls))
-            said += [result(one.id, f"found {turn} " + "r" * size) for one in calls]
-        said.append(answer(f"reply {turn} " + "a" * size))
+            calls = [tool_call("look", f"c{turn}_{step}_{n}", at=step) for n in range(2)]
+            said.append(assistant_message(*calls))
+            said += [tool_result(one.id, f"found {turn} " + "r" * size) for one in calls]
+        said.append(assistant_message(f"reply {turn} " + "a" * size))
     return said
 
 
-def made(messages: Sequence[Message], ends: Ends, stateful: Sequence[str] = ()) -> View:
-    places = cut(messages, ends, stateful)
+def made(
+    messages: Sequence[Message], ends: CutLimits, stateful: Sequence[str] = ()
+) -> CompactedView:
+    places = find_cut(messages, ends, stateful)
     assert places is not None
-    return view_of(messages, places, "in short")
+    return make_view(messages, places, "in short")
 
 
-def shown(view: View, messages: Sequence[Message]) -> list[Message]:
-    seen = seen_through(view, messages)
+def shown(view: CompactedView, messages: Sequence[Message]) -> list[Message]:
+    seen = apply_view(view, messages)
     assert seen is not None
     return seen
 
 
 def test_both_ends_stay_and_the_middle_becomes_the_summary() -> None:
     said = long_talk(10)
-    view = made(said, Ends(budget=600, head=3))
+    view = made(said, CutLimits(budget=600, head=3))
     seen = shown(view, said)
     assert seen[:2] == said[:2]
-    summary = next(place for place, one in enumerate(seen) if one.id.startswith(SUMMARY))
-    assert seen[summary] == User(f"{SUMMARY}{view.first}", (Text("in short"),), Trust.HOUSE)
+    summary = next(place for place, one in enumerate(seen) if one.id.startswith(SUMMARY_ID))
+    assert seen[summary] == User(f"{SUMMARY_ID}{view.first}", (Text("in short"),), Trust.PROGRAM)
     tail = seen[summary + 1 :]
     assert tail == said[-len(tail) :]
     assert len(tail) < len(said) // 3
@@ -72,7 +75,7 @@ def test_both_ends_stay_and_the_middle_becomes_the_summary() -> None:
 
 def test_the_head_is_never_torn_from_its_results() -> None:
     said = long_talk(10)
-    places = cut(said, Ends(budget=600, head=2))
+    places = find_cut(said, CutLimits(budget=600, head=2))
     assert places is not None
     assert places.head == 4
     assert [type(one) for one in said[:4]] == [User, Assistant, Result, Result]
@@ -80,7 +83,7 @@ def test_the_head_is_never_torn_from_its_results() -> None:
 
 def test_a_very_long_turn_keeps_its_question_and_the_reply_before_it() -> None:
     said = [*long_talk(3), *long_talk(1, steps=60)[:-1]]
-    seen = shown(made(said, Ends(budget=600, head=0)), said)
+    seen = shown(made(said, CutLimits(budget=600, head=0)), said)
     words = [text_of(one)[:10] for one in seen]
     assert words[:3] == ["in short", "reply 2 aa", "question 0"]
     assert len(seen) < 20
@@ -88,27 +91,33 @@ def test_a_very_long_turn_keeps_its_question_and_the_reply_before_it() -> None:
 
 
 def test_a_tool_that_keeps_its_state_in_the_transcript_finds_it() -> None:
-    first, other = call("todo", "t1", todos=[]), call("look", "l1")
-    said = [user(), answer(first, other), result("t1", "the list"), result("l1"), answer("ok")]
+    first, other = tool_call("todo", "t1", todos=[]), tool_call("look", "l1")
+    said = [
+        user_message(),
+        assistant_message(first, other),
+        tool_result("t1", "the list"),
+        tool_result("l1"),
+        assistant_message("ok"),
+    ]
     said += long_talk(10)
-    seen = shown(made(said, Ends(budget=600), ["todo"]), said)
+    seen = shown(made(said, CutLimits(budget=600), ["todo"]), said)
     kept = seen[1]
     assert isinstance(kept, Assistant)
     assert [one.id for one in kept.calls] == ["t1"]
     assert text_of(seen[2]) == "the list"
-    check_request(valid_history([*seen, user("next")]))
+    check_request(valid_history([*seen, user_message("next")]))
 
 
 def test_a_taken_back_message_makes_the_view_show_nothing() -> None:
     said = long_talk(10)
-    view = made(said, Ends(budget=600))
-    assert seen_through(view, said[: place_of(view, said)]) is None
-    assert place_of(view, said[:3]) == 0
+    view = made(said, CutLimits(budget=600))
+    assert apply_view(view, said[: view_start(view, said)]) is None
+    assert view_start(view, said[:3]) == 0
 
 
 def test_what_is_added_later_only_follows() -> None:
     said = long_talk(10)
-    view = made(said, Ends(budget=600, head=3))
+    view = made(said, CutLimits(budget=600, head=3))
     before = shown(view, said)
     after = shown(view, [*said, *long_talk(1)])
     assert after[: len(before)] == before
@@ -116,31 +125,31 @@ def test_what_is_added_later_only_follows() -> None:
 
 def test_the_second_time_goes_on_where_the_first_ended() -> None:
     said = long_talk(10)
-    first = made(said, Ends(budget=600, head=3))
+    first = made(said, CutLimits(budget=600, head=3))
     longer = [*said, *(replace(one, id=f"{one.id}_b") for one in long_talk(10))]
-    since = place_of(first, longer)
-    places = cut(longer, Ends(budget=600, since=since))
+    since = view_start(first, longer)
+    places = find_cut(longer, CutLimits(budget=600, since=since))
     assert places is not None
-    gone = left_out(first, longer, places)
+    gone = newly_omitted(first, longer, places)
     assert gone == [*longer[: len(first.head)], *longer[since : places.start]]
     assert places.head == 0
-    assert cut(said, Ends(budget=600, since=since)) is None
+    assert find_cut(said, CutLimits(budget=600, since=since)) is None
 
 
 def test_keeping_the_last_turns() -> None:
     said = long_talk(10)
-    places = cut(said, Ends(budget=100, turns=2))
+    places = find_cut(said, CutLimits(budget=100, turns=2))
     assert places is not None
-    assert [text_of(one)[:10] for one in said[places.start :] if is_question(one)] == [
+    assert [text_of(one)[:10] for one in said[places.start :] if is_from_person(one)] == [
         "question 8",
         "question 9",
     ]
-    assert cut(said, Ends(budget=100, turns=11)) is None
+    assert find_cut(said, CutLimits(budget=100, turns=11)) is None
 
 
 def test_long_results_in_a_tail_that_is_too_long_are_lines() -> None:
     said = long_talk(2, steps=1, size=40_000)
-    view = made(said, Ends(budget=12_000, least=8))
+    view = made(said, CutLimits(budget=12_000, least=8))
     seen = shown(view, said)
     old = [one for one in seen if isinstance(one, Result)]
     assert old
@@ -150,10 +159,10 @@ def test_long_results_in_a_tail_that_is_too_long_are_lines() -> None:
 
 def test_pictures_in_old_results_are_not_shown_any_more() -> None:
     seen = Result("m", "c", (Text("here"), Media("0" * 64, "image/png")))
-    (line,) = pruned([seen])
+    (line,) = prune_results([seen])
     assert text_of(line) == ("[a tool answered: 4 characters, 1 picture(s) no longer shown] here")
-    short = result("c", "x" * SHORT)
-    assert pruned([short])[0] is short
+    short = tool_result("c", "x" * MAX_UNPRUNED)
+    assert prune_results([short])[0] is short
 
 
 @st.composite
@@ -161,21 +170,21 @@ def talks(draw: st.DrawFn) -> list[Message]:
     """As the loop writes it, up to the last whole step; sometimes with a crash in between."""
     said: list[Message] = []
     for turn in range(draw(st.integers(0, 6))):
-        trust = draw(st.sampled_from([Trust.OWNER, Trust.GUEST, Trust.DATA, Trust.HOUSE]))
+        trust = draw(st.sampled_from([Trust.OWNER, Trust.GUEST, Trust.DATA, Trust.PROGRAM]))
         size = draw(st.sampled_from([1, 50, 3_000]))
         said.append(User(f"u{turn}", (Text("q" * size),), trust))
         for step in range(draw(st.integers(0, 4))):
             names = draw(st.lists(st.sampled_from(["look", "todo", "terminal"]), max_size=3))
-            calls = [call(name, f"c{turn}_{step}_{n}") for n, name in enumerate(names)]
+            calls = [tool_call(name, f"c{turn}_{step}_{n}") for n, name in enumerate(names)]
             words = draw(st.sampled_from([(), ("Let me see.",)]))
             if not calls and not words:
                 continue
-            said.append(replace(answer(*words, *calls), id=f"a{turn}_{step}"))
+            said.append(replace(assistant_message(*words, *calls), id=f"a{turn}_{step}"))
             kept = draw(st.permutations(calls))[: draw(st.integers(len(calls) // 2, len(calls)))]
             size = draw(st.sampled_from([1, 300, 9_000]))
-            said += [replace(result(one.id, "r" * size), id=f"r{one.id}") for one in kept]
+            said += [replace(tool_result(one.id, "r" * size), id=f"r{one.id}") for one in kept]
         if draw(st.booleans()):
-            said.append(replace(answer("So it is."), id=f"e{turn}"))
+            said.append(replace(assistant_message("So it is."), id=f"e{turn}"))
     return said
 
 
@@ -194,21 +203,21 @@ def pairs_torn(messages: Sequence[Message], places: Cut) -> bool:
 
 def check_compressed(said: list[Message], budget: int, head: int, more: list[Message]) -> None:
     """Through two passes: every request is valid, nothing is torn, nothing needed is lost."""
-    view: View | None = None
+    view: CompactedView | None = None
     for messages in (said, [*said, *more]):
-        since = place_of(view, messages)
-        ends = Ends(budget=budget, head=0 if since else head, since=since)
-        places = cut(messages, ends, ["todo", "terminal"])
+        since = view_start(view, messages)
+        ends = CutLimits(budget=budget, head=0 if since else head, since=since)
+        places = find_cut(messages, ends, ["todo", "terminal"])
         if places is None:
             continue
         assert not pairs_torn(messages, places)
-        left_out(view, messages, places)
-        view = view_of(messages, places, "in short")
+        newly_omitted(view, messages, places)
+        view = make_view(messages, places, "in short")
         seen = shown(view, messages)
-        questions = [one for one in messages if is_question(one)]
+        questions = [one for one in messages if is_from_person(one)]
         assert not questions or questions[-1] in seen
         check_history(valid_history(seen))
-        check_request(valid_history([*seen, user("and now?")]))
+        check_request(valid_history([*seen, user_message("and now?")]))
 
 
 def _later(said: list[Message]) -> list[Message]:
@@ -244,17 +253,17 @@ def random_talk(chance: Random) -> list[Message]:
     """As `talks`, and faster."""
     said: list[Message] = []
     for turn in range(chance.randrange(7)):
-        trust = chance.choice([Trust.OWNER, Trust.OWNER, Trust.DATA, Trust.HOUSE])
+        trust = chance.choice([Trust.OWNER, Trust.OWNER, Trust.DATA, Trust.PROGRAM])
         said.append(User(f"u{turn}", (Text("q" * chance.choice([1, 50, 3_000])),), trust))
         for step in range(chance.randrange(5)):
             names = chance.choices(["look", "todo", "terminal"], k=chance.randrange(4))
-            calls = [call(name, f"c{turn}_{step}_{n}") for n, name in enumerate(names)]
-            said.append(replace(answer("Let me see.", *calls), id=f"a{turn}_{step}"))
+            calls = [tool_call(name, f"c{turn}_{step}_{n}") for n, name in enumerate(names)]
+            said.append(replace(assistant_message("Let me see.", *calls), id=f"a{turn}_{step}"))
             kept = chance.sample(calls, chance.randint(len(calls) // 2, len(calls)))
             text = "r" * chance.choice([1, 300, 9_000])
-            said += [replace(result(one.id, text), id=f"r{one.id}") for one in kept]
+            said += [replace(tool_result(one.id, text), id=f"r{one.id}") for one in kept]
         if chance.random() < 0.7:
-            said.append(replace(answer("So it is."), id=f"e{turn}"))
+            said.append(replace(assistant_message("So it is."), id=f"e{turn}"))
     return said
 
 

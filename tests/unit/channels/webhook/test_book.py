@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.channels.webhook.book import RouteBook
 from hermes.channels.webhook.routes import Route
 from hermes.channels.webhook.settings import WebhookSettings
-from hermes.channels.webhook.subscriptions import Subscriptions
+from hermes.channels.webhook.subscriptions import RouteTable, Subscriptions
 from hermes.schema.errors import ConfigError
 
 SECRET = "a-secret-of-some-length"
@@ -29,8 +28,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "webhook_subscriptions.json"
 
 
-def book_of(file: Path) -> RouteBook:
-    return RouteBook(WebhookSettings(routes={"own": OWN}, secret=SECRET), Subscriptions(file))
+def book_of(file: Path) -> RouteTable:
+    return RouteTable(WebhookSettings(routes={"own": OWN}, secret=SECRET), Subscriptions(file))
 
 
 def test_what_is_subscribed_is_known_at_once(file: Path) -> None:

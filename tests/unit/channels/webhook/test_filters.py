@@ -2,10 +2,10 @@
 
 import pytest
 
-from hermes.channels.webhook.filters import Facts, holds, read_filters
+from hermes.channels.webhook.filters import FilterInput, matches_filters, read_filters
 from hermes.schema.errors import ConfigError
 
-FACTS = Facts(
+FACTS = FilterInput(
     "push",
     {"x-urgent": "yes"},
     {
@@ -67,14 +67,14 @@ FACTS = Facts(
     ],
 )
 def test_one_test(test: dict, wanted: bool) -> None:
-    assert holds(read_filters([test]), FACTS) is wanted
+    assert matches_filters(read_filters([test]), FACTS) is wanted
 
 
 def test_all_of_a_list_must_hold() -> None:
     good, bad = {"field": "number", "equals": 7}, {"field": "number", "equals": 8}
-    assert holds(read_filters([]), FACTS)
-    assert holds(read_filters([good, good]), FACTS)
-    assert not holds(read_filters([good, bad]), FACTS)
+    assert matches_filters(read_filters([]), FACTS)
+    assert matches_filters(read_filters([good, good]), FACTS)
+    assert not matches_filters(read_filters([good, bad]), FACTS)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.webhook.memory import Recent, Window
+from hermes.channels.webhook.calls import CallWindow, RecentCalls
 
 
 def test_a_window_has_room_again_when_its_oldest_call_is_old() -> None:
-    window = Window(2, 60.0)
+    window = CallWindow(2, 60.0)
     assert [window.wait(0.0), window.wait(10.0)] == [0.0, 0.0]
     assert window.wait(30.0) == 30.0
     assert window.wait(59.5) == 0.5
@@ -17,7 +17,7 @@ def test_a_window_has_room_again_when_its_oldest_call_is_old() -> None:
 
 @given(st.integers(1, 5), st.lists(st.floats(0, 20), max_size=60))
 def test_no_window_lets_more_through(limit: int, gaps: list[float]) -> None:
-    window, now = Window(limit, 60.0), 0.0
+    window, now = CallWindow(limit, 60.0), 0.0
     taken: list[float] = []
     for gap in gaps:
         now += gap
@@ -28,14 +28,14 @@ def test_no_window_lets_more_through(limit: int, gaps: list[float]) -> None:
 
 
 def test_the_oldest_are_forgotten_first() -> None:
-    recent = Recent(2)
+    recent = RecentCalls(2)
     for name in ("a", "b", "a", "c"):
         recent.remember(name, "", 0.0)
     assert [recent.recall(name, 1e9) for name in "abc"] == ["", None, ""]
 
 
 def test_what_is_too_old_is_forgotten() -> None:
-    recent = Recent(2, 60.0)
+    recent = RecentCalls(2, 60.0)
     recent.remember("a", "word", 0.0)
     assert recent.recall("a", 60.0) == "word"
     assert recent.recall("a", 60.1) is None

@@ -3,8 +3,8 @@
 import pytest
 from inline_snapshot import snapshot
 
-from hermes.channels.webhook.calls import Refused
-from hermes.channels.webhook.payload import as_text, event_of, look_up, read_payload
+from hermes.channels.webhook.calls import CallRefused
+from hermes.channels.webhook.payload import as_text, event_of, read_payload, value_at
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_form_is_a_mapping_of_texts() -> None:
 
 def test_forms_may_be_unwanted() -> None:
     kind = "application/x-www-form-urlencoded"
-    with pytest.raises(Refused, match="form: true"):
+    with pytest.raises(CallRefused, match="form: true"):
         read_payload(kind, b"a=1", forms=False)
     assert read_payload(kind, b'{"a":1}', forms=False).value == {"a": 1}
 
@@ -65,7 +65,7 @@ def test_json_in_a_form_is_found() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(kind: str, body: bytes, status: int) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         read_payload(kind, body)
     assert caught.value.status == status
     assert len(str(caught.value)) < 300
@@ -73,12 +73,12 @@ def test_what_cannot_be_read_is_refused(kind: str, body: bytes, status: int) -> 
 
 def test_looking_up() -> None:
     value = {"a": {"b": [{"c": None}, 7]}, "x.y": 1, "0": "zero"}
-    assert look_up(value, "a.b.0.c") == (True, None)
-    assert look_up(value, "a.b.1") == (True, 7)
-    assert look_up(value, "0") == (True, "zero")
+    assert value_at(value, "a.b.0.c") == (True, None)
+    assert value_at(value, "a.b.1") == (True, 7)
+    assert value_at(value, "0") == (True, "zero")
     for path in ("a.c", "a.b.2", "a.b.-1", "a.b.x", "x.y", "", "a.", "a.b.1.c", "a.b.\u0660"):
-        assert look_up(value, path) == (False, None)
-    assert look_up([5], "0") == (True, 5)
+        assert value_at(value, path) == (False, None)
+    assert value_at([5], "0") == (True, 5)
 
 
 def test_values_in_words() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.webhook.calls import Refused
+from hermes.channels.webhook.calls import CallRefused
 from hermes.channels.webhook.signatures import TOLERANCE, Proof, Scheme, sign, verify
 
 SECRET = "sixteen-chars-at-least"
@@ -82,7 +82,7 @@ VECTORS: list[tuple[str, dict[str, str], bytes]] = [
 def refused(
     headers: Mapping[str, str], body: bytes = BODY, secret: str = SECRET, now: datetime = NOW
 ) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         verify(secret, headers, body, now)
     assert caught.value.status == 401
     return caught.value.code
@@ -176,7 +176,7 @@ def test_a_route_can_insist_on_one_scheme() -> None:
     both = sign(SECRET, "d-1", NOW, BODY, Scheme.V2) | sign(SECRET, "d", NOW, BODY, Scheme.LEGACY)
     assert verify(SECRET, both, BODY, NOW, Scheme.V2).scheme is Scheme.V2
     legacy = sign(SECRET, "d-1", NOW, BODY, Scheme.LEGACY)
-    with pytest.raises(Refused, match="x-webhook-signature-v2"):
+    with pytest.raises(CallRefused, match="x-webhook-signature-v2"):
         verify(SECRET, legacy, BODY, NOW, Scheme.V2)
 
 
@@ -260,5 +260,5 @@ def test_the_proof_is_of_what_is_signed_and_nothing_else() -> None:
     st.binary(max_size=50),
 )
 def test_noise_is_never_genuine(scheme: Scheme, noise: dict[str, str], body: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         verify(SECRET, noise, body, NOW, scheme)

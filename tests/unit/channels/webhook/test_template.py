@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.webhook.payload import Event, Payload
-from hermes.channels.webhook.template import ALL, NESTED, PLAIN, RAW, plain_text, prompt_parts
+from hermes.channels.webhook.template import (
+    MAX_FIELDS_TOTAL,
+    MAX_NESTED,
+    MAX_RAW,
+    MAX_TEXT,
+    plain_text,
+    prompt_parts,
+)
 
 EVENT = Event("push", frozenset({"push"}))
 
@@ -69,11 +76,11 @@ def test_no_payload_can_end_its_marks() -> None:
 
 def test_everything_is_bounded() -> None:
     long = "x" * 1_000_000
-    assert len(plain("{__raw__}", {"a": long})) < RAW + 100
-    assert len(plain("{a}", {"a": long})) < PLAIN + 100
-    assert len(plain("{a}", {"a": [long]})) < NESTED + 100
+    assert len(plain("{__raw__}", {"a": long})) < MAX_RAW + 100
+    assert len(plain("{a}", {"a": long})) < MAX_TEXT + 100
+    assert len(plain("{a}", {"a": [long]})) < MAX_NESTED + 100
     many = plain("{a}" * 50, {"a": long})
-    assert len(many) < ALL + 50 * 60
+    assert len(many) < MAX_FIELDS_TOTAL + 50 * 60
     assert "left out" in plain("{a}", {"a": long})
     assert "brought too much" in many
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from hermes.models.embedded.catalogue import catalogue, fitting, weights_named
-from hermes.models.embedded.place import PINNED, Place, place_at, place_under
-from hermes.models.embedded.target import chosen_weights, found_in
+from hermes.models.embedded.catalog import best_fit, find_weights, weights_catalog
+from hermes.models.embedded.folder import ENGINE_REQUIREMENTS, ModelFolder, folder_at, folder_under
+from hermes.models.embedded.target import chosen_weights, local_server_in
 from hermes.schema.errors import ConfigError
 
 GB = 10**9
 
 
 def test_every_row_is_whole() -> None:
-    names = [one.name for one in catalogue()]
+    names = [one.name for one in weights_catalog()]
     assert len(set(names)) == len(names)
-    for one in catalogue():
+    for one in weights_catalog():
         assert re.fullmatch(r"[0-9a-f]{64}", one.sha256)
         assert one.licence == "Apache-2.0"
         assert one.context <= one.window
@@ -29,7 +29,7 @@ def test_every_row_is_whole() -> None:
 
 
 def test_the_engine_is_pinned_by_digest() -> None:
-    text = PINNED.read_text()
+    text = ENGINE_REQUIREMENTS.read_text()
     assert re.search(r"^xllamacpp==[\d.]+ \\$", text, re.MULTILINE)
     assert text.count("--hash=sha256:") >= 1
     assert "http" not in text
@@ -46,34 +46,34 @@ def test_the_engine_is_pinned_by_digest() -> None:
     ],
 )
 def test_what_fits(memory: int, disk: int, name: str) -> None:
-    assert fitting(memory, disk).name == name
+    assert best_fit(memory, disk).name == name
 
 
 def test_a_slip_in_the_name() -> None:
     with pytest.raises(ConfigError) as caught:
-        weights_named("qwen2.5-coder-1.5")
+        find_weights("qwen2.5-coder-1.5")
     assert "qwen2.5-coder-1.5b" in caught.value.hint
 
 
-def sparse(place: Place, name: str, size: int | None = None) -> None:
+def sparse(place: ModelFolder, name: str, size: int | None = None) -> None:
     """A file of the right size that takes no room."""
-    one = weights_named(name)
+    one = find_weights(name)
     place.folder.mkdir(parents=True, exist_ok=True)
     with place.weights(one).open("wb") as file:
         file.truncate(one.size if size is None else size)
 
 
 def test_what_is_here(tmp_path: Path) -> None:
-    place = place_under(tmp_path)
-    assert place_at(place.url) == place
-    assert found_in(place) == ()
+    place = folder_under(tmp_path)
+    assert folder_at(place.url) == place
+    assert local_server_in(place) == ()
     sparse(place, "smollm2-135m")
     sparse(place, "qwen2.5-coder-0.5b", 12)
     assert place.present() == {"smollm2-135m": 8192}
     assert chosen_weights("", place.url).name == "smollm2-135m"
     assert chosen_weights("qwen2.5-coder-1.5b", place.url).name == "qwen2.5-coder-1.5b"
     if not place.has_engine:
-        assert found_in(place) == ()
+        assert local_server_in(place) == ()
     (place.engine / "xllamacpp").mkdir(parents=True)
-    (found,) = found_in(place)
+    (found,) = local_server_in(place)
     assert (found.provider, list(found.models)) == ("embedded", ["smollm2-135m"])

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from hermes.models.embedded.choosing import Choosing, Chosen
+from hermes.models.embedded.answer_parser import AnswerParser, ParsedCall
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-def heard(text: str, sizes: list[int]) -> tuple[list[str], Choosing]:
+def heard(text: str, sizes: list[int]) -> tuple[list[str], AnswerParser]:
     """Cut into pieces of these sizes, over and over."""
-    choosing, pieces, at, turn = Choosing(), [], 0, 0
+    choosing, pieces, at, turn = AnswerParser(), [], 0, 0
     while at < len(text):
         size = sizes[turn % len(sizes)]
         pieces.append(choosing.feed(text[at : at + size]))
@@ -40,12 +40,12 @@ def test_a_call_keeps_its_bytes(args: dict[str, object], sizes: list[int]) -> No
     written = json.dumps(args)
     pieces, choosing = heard(f'{{"tool": "look",  "args":{written}}}', sizes)
     assert "".join(pieces) == ""
-    assert choosing.calls == [Chosen("look", Raw(written.encode()))]
+    assert choosing.calls == [ParsedCall("look", Raw(written.encode()))]
     assert choosing.close() == ""
 
 
 def test_words_come_before_the_answer_is_whole() -> None:
-    choosing = Choosing()
+    choosing = AnswerParser()
     assert choosing.feed('{"rep') == ""
     assert choosing.feed('ly": "Hel') == "Hel"
     assert choosing.feed("lo\\") == "lo"
@@ -67,7 +67,7 @@ def test_what_is_no_object_is_a_reply() -> None:
 
 @pytest.mark.parametrize("text", ['{"tool": "read_file", "args": {"pa', '{"odd": 1}'])
 def test_what_was_cut_off_is_known(text: str) -> None:
-    choosing = Choosing()
+    choosing = AnswerParser()
     assert choosing.feed(text) == ""
     assert choosing.close() == text
     assert choosing.calls == []

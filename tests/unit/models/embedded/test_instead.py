@@ -8,20 +8,19 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from engines import model_of
-from hermes.models.embedded.asked import wants_it_kept
-from hermes.models.embedded.catalogue import PROVIDER, Weights, weights_named
-from hermes.models.embedded.engine import Running
-from hermes.models.embedded.instead import instead
-from hermes.models.embedded.model import NOT_KEPT, complete
-from hermes.models.embedded.place import Place
-from hermes.ports.model import Calling, Request
+from hermes.models.embedded.catalog import PROVIDER, Weights, find_weights
+from hermes.models.embedded.engine import EngineProcess
+from hermes.models.embedded.folder import ModelFolder
+from hermes.models.embedded.model import NOT_REMEMBERED, answer_without_model, append_missing
+from hermes.models.embedded.turn_state import asks_to_remember
+from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
-from hermes.testing.contracts.model import listen
-from hermes.tools.lazily import known_specs
+from hermes.testing.contracts.model import read_stream
+from hermes.tools.tool_wrappers import load_specs
+from support.embedded_engine import embedded_model
 
-TOOLS = [known_specs()[name] for name in ("terminal", "write_file")]
+TOOLS = [load_specs()[name] for name in ("terminal", "write_file")]
 TOUCH = {"command": "touch /opt/x", "timeout": 5}
 READ_ONLY = "touch: cannot touch '/opt/x': Read-only file system"
 OUTSIDE = 'If more is needed, call again with escalate="outside" and a reason.'
@@ -34,14 +33,14 @@ def failed(output: str, note: str) -> str:
 
 def after(
     told: str, args: Mapping[str, object] = TOUCH, name: str = "terminal", *, fails: bool = True
-) -> Request:
+) -> ModelRequest:
     call = ToolCall("c", name, Raw(msgspec.json.encode(args)))
     messages: list[Message] = [
         User("u", (Text("Make the file /opt/x"),)),
         Assistant("a", (call,), Stop.TOOLS),
         Result("r", "c", (Text(told),), failed=fails),
     ]
-    return Request("", messages, TOOLS)
+    return ModelRequest("", messages, TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def after(
     ],
 )
 def test_what_the_wall_held_back_is_asked_for(output: str, note: str, how: str, why: str) -> None:
-    answer = instead(after(failed(output, note)), "small")
+    answer = answer_without_model(after(failed(output, note)), "small")
     assert answer is not None
     assert (answer.stop, answer.model, answer.provider) == (Stop.TOOLS, "small", PROVIDER)
     (call,) = answer.calls
@@ -71,13 +70,13 @@ def test_what_the_wall_held_back_is_asked_for(output: str, note: str, how: str, 
         after(failed(READ_ONLY, OUTSIDE), name="gone"),
         after("It crashed."),
         after(failed(READ_ONLY, OUTSIDE), fails=False),
-        Request("", after(failed(READ_ONLY, OUTSIDE)).messages),
-        Request("", [], TOOLS),
-        Request("", [User("u", (Text("Not done: x."),))], TOOLS),
+        ModelRequest("", after(failed(READ_ONLY, OUTSIDE)).messages),
+        ModelRequest("", [], TOOLS),
+        ModelRequest("", [User("u", (Text("Not done: x."),))], TOOLS),
     ],
 )
-def test_everything_else_is_the_models_to_answer(request_: Request) -> None:
-    assert instead(request_, "small") is None
+def test_everything_else_is_the_models_to_answer(request_: ModelRequest) -> None:
+    assert answer_without_model(request_, "small") is None
 
 
 @pytest.mark.parametrize(
@@ -94,8 +93,8 @@ def test_everything_else_is_the_models_to_answer(request_: Request) -> None:
         (after("Not done: no. Say so.", {}, "patch"), "patch was not done: no."),
     ],
 )
-def test_what_was_refused_is_said_to_be_not_done(request_: Request, said: str) -> None:
-    answer = instead(request_, "small")
+def test_what_was_refused_is_said_to_be_not_done(request_: ModelRequest, said: str) -> None:
+    answer = answer_without_model(request_, "small")
     assert answer is not None
     assert (answer.text, answer.stop) == (said, Stop.END)
 
@@ -103,25 +102,27 @@ def test_what_was_refused_is_said_to_be_not_done(request_: Request, said: str) -
 class NoEngine:
     """Nobody may ask it."""
 
-    def is_loaded(self, weights: Weights, place: Place) -> bool:
+    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
         raise AssertionError(weights)
 
-    def turn(self, weights: Weights, place: Place) -> AbstractAsyncContextManager[Running]:
+    def turn(
+        self, weights: Weights, place: ModelFolder
+    ) -> AbstractAsyncContextManager[EngineProcess]:
         raise AssertionError(weights)
 
 
 @pytest.mark.anyio
 async def test_no_engine_is_needed_for_it(tmp_path: Path) -> None:
-    weights = weights_named("qwen2.5-coder-0.5b")
-    model = model_of(NoEngine(), weights, Place(tmp_path))
+    weights = find_weights("qwen2.5-coder-0.5b")
+    model = embedded_model(NoEngine(), weights, ModelFolder(tmp_path))
     refused = after("terminal: Not done: a person refused.")
-    heard = await listen(model, refused)
+    heard = await read_stream(model, refused)
     assert heard.chunks[:-1] == [TextDelta("`touch /opt/x` was not done: a person refused.")]
     assert heard.answer.stop is Stop.END
-    assert (await listen(model, after(failed(READ_ONLY, OUTSIDE)))).answer.stop is Stop.TOOLS
-    bound = Request("", refused.messages, TOOLS, calling=Calling(must=True))
+    assert (await read_stream(model, after(failed(READ_ONLY, OUTSIDE)))).answer.stop is Stop.TOOLS
+    bound = ModelRequest("", refused.messages, TOOLS, calling=OutputConstraints(must=True))
     with pytest.raises(AssertionError):
-        await listen(model, bound)
+        await read_stream(model, bound)
 
 
 @pytest.mark.parametrize(
@@ -136,23 +137,23 @@ async def test_no_engine_is_needed_for_it(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_to_be_remembered(words: str, kept: bool) -> None:
-    assert wants_it_kept(words) is kept
+    assert asks_to_remember(words) is kept
     answer = Assistant("a", (Text("I will remember."),), Stop.END)
-    said = complete(Request("", [User("u", (Text(words),))], TOOLS), answer)[-1]
+    said = append_missing(ModelRequest("", [User("u", (Text(words),))], TOOLS), answer)[-1]
     assert isinstance(said, Assistant)
-    assert said.text == "I will remember." + (f"\n\n{NOT_KEPT}" if kept else "")
+    assert said.text == "I will remember." + (f"\n\n{NOT_REMEMBERED}" if kept else "")
 
 
 def test_what_is_kept_where_it_was_wanted_needs_no_note() -> None:
     asked = User("u", (Text("Remember in me.txt that I like tea"),))
     answer = Assistant("a", (Text("I will remember."),), Stop.END)
-    tools = [*TOOLS, known_specs()["memory"]]
-    assert complete(Request("", [asked], tools), answer) == [answer]
+    tools = [*TOOLS, load_specs()["memory"]]
+    assert append_missing(ModelRequest("", [asked], tools), answer) == [answer]
     call = ToolCall("c", "write_file", Raw(b'{"path": "me.txt", "content": "tea"}'))
     written = [
         Assistant("b", (call,), Stop.TOOLS),
         Result("r", "c", (Text('{"bytes_written":3}'),)),
     ]
-    assert complete(Request("", [asked, *written], TOOLS), answer) == [answer]
+    assert append_missing(ModelRequest("", [asked, *written], TOOLS), answer) == [answer]
     anywhere = User("u", (Text("Remember that I like tea"),))
-    assert len(complete(Request("", [anywhere, *written], TOOLS), answer)) == 2
+    assert len(append_missing(ModelRequest("", [anywhere, *written], TOOLS), answer)) == 2

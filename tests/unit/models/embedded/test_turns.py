@@ -3,10 +3,16 @@
 import pytest
 from msgspec import Raw
 
-from hermes.models.embedded.asked import addresses_in, named_in, wants_it_done, wants_to_know
-from hermes.models.embedded.model import NOT_OPENED, complete
-from hermes.models.embedded.turns import MOST_HELD, turn_of
-from hermes.ports.model import Request
+from hermes.models.embedded.model import PAGE_NOT_OPENED, append_missing
+from hermes.models.embedded.turn_state import (
+    MAX_CHECKED_STEPS,
+    asks_for_action,
+    asks_for_information,
+    names_in,
+    turn_state_of,
+    urls_in,
+)
+from hermes.ports.model import ModelRequest
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 
@@ -39,7 +45,7 @@ DONE = step(1, "write_file", '{"path": "b.txt", "content": "x"}', '{"bytes_writt
     ],
 )
 def test_names_in_a_question(words: str, names: list[str]) -> None:
-    assert named_in(words) == names
+    assert names_in(words) == names
 
 
 @pytest.mark.parametrize(
@@ -53,28 +59,28 @@ def test_names_in_a_question(words: str, names: list[str]) -> None:
     ],
 )
 def test_what_a_question_is_after(words: str, know: bool, do: bool) -> None:
-    assert (wants_to_know(words), wants_it_done(words)) == (know, do)
+    assert (asks_for_information(words), asks_for_action(words)) == (know, do)
 
 
 def test_nobody_is_held_to_names_for_ever() -> None:
     question = "Is a.txt better than b.txt?"
-    assert turn_of(asked(question)).left == []
+    assert turn_state_of(asked(question)).left == []
     looks = [
         step(number, "terminal", f'{{"command": "ls {number}"}}', "nothing")
-        for number in range(MOST_HELD)
+        for number in range(MAX_CHECKED_STEPS)
     ]
-    assert turn_of(asked(question, *looks[:-1])).left == ["a.txt", "b.txt"]
-    assert turn_of(asked(question, *looks)).left == []
+    assert turn_state_of(asked(question, *looks[:-1])).left == ["a.txt", "b.txt"]
+    assert turn_state_of(asked(question, *looks)).left == []
     wrong = step(1, "read_file", '{"path": "c.txt"}', "there is no c.txt", failed=True)
-    assert turn_of(asked(question, wrong)).left == []
+    assert turn_state_of(asked(question, wrong)).left == []
 
 
 def test_the_name_of_a_file_is_not_what_is_in_it() -> None:
     found = step(0, "terminal", '{"command": "grep -l x a.csv"}', '{"output":"./a.csv\\n"}')
     read = step(1, "read_file", '{"path": "a.csv"}', '{"content":"1|x,555"}')
-    assert turn_of(asked("What is the number of x? See a.csv.", found)).left == ["a.csv"]
-    assert turn_of(asked("What is the number of x? See a.csv.", found, read)).left == []
-    assert turn_of(asked("Which file mentions x?", found)).left == []
+    assert turn_state_of(asked("What is the number of x? See a.csv.", found)).left == ["a.csv"]
+    assert turn_state_of(asked("What is the number of x? See a.csv.", found, read)).left == []
+    assert turn_state_of(asked("Which file mentions x?", found)).left == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_an_answer_without_what_was_found_is_followed_by_it(
     history: list[Message], reply: str, rest: str
 ) -> None:
     answer = Assistant("a", (Text(reply),), Stop.END)
-    chunks = complete(Request("", history), answer)
+    chunks = append_missing(ModelRequest("", history), answer)
     last = chunks[-1]
     assert isinstance(last, Assistant)
     assert last.text == reply + rest
@@ -116,7 +122,7 @@ NOTED = f'{{"path": "links.md", "content": "See {PAGE}."}}'
     ],
 )
 def test_pages_in_a_question(words: str, pages: list[str]) -> None:
-    assert addresses_in(words) == pages
+    assert urls_in(words) == pages
 
 
 @pytest.mark.parametrize(
@@ -131,14 +137,14 @@ def test_pages_in_a_question(words: str, pages: list[str]) -> None:
 )
 def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was(steps: list[list[Message]]) -> None:
     reply = "The page says that plan.txt matters."
-    chunks = complete(
-        Request("", asked(f"What does {PAGE} say?", *steps)),
+    chunks = append_missing(
+        ModelRequest("", asked(f"What does {PAGE} say?", *steps)),
         Assistant("a", (Text(reply),), Stop.END),
     )
     last = chunks[-1]
     assert isinstance(last, Assistant)
     rest = last.text.removeprefix(reply)
-    assert rest == "\n\n" + NOT_OPENED.format(page=PAGE)
+    assert rest == "\n\n" + PAGE_NOT_OPENED.format(page=PAGE)
     assert list(chunks[:-1]) == [TextDelta(rest)]
 
 
@@ -152,10 +158,12 @@ def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was(steps: list[list[
 )
 def test_a_page_that_something_was_done_with_needs_no_note(made: list[Message]) -> None:
     answer = Assistant("a", (Text("Good day, it says."),), Stop.END)
-    assert complete(Request("", asked(f"Do something with {PAGE}", made)), answer) == [answer]
+    assert append_missing(ModelRequest("", asked(f"Do something with {PAGE}", made)), answer) == [
+        answer
+    ]
 
 
 def test_a_call_goes_through_as_it_is() -> None:
     call = LS[0]
     assert isinstance(call, Assistant)
-    assert complete(Request("", asked("What is here?", LS)), call) == [call]
+    assert append_missing(ModelRequest("", asked("What is here?", LS)), call) == [call]

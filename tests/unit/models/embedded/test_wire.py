@@ -7,26 +7,30 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.models.driver import Served
-from hermes.models.embedded.plainly import plainly
-from hermes.models.embedded.small import small_form, small_profile, small_prompt
-from hermes.models.embedded.trimming import MOST, cut, recent
-from hermes.models.embedded.turns import turn_of
-from hermes.models.embedded.wire import SmallWire, repeats
-from hermes.ports.model import Calling, Request
+from hermes.models.embedded.result_text import (
+    MAX_HISTORY,
+    plain_text,
+    recent_messages,
+    shorten_text,
+)
+from hermes.models.embedded.small_profile import answer_format, small_profile, small_prompt
+from hermes.models.embedded.turn_state import turn_state_of
+from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.schema.tools import ToolSpec
-from hermes.tools.lazily import known_specs
+from hermes.tools.tool_wrappers import load_specs
 
-SERVED = Served(model="tiny", provider="embedded", window=8192, profile=small_profile())
+SERVED = ServedModel(model="tiny", provider="embedded", window=8192, profile=small_profile())
 
 
 def offered() -> list[ToolSpec]:
-    return [known_specs()[name] for name in small_profile().tools]
+    return [load_specs()[name] for name in small_profile().tools]
 
 
-def sent(request: Request) -> dict[str, Any]:
-    return json.loads(SmallWire(SERVED, request).body(request))
+def sent(request: ModelRequest) -> dict[str, Any]:
+    return json.loads(EmbeddedWire(SERVED, request).body(request))
 
 
 def user(text: str, number: int = 0) -> User:
@@ -47,7 +51,7 @@ def test_a_conversation_with_a_step() -> None:
         call("read_file", '{"path": "a.txt"}'),
         result('{"content":"1|milk\\n2|bread","total_lines":2}'),
     ]
-    body = sent(Request(small_prompt(), history, offered()))
+    body = sent(ModelRequest(small_prompt(), history, offered()))
     assert body["messages"][1:] == snapshot(
         [
             {"role": "user", "content": "What is in a.txt?"},
@@ -74,7 +78,7 @@ def test_whoever_reads_a_folder_is_told_what_is_in_it() -> None:
         call("read_file", '{"path": "."}'),
         result("read_file: /home/ann/notes is a folder with: a.txt, ideas/", failed=True),
     ]
-    body = sent(Request(small_prompt(), history, offered()))
+    body = sent(ModelRequest(small_prompt(), history, offered()))
     assert body["messages"][-1]["content"] == snapshot(
         """\
 . says:
@@ -85,9 +89,9 @@ Answer the question "What is in here?" now, with reply. If something has to be d
     )
 
 
-def offers(request: Request, again: Assistant | None = None) -> list[str]:
+def offers(request: ModelRequest, again: Assistant | None = None) -> list[str]:
     """The tools it may take, and `reply` where it may talk."""
-    wire = SmallWire(SERVED, request, again.calls if again else ())
+    wire = EmbeddedWire(SERVED, request, again.calls if again else ())
     schema = json.loads(wire.body(request))["response_format"]["json_schema"]["schema"]
     properties = [one["properties"] for one in schema["oneOf"]]
     return [one["tool"]["const"] if "tool" in one else "reply" for one in properties]
@@ -103,17 +107,17 @@ def test_it_acts_as_long_as_something_named_is_left() -> None:
         made,
         result('{"output":"","exit_code":0}'),
     ]
-    request = Request(small_prompt(), history, offered())
+    request = ModelRequest(small_prompt(), history, offered())
     assert offers(request) == ALL
     told = sent(request)["messages"][-1]["content"]
     assert told.endswith("Not done yet: first.txt, a kite. Take the next step.")
-    assert repeats(request, made)
+    assert repeats_calls(request, made)
     assert offers(request, made) == ALL[1:]
     history += [
         call("write_file", '{"path": "ideas/first.txt", "content": "a kite"}', 1),
         result('{"bytes_written":6}', 1),
     ]
-    assert offers(Request("", history, offered())) == [*ALL, "reply"]
+    assert offers(ModelRequest("", history, offered())) == [*ALL, "reply"]
 
 
 def test_names_hold_nobody_who_has_no_tools_for_files() -> None:
@@ -121,7 +125,7 @@ def test_names_hold_nobody_who_has_no_tools_for_files() -> None:
     history: list[Message] = [
         user("Is 'sunny' right? See a.txt."), call("weather", "{}"), result("It rains."),
     ]  # fmt: skip
-    assert offers(Request("", history, [spec])) == ["weather", "reply"]
+    assert offers(ModelRequest("", history, [spec])) == ["weather", "reply"]
 
 
 @pytest.mark.parametrize(
@@ -138,14 +142,14 @@ def test_what_was_read_only_has_to_be_said(asked: str, may: list[str]) -> None:
     history: list[Message] = [
         user(asked), call("read_file", '{"path": "plan.txt"}'), result('{"content":"1|On Friday"}'),
     ]  # fmt: skip
-    assert offers(Request("", history, offered())) == may
+    assert offers(ModelRequest("", history, offered())) == may
 
 
 def test_another_file_than_the_one_that_was_meant_may_not_be_all() -> None:
     history: list[Message] = [
         user("Who pays the rent?"), call("read_file", '{"path": "a.txt"}'), result("nothing"),
     ]  # fmt: skip
-    assert offers(Request("", history, offered())) == [*ALL, "reply"]
+    assert offers(ModelRequest("", history, offered())) == [*ALL, "reply"]
 
 
 def test_what_failed_is_tried_in_another_way() -> None:
@@ -155,7 +159,7 @@ def test_what_failed_is_tried_in_another_way() -> None:
         made,
         result('{"output":"","exit_code":1,"error":null}'),
     ]
-    request = Request(small_prompt(), history, offered())
+    request = ModelRequest(small_prompt(), history, offered())
     assert sent(request)["messages"][-1]["content"] == snapshot(
         """\
 Error:
@@ -165,7 +169,7 @@ Try another way: What is the number of the garage? See x.csv.\
 """
     )
     assert offers(request) == [*ALL, "reply"]
-    assert repeats(request, made)
+    assert repeats_calls(request, made)
     assert offers(request, made) == ALL[1:]
 
 
@@ -173,7 +177,7 @@ def test_a_call_that_must_be_made_stays_one() -> None:
     history: list[Message] = [
         user("What is in a.txt?"), call("read_file", '{"path": "a.txt"}'), result("x"),
     ]  # fmt: skip
-    assert offers(Request("", history, offered(), calling=Calling(must=True))) == ALL
+    assert offers(ModelRequest("", history, offered(), calling=OutputConstraints(must=True))) == ALL
 
 
 def test_results_that_belong_together_are_shown_together() -> None:
@@ -183,15 +187,15 @@ def test_results_that_belong_together_are_shown_together() -> None:
             call("read_file", f'{{"path": "{name}.txt"}}', number),
             result(f'{{"content":"1|{name} is {age}"}}', number),
         ]
-    words = sent(Request(small_prompt(), history, offered()))["messages"][-1]["content"]
+    words = sent(ModelRequest(small_prompt(), history, offered()))["messages"][-1]["content"]
     assert words.startswith("ben.txt says:\nben is 47\n\nFound before:\nann.txt says: ann is 31")
     first = call("read_file", '{"path": "ann.txt"}', 9)
-    assert repeats(Request("", history, offered()), first)
+    assert repeats_calls(ModelRequest("", history, offered()), first)
 
 
 def called_with(asked: str, path: str) -> str:
     """The path of the call that is made of what the model writes."""
-    wire = SmallWire(SERVED, Request(small_prompt(), [user(asked)], offered()))
+    wire = EmbeddedWire(SERVED, ModelRequest(small_prompt(), [user(asked)], offered()))
     stream = wire.stream()
     written = json.dumps({"tool": "read_file", "args": {"path": path}})
     stream.feed([json.dumps({"choices": [{"delta": {"content": written}}]}).encode()])
@@ -206,7 +210,9 @@ def test_a_path_from_an_example_is_never_looked_for() -> None:
 
 
 def test_the_choice_is_a_tool_or_a_reply() -> None:
-    schema = sent(Request("", [user("hi")], offered()))["response_format"]["json_schema"]["schema"]
+    schema = sent(ModelRequest("", [user("hi")], offered()))["response_format"]["json_schema"][
+        "schema"
+    ]
     first, *_, last = schema["oneOf"]
     assert first == snapshot(
         {
@@ -231,58 +237,58 @@ def test_the_choice_is_a_tool_or_a_reply() -> None:
 @pytest.mark.parametrize(
     ("calling", "names"),
     [
-        (Calling(must=True), ["terminal", "read_file", "write_file", "patch"]),
-        (Calling(name="read_file"), ["read_file"]),
+        (OutputConstraints(must=True), ["terminal", "read_file", "write_file", "patch"]),
+        (OutputConstraints(name="read_file"), ["read_file"]),
     ],
 )
-def test_a_call_can_be_asked_for(calling: Calling, names: list[str]) -> None:
-    body = sent(Request("", [user("hi")], offered(), calling=calling))
+def test_a_call_can_be_asked_for(calling: OutputConstraints, names: list[str]) -> None:
+    body = sent(ModelRequest("", [user("hi")], offered(), calling=calling))
     schema = body["response_format"]["json_schema"]["schema"]
     assert [one["properties"]["tool"]["const"] for one in schema["oneOf"]] == names
 
 
 def test_without_tools_it_just_talks() -> None:
-    body = sent(Request("You name conversations.", [user("hi")]))
+    body = sent(ModelRequest("You name conversations.", [user("hi")]))
     assert "response_format" not in body
     assert body["messages"][0] == {"role": "system", "content": "You name conversations."}
 
 
 def test_a_prompt_for_large_models_gives_way() -> None:
-    system = sent(Request("x" * 5000, [user("hi")], offered()))["messages"][0]["content"]
+    system = sent(ModelRequest("x" * 5000, [user("hi")], offered()))["messages"][0]["content"]
     assert system.startswith(small_prompt())
     assert "xxx" not in system
 
 
 def test_sessions_share_the_beginning_of_their_prompt() -> None:
     one, other = (
-        sent(Request(f"{small_prompt()}\n\nToday is {day}.", [user("hi")], offered()))
+        sent(ModelRequest(f"{small_prompt()}\n\nToday is {day}.", [user("hi")], offered()))
         for day in ("Monday", "Tuesday")
     )
     words = [body["messages"][0]["content"] for body in (one, other)]
-    assert small_form() in words[0].partition("Today is")[0]
+    assert answer_format() in words[0].partition("Today is")[0]
     assert words[0].partition("Today is")[0] == words[1].partition("Today is")[0]
 
 
 def test_the_prompt_is_short() -> None:
     """At four characters a token, which is what it comes to, it is far below 400."""
-    system = sent(Request(small_prompt(), [user("hi")], offered()))["messages"][0]["content"]
+    system = sent(ModelRequest(small_prompt(), [user("hi")], offered()))["messages"][0]["content"]
     assert len(system) < 1_200
 
 
 def test_who_goes_round_in_circles_must_say_something() -> None:
     history: list[Message] = [user("list"), call("terminal", '{"command": "ls"}'), result("a")]
-    assert not turn_of(history).is_going_round
+    assert not turn_state_of(history).is_looping
     history += [call("terminal", '{"command": "ls"}', 1), result("a", 1)]
-    assert turn_of(history).is_going_round
-    schema = sent(Request("", history, offered()))["response_format"]["json_schema"]["schema"]
+    assert turn_state_of(history).is_looping
+    schema = sent(ModelRequest("", history, offered()))["response_format"]["json_schema"]["schema"]
     assert [list(one["properties"]) for one in schema["oneOf"]] == [["reply"]]
-    assert not turn_of([*history, user("again", 2)]).is_going_round
+    assert not turn_state_of([*history, user("again", 2)]).is_looping
 
 
 def test_a_foreign_tool_comes_with_its_own_schema() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     spec = ToolSpec("weather", "Tell the weather. Much more could be said.", schema)
-    body = sent(Request("", [user("hi")], [spec]))
+    body = sent(ModelRequest("", [user("hi")], [spec]))
     assert "- weather(city): Tell the weather" in body["messages"][0]["content"]
     branch = body["response_format"]["json_schema"]["schema"]["oneOf"][0]
     assert branch["properties"]["args"] == schema
@@ -304,12 +310,12 @@ def test_a_foreign_tool_comes_with_its_own_schema() -> None:
     ],
 )  # fmt: skip
 def test_results_in_plain_words(told: str, words: str) -> None:
-    assert plainly(told) == words
+    assert plain_text(told) == words
 
 
 def test_long_texts_keep_both_ends() -> None:
     text = "a" * 3000 + "b" * 3000
-    short = cut(text)
+    short = shorten_text(text)
     assert len(short) < 3100
     assert short.startswith("aaa")
     assert short.endswith("bbb")
@@ -322,11 +328,11 @@ def test_old_questions_are_left_out_in_large_steps() -> None:
     for number in range(60):
         talk.append(user(f"{number} " + "x" * 400, number))
         talk.append(Assistant(f"a{number}", (Text("y" * 200),), Stop.END))
-        shown = recent(talk)
+        shown = recent_messages(talk)
         assert shown[-1] is talk[-1]
         assert isinstance(shown[0], User)
         size = sum(len(part.text) for one in shown for part in one.parts if isinstance(part, Text))
-        assert size <= MOST + 700
+        assert size <= MAX_HISTORY + 700
         starts.append(shown[0].id)
     assert len(set(starts)) <= 9
 
@@ -335,6 +341,6 @@ def test_the_last_question_stays_however_long_its_turn_is() -> None:
     talk: list[Message] = [user("old"), Assistant("a", (Text("ok"),), Stop.END), user("new", 1)]
     for number in range(9):
         talk += [call("read_file", '{"path": "x"}', number), result("z" * 2900, number)]
-    shown = recent(talk)
+    shown = recent_messages(talk)
     assert shown[0] is talk[2]
     assert shown[-1] is talk[-1]

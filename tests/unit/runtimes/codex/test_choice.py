@@ -3,20 +3,20 @@
 from pathlib import Path
 
 from hermes.app.codex import (
-    NEVER,
-    closed_paths,
+    NEVER_COMPACT,
+    blocked_paths,
     codex_env,
+    codex_mcp_settings,
     codex_program,
-    compact_at,
-    executed_paths,
-    mcp_servers,
+    compaction_share,
+    git_executed_paths,
     thread_config,
 )
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.config.sections.execution import McpServer
 from hermes.config.sections.models import Compression
-from hermes.config.sections.work import McpServer
-from hermes.runtimes.codex.threads import confinement
+from hermes.runtimes.codex.threads import permissions_config
 
 
 def test_secrets_of_the_house_stay_here() -> None:
@@ -38,7 +38,7 @@ def test_the_program_is_the_one_that_is_named(tmp_path: Path) -> None:
 
 
 def test_servers_are_handed_over_in_the_words_of_codex() -> None:
-    given = mcp_servers(
+    given = codex_mcp_settings(
         {
             "files": McpServer(command="serve", args=("-x",), env={"A": "b"}, timeout=7),
             "web": McpServer(url="https://example.org/mcp", headers={"X": "y"}),
@@ -75,22 +75,22 @@ def test_the_home_and_keys_are_closed(tmp_path: Path) -> None:
     home, env = furnish(tmp_path)
     user = tmp_path / "ann"
     expected = [str(user / ".hermes"), str(user / ".ssh")]
-    assert closed_paths(home, env, str(user / "project")) == expected
-    assert closed_paths(home, env, str(user)) == expected
+    assert blocked_paths(home, env, str(user / "project")) == expected
+    assert blocked_paths(home, env, str(user)) == expected
 
 
 def test_a_working_folder_within_the_home_stays_open(tmp_path: Path) -> None:
     home, env = furnish(tmp_path)
     (home.path / "desk").mkdir()
     (home.path / "config.yaml").touch()
-    closed = closed_paths(home, env, str(home.path / "desk"))
+    closed = blocked_paths(home, env, str(home.path / "desk"))
     assert str(home.path / "config.yaml") in closed
     assert str(home.root / ".env") in closed
     assert not any((home.path / "desk").is_relative_to(path) for path in closed)
 
 
 def test_what_is_closed_cannot_be_read() -> None:
-    given = confinement(["/secret"])
+    given = permissions_config(["/secret"])
     assert given == {
         "default_permissions": "hermes",
         "permissions": {"hermes": {"extends": ":workspace", "filesystem": {"/secret": "deny"}}},
@@ -103,12 +103,12 @@ def test_what_the_owners_git_executes_is_not_written(tmp_path: Path) -> None:
     for name in ("one/.git/objects", "two/.git/objects", "two/.githooks"):
         (work / name).mkdir(parents=True)
     (tmp_path / "ann/.gitconfig").write_text("[core]\n\thooksPath = .githooks\n")
-    found = executed_paths(env, str(work))
+    found = git_executed_paths(env, str(work))
     gits = (f"{work}/{name}/.git" for name in ("one", "two"))
     kept = [f"{git}/{name}" for git in gits for name in ("config", "hooks")]
     assert found == sorted([*kept, f"{work}/two/.githooks"])
     filesystem = {f"{work}/two/.githooks": "read", "/secret": "deny"}
-    given = confinement(["/secret"], [f"{work}/two/.githooks"])
+    given = permissions_config(["/secret"], [f"{work}/two/.githooks"])
     own = {"extends": ":workspace", "filesystem": filesystem}
     assert given == {"default_permissions": "hermes", "permissions": {"hermes": own}}
 
@@ -117,8 +117,8 @@ def test_who_shortens_threads_is_a_setting() -> None:
     for chosen, share, given in (
         ("native", 0.0, {}),
         ("hermes", 0.5, {}),
-        ("off", 0.0, {"model_auto_compact_token_limit": NEVER}),
+        ("off", 0.0, {"model_auto_compact_token_limit": NEVER_COMPACT}),
     ):
         config = Config(compression=Compression(codex_app_server_auto=chosen))
-        assert compact_at(config.compression) == share
+        assert compaction_share(config.compression) == share
         assert thread_config(config) == given

@@ -3,7 +3,14 @@
 import pytest
 from msgspec import Raw
 
-from hermes.runtimes.codex.errors import LOGIN, Told, died, failed, is_login, refused
+from hermes.runtimes.codex.errors import (
+    LOGIN_HINT,
+    CodexError,
+    is_login_error,
+    process_ended,
+    request_refused,
+    turn_failed,
+)
 from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreachable
 
 
@@ -22,10 +29,10 @@ from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreacha
     ],
 )
 def test_words_of_the_login(words: str) -> None:
-    assert is_login(words)
-    error = refused("turn/start", words)
+    assert is_login_error(words)
+    error = request_refused("turn/start", words)
     assert isinstance(error, Unauthorized)
-    assert error.hint == LOGIN
+    assert error.hint == LOGIN_HINT
 
 
 @pytest.mark.parametrize(
@@ -41,29 +48,29 @@ def test_words_of_the_login(words: str) -> None:
     ],
 )
 def test_anything_else_is_shown_as_it_is(words: str) -> None:
-    assert not is_login(words)
-    error = refused("turn/start", words)
+    assert not is_login_error(words)
+    error = request_refused("turn/start", words)
     assert not isinstance(error, Unauthorized)
     assert words in str(error)
     assert "/codex-runtime auto" in error.hint
 
 
 def test_the_kind_that_codex_names_counts() -> None:
-    assert isinstance(failed(Told("no", Raw(b'"unauthorized"'))), Unauthorized)
-    assert isinstance(failed(Told("no", Raw(b'"usageLimitExceeded"'))), OutOfCredit)
-    lost = Told("no", Raw(b'{"responseStreamDisconnected":{"httpStatusCode":502}}'))
-    assert isinstance(failed(lost), Unreachable)
-    assert type(failed(Told("no", Raw(b"[1]")))) is ModelError
+    assert isinstance(turn_failed(CodexError("no", Raw(b'"unauthorized"'))), Unauthorized)
+    assert isinstance(turn_failed(CodexError("no", Raw(b'"usageLimitExceeded"'))), OutOfCredit)
+    lost = CodexError("no", Raw(b'{"responseStreamDisconnected":{"httpStatusCode":502}}'))
+    assert isinstance(turn_failed(lost), Unreachable)
+    assert type(turn_failed(CodexError("no", Raw(b"[1]")))) is ModelError
 
 
 def test_the_log_counts_only_where_codex_does_not_know_better() -> None:
     log = "WARN mcp: status 401 from the server of somebody else"
-    assert isinstance(failed(Told("it went wrong", Raw(b'"other"')), log), Unauthorized)
-    known = failed(Told("it went wrong", Raw(b'"serverOverloaded"')), log)
+    assert isinstance(turn_failed(CodexError("it went wrong", Raw(b'"other"')), log), Unauthorized)
+    known = turn_failed(CodexError("it went wrong", Raw(b'"serverOverloaded"')), log)
     assert not isinstance(known, Unauthorized)
 
 
 def test_last_words_of_a_dead_process() -> None:
-    assert isinstance(died("a\nERROR auth: invalid_grant\n"), Unauthorized)
-    assert "out of cheese." in str(died("warn\npanicked: out of cheese\n"))
-    assert "last words" not in str(died(""))
+    assert isinstance(process_ended("a\nERROR auth: invalid_grant\n"), Unauthorized)
+    assert "out of cheese." in str(process_ended("warn\npanicked: out of cheese\n"))
+    assert "last words" not in str(process_ended(""))

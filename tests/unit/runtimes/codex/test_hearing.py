@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.ports.runtime import Heard
-from hermes.runtimes.codex import names
-from hermes.runtimes.codex.hearing import Hearing
-from hermes.runtimes.codex.items import Item
-from hermes.runtimes.codex.wire import Incoming
-from hermes.schema.attachments import FILES, PAGES
-from hermes.schema.events import Notice, Said, ToolProgress, ToolStarted
+from hermes.ports.runtime import RuntimeEvent
+from hermes.runtimes.codex import protocol
+from hermes.runtimes.codex.event_mapper import EventMapper
+from hermes.runtimes.codex.items import ThreadItem
+from hermes.runtimes.codex.protocol import RpcMessage
+from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER
+from hermes.schema.events import MessageAdded, Notice, ToolProgress, ToolStarted
 from hermes.schema.messages import (
     Assistant,
     Reasoning,
@@ -27,9 +27,9 @@ from hermes.schema.messages import (
 )
 
 
-def note(method: str, **params: object) -> Incoming:
+def note(method: str, **params: object) -> RpcMessage:
     params = {"threadId": "th", "turnId": "tu", **params}
-    return Incoming(method=method, params=msgspec.Raw(msgspec.json.encode(params)))
+    return RpcMessage(method=method, params=msgspec.Raw(msgspec.json.encode(params)))
 
 
 def command(item: str, **fields: object) -> dict[str, object]:
@@ -44,38 +44,38 @@ def words(item: str, text: str) -> dict[str, object]:
     return {"type": "agentMessage", "id": item, "text": text}
 
 
-def fed(hearing: Hearing, *notes: Incoming) -> list[Heard]:
-    return [event for one in notes for event in hearing.feed(one)]
+def fed(mapper: EventMapper, *notes: RpcMessage) -> list[RuntimeEvent]:
+    return [event for one in notes for event in mapper.feed(one)]
 
 
-def kinds(heard: list[Heard]) -> list[str]:
+def kinds(heard: list[RuntimeEvent]) -> list[str]:
     return [
-        type(event.message if isinstance(event, Said) else event).__name__
+        type(event.message if isinstance(event, MessageAdded) else event).__name__
         for event in heard
-        if isinstance(event, Said | ToolStarted)
+        if isinstance(event, MessageAdded | ToolStarted)
     ]
 
 
-def begun(item: str) -> Incoming:
-    return note(names.ITEM_STARTED, item=command(item))
+def begun(item: str) -> RpcMessage:
+    return note(protocol.ITEM_STARTED, item=command(item))
 
 
-def ended(item: str) -> Incoming:
-    return note(names.ITEM_COMPLETED, item=ran(item))
+def ended(item: str) -> RpcMessage:
+    return note(protocol.ITEM_COMPLETED, item=ran(item))
 
 
 def test_calls_that_run_together_are_told_one_after_the_other() -> None:
-    hearing = Hearing()
-    heard = fed(hearing, begun("a"), begun("b"), ended("b"))
+    mapper = EventMapper()
+    heard = fed(mapper, begun("a"), begun("b"), ended("b"))
     assert kinds(heard) == ["Assistant", "ToolStarted"]
-    heard += fed(hearing, ended("a"))
+    heard += fed(mapper, ended("a"))
     assert kinds(heard) == ["Assistant", "ToolStarted", "Result"] * 2
-    results = [one.message for one in heard if isinstance(one, Said)]
+    results = [one.message for one in heard if isinstance(one, MessageAdded)]
     assert [text_of(one) for one in results if isinstance(one, Result)] == ["out of a", "out of b"]
 
 
 def test_thoughts_and_words_go_with_the_call_that_follows() -> None:
-    hearing = Hearing("m", "p")
+    mapper = EventMapper("m", "p")
     thoughts: dict[str, Any] = {
         "type": "reasoning",
         "id": "r",
@@ -84,108 +84,108 @@ def test_thoughts_and_words_go_with_the_call_that_follows() -> None:
     }
     tokens = {"inputTokens": 7, "outputTokens": 2, "cachedInputTokens": 3}
     heard = fed(
-        hearing,
-        note(names.ITEM_COMPLETED, item=thoughts),
-        note(names.ITEM_COMPLETED, item=words("m1", "Look:")),
-        note(names.USAGE_UPDATED, tokenUsage={"last": tokens, "total": tokens}),
+        mapper,
+        note(protocol.ITEM_COMPLETED, item=thoughts),
+        note(protocol.ITEM_COMPLETED, item=words("m1", "Look:")),
+        note(protocol.USAGE_UPDATED, tokenUsage={"last": tokens, "total": tokens}),
         begun("a"),
     )
     said = heard[0]
-    assert isinstance(said, Said)
+    assert isinstance(said, MessageAdded)
     assert isinstance(said.message, Assistant)
     assert said.message.parts[:2] == (Reasoning("I think."), Text("Look:"))
     assert (said.message.stop, said.message.usage) == (Stop.TOOLS, Usage(7, 2, 3))
 
 
 def test_usage_of_another_turn_is_not_counted() -> None:
-    hearing = Hearing()
-    hearing.turn = "tu"
+    mapper = EventMapper()
+    mapper.turn = "tu"
     tokens = {"last": {"inputTokens": 7, "outputTokens": 2}}
-    other = note(names.USAGE_UPDATED, turnId="before", tokenUsage=tokens)
-    fed(hearing, other, note(names.ITEM_COMPLETED, item=words("m1", "Hi.")))
-    (said,) = hearing.close()
-    assert isinstance(said, Said)
+    other = note(protocol.USAGE_UPDATED, turnId="before", tokenUsage=tokens)
+    fed(mapper, other, note(protocol.ITEM_COMPLETED, item=words("m1", "Hi.")))
+    (said,) = mapper.close()
+    assert isinstance(said, MessageAdded)
     assert isinstance(said.message, Assistant)
     assert said.message.usage == Usage()
 
 
 def test_what_is_open_at_the_end_is_closed() -> None:
-    hearing = Hearing()
-    fed(hearing, begun("a"), note(names.TEXT_DELTA, itemId="m", delta="half"))
-    known = hearing.last
-    result, half = hearing.close()
-    assert isinstance(result, Said)
+    mapper = EventMapper()
+    fed(mapper, begun("a"), note(protocol.TEXT_DELTA, itemId="m", delta="half"))
+    known = mapper.last
+    result, half = mapper.close()
+    assert isinstance(result, MessageAdded)
     assert isinstance(result.message, Result)
     assert result.message.failed
-    assert isinstance(half, Said)
+    assert isinstance(half, MessageAdded)
     assert isinstance(half.message, Assistant)
     assert (half.message.text, half.message.stop) == ("half", Stop.CANCELLED)
     # Codex forgets half an answer; it has to be told of it before the next turn.
-    assert known != hearing.last
-    assert hearing.last == result.message.id
+    assert known != mapper.last
+    assert mapper.last == result.message.id
 
 
 def test_what_people_said_is_told_when_codex_has_read_it() -> None:
-    hearing = Hearing()
+    mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
-    hearing.steered(word)
-    fed(hearing, note(names.TEXT_DELTA, itemId="m", delta="half"))
+    mapper.steered(word)
+    fed(mapper, note(protocol.TEXT_DELTA, itemId="m", delta="half"))
     read: dict[str, Any] = {"type": "userMessage", "id": "u", "clientId": "msg_1", "content": []}
-    half, said = fed(hearing, note(names.ITEM_COMPLETED, item=read))
-    assert isinstance(half, Said)
+    half, said = fed(mapper, note(protocol.ITEM_COMPLETED, item=read))
+    assert isinstance(half, MessageAdded)
     assert text_of(half.message) == "half"
-    assert said == Said(word)
-    assert hearing.unheard == ()
+    assert said == MessageAdded(word)
+    assert mapper.unheard == ()
 
 
 def test_what_codex_did_not_read_is_left() -> None:
-    hearing = Hearing()
+    mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
-    hearing.steered(word)
+    mapper.steered(word)
     strange: dict[str, Any] = {"type": "userMessage", "id": "u", "clientId": "msg_0", "content": []}
-    assert fed(hearing, note(names.ITEM_COMPLETED, item=strange)) == []
-    assert hearing.unheard == (word,)
+    assert fed(mapper, note(protocol.ITEM_COMPLETED, item=strange)) == []
+    assert mapper.unheard == (word,)
 
 
 def test_the_end_of_another_turn_is_not_ours() -> None:
-    hearing = Hearing()
-    hearing.turn = "tu"
-    fed(hearing, note(names.TURN_COMPLETED, turn={"id": "other", "status": "completed"}))
-    assert hearing.end is None
-    fed(hearing, note(names.TURN_COMPLETED, turn={"id": "tu", "status": "failed"}))
-    assert hearing.end is not None
+    mapper = EventMapper()
+    mapper.turn = "tu"
+    fed(mapper, note(protocol.TURN_COMPLETED, turn={"id": "other", "status": "completed"}))
+    assert mapper.end is None
+    fed(mapper, note(protocol.TURN_COMPLETED, turn={"id": "tu", "status": "failed"}))
+    assert mapper.end is not None
 
 
 def test_an_aborted_turn_is_known_by_its_words() -> None:
     for text in ("<turn_aborted>", "<turn_aborted/>", "So far.<turn_aborted> why"):
-        hearing = Hearing()
-        fed(hearing, note(names.ITEM_COMPLETED, item=words("m", text)))
-        assert hearing.aborted
-        assert all("turn_aborted" not in str(event) for event in hearing.close())
+        mapper = EventMapper()
+        fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", text)))
+        assert mapper.aborted
+        assert all("turn_aborted" not in str(event) for event in mapper.close())
 
 
 def test_a_plan_and_output_are_shown() -> None:
-    hearing = Hearing()
+    mapper = EventMapper()
     plan = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "pending"}]
     heard = fed(
-        hearing,
-        note(names.PLAN_UPDATED, plan=plan),
+        mapper,
+        note(protocol.PLAN_UPDATED, plan=plan),
         begun("a"),
-        note(names.OUTPUT_DELTA, itemId="a", delta="line"),
-        note(names.OUTPUT_DELTA, itemId="unknown", delta="line"),
+        note(protocol.OUTPUT_DELTA, itemId="a", delta="line"),
+        note(protocol.OUTPUT_DELTA, itemId="unknown", delta="line"),
     )
     assert Notice("Plan: [x] look; [ ] leap") in heard
     assert [one.text for one in heard if isinstance(one, ToolProgress)] == ["line"]
 
 
 def test_the_end_of_a_tool_is_marked_until_something_else_comes() -> None:
-    hearing = Hearing()
-    fed(hearing, begun("a"), ended("a"))
-    assert hearing.tool_ended
-    fed(hearing, note(names.USAGE_UPDATED, tokenUsage={}))
-    assert hearing.tool_ended
-    fed(hearing, note(names.REASONING_DELTA, itemId="r", delta="hm"))
-    assert not hearing.tool_ended
+    mapper = EventMapper()
+    fed(mapper, begun("a"), ended("a"))
+    assert mapper.tool_ended
+    fed(mapper, note(protocol.USAGE_UPDATED, tokenUsage={}))
+    assert mapper.tool_ended
+    fed(mapper, note(protocol.REASONING_DELTA, itemId="r", delta="hm"))
+    assert not mapper.tool_ended
 
 
 JSON = st.recursive(
@@ -194,7 +194,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 ITEM = st.fixed_dictionaries(
-    {"type": st.sampled_from(sorted(names.ITEMS)), "id": st.sampled_from("abc")},
+    {"type": st.sampled_from(sorted(protocol.ITEM_TYPES)), "id": st.sampled_from("abc")},
     optional={
         "text": st.text(max_size=20) | JSON,
         "status": st.sampled_from(["completed", "failed", "declined"]) | JSON,
@@ -208,13 +208,13 @@ ITEM = st.fixed_dictionaries(
 )
 
 
-def _noted(method: str, item: dict[str, Any], more: dict[str, Any]) -> Incoming:
+def _noted(method: str, item: dict[str, Any], more: dict[str, Any]) -> RpcMessage:
     return note(method, item=item, itemId=item["id"], delta="x", **more)
 
 
 NOTE = st.builds(
     _noted,
-    st.sampled_from(sorted(names.NOTES)),
+    st.sampled_from(sorted(protocol.NOTIFICATIONS)),
     ITEM,
     st.fixed_dictionaries({}, optional={"turn": JSON, "plan": JSON, "diff": JSON, "error": JSON}),
 )
@@ -222,12 +222,12 @@ NOTE = st.builds(
 
 @pytest.mark.slow
 @given(st.lists(NOTE, max_size=30))
-def test_whatever_comes_every_call_gets_one_result(notes: list[Incoming]) -> None:
-    hearing = Hearing()
-    heard = [*fed(hearing, *notes), *hearing.close()]
+def test_whatever_comes_every_call_gets_one_result(notes: list[RpcMessage]) -> None:
+    mapper = EventMapper()
+    heard = [*fed(mapper, *notes), *mapper.close()]
     open_call = ""
     for event in heard:
-        if not isinstance(event, Said):
+        if not isinstance(event, MessageAdded):
             continue
         message = event.message
         if isinstance(message, Result):
@@ -237,7 +237,7 @@ def test_whatever_comes_every_call_gets_one_result(notes: list[Incoming]) -> Non
             assert not open_call
             open_call = message.calls[0].id
     assert not open_call
-    assert hearing.close() == []
+    assert mapper.close() == []
 
 
 class Watching:
@@ -255,8 +255,8 @@ class Watching:
         self.told.append("over")
 
 
-def foreign(heard: list[Heard]) -> list[bool]:
-    said = [one.message for one in heard if isinstance(one, Said)]
+def foreign(heard: list[RuntimeEvent]) -> list[bool]:
+    said = [one.message for one in heard if isinstance(one, MessageAdded)]
     return [one.foreign for one in said if isinstance(one, Result)]
 
 
@@ -278,158 +278,164 @@ def foreign(heard: list[Heard]) -> list[bool]:
     ],
 )
 def test_what_codex_read_of_strangers_is_marked(item: dict[str, object], *, strange: bool) -> None:
-    hearing = Hearing()
+    mapper = EventMapper()
     item = {"id": "a", **item}
-    heard = fed(hearing, note(names.ITEM_STARTED, item=item), note(names.ITEM_COMPLETED, item=item))
-    assert (foreign(heard), hearing.foreign) == ([strange], strange)
+    heard = fed(
+        mapper, note(protocol.ITEM_STARTED, item=item), note(protocol.ITEM_COMPLETED, item=item)
+    )
+    assert (foreign(heard), mapper.foreign) == ([strange], strange)
 
 
-@pytest.mark.parametrize("kind", sorted(names.HARMLESS - {"commandExecution", "fileChange"}))
+@pytest.mark.parametrize(
+    "kind", sorted(protocol.TRUSTED_ITEMS - {"commandExecution", "fileChange"})
+)
 def test_what_codex_or_we_said_is_not_strange(kind: str) -> None:
-    hearing = Hearing()
-    fed(hearing, note(names.ITEM_COMPLETED, item={"type": kind, "id": "a", "text": "hm"}))
-    assert not hearing.foreign
+    mapper = EventMapper()
+    fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": kind, "id": "a", "text": "hm"}))
+    assert not mapper.foreign
 
 
 def test_an_item_that_cannot_be_read_may_have_brought_anything() -> None:
-    hearing = Hearing()
-    assert fed(hearing, note(names.ITEM_COMPLETED, item={"type": "webSearch", "query": [1]})) == []
-    assert hearing.foreign
+    mapper = EventMapper()
+    assert (
+        fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "query": [1]})) == []
+    )
+    assert mapper.foreign
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_what_codex_heard_of_strangers_it_may_write_down(*, first: bool) -> None:
     """Also by a command that was at work before: it can be talked to."""
-    hearing, watching = Hearing(), Watching()
+    mapper, watching = EventMapper(), Watching()
     if first:
-        hearing.watched("a", watching)
-    fed(hearing, note(names.ITEM_COMPLETED, item={"type": "webSearch", "id": "w"}))
+        mapper.watched("a", watching)
+    fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "id": "w"}))
     if not first:
-        hearing.watched("a", watching)
+        mapper.watched("a", watching)
     assert watching.told == ["brings"]
 
 
 def test_what_a_command_shows_is_read_before_its_end() -> None:
-    hearing = Hearing()
-    fed(hearing, begun("a"))
-    hearing.watched("a", Watching(shown=True))
-    assert hearing.foreign
-    hearing = Hearing()
-    fed(hearing, begun("a"))
-    hearing.watched("a", Watching())
-    hearing.let_out("b")
-    assert not hearing.foreign
-    hearing.let_out("a")
-    assert hearing.foreign
+    mapper = EventMapper()
+    fed(mapper, begun("a"))
+    mapper.watched("a", Watching(shown=True))
+    assert mapper.foreign
+    mapper = EventMapper()
+    fed(mapper, begun("a"))
+    mapper.watched("a", Watching())
+    mapper.allow_unsandboxed("b")
+    assert not mapper.foreign
+    mapper.allow_unsandboxed("a")
+    assert mapper.foreign
 
 
-def typed(item: str, words: str) -> Incoming:
-    return note(names.TERMINAL_INPUT, itemId=item, processId="1", stdin=words)
+def typed(item: str, words: str) -> RpcMessage:
+    return note(protocol.TERMINAL_INPUT, itemId=item, processId="1", stdin=words)
 
 
 @pytest.mark.parametrize("words", ["", "cat letter.txt\n"])
 def test_what_is_typed_into_a_program_may_do_anything(words: str) -> None:
-    hearing, watching = Hearing(), Watching()
-    fed(hearing, begun("a"))
-    hearing.watched("a", watching)
-    assert hearing.begun(typed("a", words)) is None
-    heard = fed(hearing, typed("a", words), ended("a"))
-    assert (foreign(heard), hearing.foreign) == ([bool(words)], bool(words))
+    mapper, watching = EventMapper(), Watching()
+    fed(mapper, begun("a"))
+    mapper.watched("a", watching)
+    assert mapper.begun(typed("a", words)) is None
+    heard = fed(mapper, typed("a", words), ended("a"))
+    assert (foreign(heard), mapper.foreign) == ([bool(words)], bool(words))
     assert watching.told == (["brings", "over"] if words else ["over"])
 
 
 def test_a_program_of_an_earlier_turn_may_have_anything_to_say() -> None:
-    hearing = Hearing()
-    fed(hearing, note(names.ITEM_COMPLETED, item=words("m", "Hm."), completedAtMs=9_000))
-    item, since = hearing.begun(typed("a", "ls\n")) or (Item(), None)
+    mapper = EventMapper()
+    fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", "Hm."), completedAtMs=9_000))
+    item, since = mapper.begun(typed("a", "ls\n")) or (ThreadItem(), None)
     assert (item.id, item.command, since) == ("a", "ls\n", 9.0)
-    fed(hearing, typed("a", ""))
-    assert hearing.foreign
-    assert foreign(fed(Hearing(), ended("a"))) == [True]
+    fed(mapper, typed("a", ""))
+    assert mapper.foreign
+    assert foreign(fed(EventMapper(), ended("a"))) == [True]
 
 
 def test_an_agent_of_codex_may_bring_something_to_the_end_of_the_turn() -> None:
-    hearing, watching = Hearing(), Watching()
+    mapper, watching = EventMapper(), Watching()
     item = {"type": "collabAgentToolCall", "id": "a", "tool": "spawnAgent", "status": "completed"}
-    told = note(names.ITEM_STARTED, item=item)
-    assert hearing.begun(told) is not None
-    hearing.watched("a", watching)
-    fed(hearing, told, note(names.ITEM_COMPLETED, item=item))
+    told = note(protocol.ITEM_STARTED, item=item)
+    assert mapper.begun(told) is not None
+    mapper.watched("a", watching)
+    fed(mapper, told, note(protocol.ITEM_COMPLETED, item=item))
     assert watching.told == ["brings"]
-    hearing.close()
+    mapper.close()
     assert watching.told == ["brings", "over"]
 
 
 @pytest.mark.parametrize("kind", ["webSearch", "mcpToolCall", "commandExecution"])
 def test_strangers_are_in_what_is_cut_off(kind: str) -> None:
-    hearing = Hearing()
-    fed(hearing, note(names.ITEM_STARTED, item={"type": kind, "id": "a"}))
+    mapper = EventMapper()
+    fed(mapper, note(protocol.ITEM_STARTED, item={"type": kind, "id": "a"}))
     if kind == "commandExecution":
-        hearing.watched("a", Watching(shown=True))
-    assert foreign(hearing.close()) == [True]
+        mapper.watched("a", Watching(shown=True))
+    assert foreign(mapper.close()) == [True]
 
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_command_is_looked_at_as_ours_are(*, shown: bool) -> None:
-    hearing, watching = Hearing(), Watching(shown=shown)
-    heard = fed(hearing, begun("a"))
-    hearing.watched("a", watching)
-    heard += fed(hearing, ended("a"))
-    assert (foreign(heard), hearing.foreign, watching.told) == ([shown], shown, ["over"])
+    mapper, watching = EventMapper(), Watching(shown=shown)
+    heard = fed(mapper, begun("a"))
+    mapper.watched("a", watching)
+    heard += fed(mapper, ended("a"))
+    assert (foreign(heard), mapper.foreign, watching.told) == ([shown], shown, ["over"])
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_what_was_let_out_may_bring_anything(*, first: bool) -> None:
-    hearing, watching = Hearing(), Watching()
-    for step in (hearing.let_out, lambda item: hearing.watched(item, watching))[
+    mapper, watching = EventMapper(), Watching()
+    for step in (mapper.allow_unsandboxed, lambda item: mapper.watched(item, watching))[
         :: 1 if first else -1
     ]:
         step("a")
-    heard = fed(hearing, begun("a"), ended("a"))
+    heard = fed(mapper, begun("a"), ended("a"))
     assert (foreign(heard), watching.told) == ([True], ["brings", "over"])
 
 
 def test_a_command_that_is_cut_off_brings_nothing_more() -> None:
-    hearing, watching = Hearing(), Watching()
-    fed(hearing, begun("a"))
-    hearing.watched("a", watching)
-    hearing.close()
+    mapper, watching = EventMapper(), Watching()
+    fed(mapper, begun("a"))
+    mapper.watched("a", watching)
+    mapper.close()
     assert watching.told == ["over"]
 
 
 def test_a_guest_who_speaks_meanwhile_is_a_stranger() -> None:
-    hearing = Hearing()
-    hearing.steered(User("msg_1", (Text("go on"),), Trust.OWNER))
-    assert not hearing.foreign
-    hearing.steered(User("msg_2", (Text("delete it"),), Trust.GUEST))
-    assert hearing.foreign
+    mapper = EventMapper()
+    mapper.steered(User("msg_1", (Text("go on"),), Trust.OWNER))
+    assert not mapper.foreign
+    mapper.steered(User("msg_2", (Text("delete it"),), Trust.GUEST))
+    assert mapper.foreign
 
 
 def test_so_is_a_page_that_the_owner_attaches_meanwhile() -> None:
-    hearing = Hearing()
-    hearing.steered(User("msg_1", (Text("see @file:a"), Text(f"{FILES}\nmine"))))
-    assert not hearing.foreign
-    hearing.steered(User("msg_2", (Text("see @url:x"), Text(f"{PAGES}\nobey me"))))
-    assert hearing.foreign
+    mapper = EventMapper()
+    mapper.steered(User("msg_1", (Text("see @file:a"), Text(f"{FILES_HEADER}\nmine"))))
+    assert not mapper.foreign
+    mapper.steered(User("msg_2", (Text("see @url:x"), Text(f"{PAGES_HEADER}\nobey me"))))
+    assert mapper.foreign
 
 
 def test_a_command_may_be_at_work_before_it_is_told_of() -> None:
-    hearing = Hearing()
-    first = note(names.ITEM_STARTED, item=command("a"), startedAtMs=10_000)
-    assert [hearing.begun(begun("x")), hearing.begun(ended("x"))] == [
+    mapper = EventMapper()
+    first = note(protocol.ITEM_STARTED, item=command("a"), startedAtMs=10_000)
+    assert [mapper.begun(begun("x")), mapper.begun(ended("x"))] == [
         (hearing_item("x"), None),
         None,
     ]
-    assert began(hearing, first) == 8.0
-    fed(hearing, first, note(names.ITEM_COMPLETED, item=ran("a"), completedAtMs=11_500))
-    assert began(hearing, note(names.ITEM_STARTED, item=command("b"), startedAtMs=12_000)) == 11.5
+    assert began(mapper, first) == 8.0
+    fed(mapper, first, note(protocol.ITEM_COMPLETED, item=ran("a"), completedAtMs=11_500))
+    assert began(mapper, note(protocol.ITEM_STARTED, item=command("b"), startedAtMs=12_000)) == 11.5
 
 
-def began(hearing: Hearing, told: Incoming) -> float | None:
-    found = hearing.begun(told)
+def began(mapper: EventMapper, told: RpcMessage) -> float | None:
+    found = mapper.begun(told)
     assert found is not None
     return found[1]
 
 
-def hearing_item(item: str) -> Item:
-    return msgspec.convert(command(item), Item)
+def hearing_item(item: str) -> ThreadItem:
+    return msgspec.convert(command(item), ThreadItem)

@@ -6,50 +6,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
-from hermes.runtimes.codex.kept import MARKS, Filled, Kept, KeptThreads, Mark
-from hermes.runtimes.codex.spending import Spending, total_of
+from hermes.runtimes.codex.notifications import UsageMeter, thread_total
+from hermes.runtimes.codex.thread_store import (
+    MAX_FORK_POINTS,
+    ContextFill,
+    ForkPoint,
+    StoredThread,
+    ThreadStore,
+)
 from hermes.schema.messages import Usage
 from hermes.testing.clock import FakeClock
-from workbench import answer, user
+from support.turns import assistant_message, user_message
 
 
 def test_a_thread_is_forked_after_the_last_turn_that_both_know() -> None:
-    first, said, second = user(), answer("yes"), user()
-    kept = Kept("th", "msg_x", [Mark(said.id, "tu1"), Mark("msg_x", "tu2")])
-    assert kept.shared([first, said, second]) == [Mark(said.id, "tu1")]
+    first, said, second = user_message(), assistant_message("yes"), user_message()
+    kept = StoredThread("th", "msg_x", [ForkPoint(said.id, "tu1"), ForkPoint("msg_x", "tu2")])
+    assert kept.shared([first, said, second]) == [ForkPoint(said.id, "tu1")]
     assert kept.shared([first]) == ()
 
 
 def test_the_newer_turn_at_the_same_message_counts() -> None:
-    kept = Kept("th", "m1", [Mark("m0", "tu0"), Mark("m1", "tu1")])
-    assert kept.marked("tu2") == [Mark("m0", "tu0"), Mark("m1", "tu2")]
+    kept = StoredThread("th", "m1", [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu1")])
+    assert kept.marked("tu2") == [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu2")]
     assert kept.marked("") == kept.marks
 
 
-@given(st.integers(1, 3 * MARKS))
+@given(st.integers(1, 3 * MAX_FORK_POINTS))
 def test_only_so_many_turns_are_remembered(turns: int) -> None:
-    kept = Kept("th")
+    kept = StoredThread("th")
     for number in range(turns):
         kept = structs.replace(kept, seen=f"m{number}")
         kept = structs.replace(kept, marks=kept.marked(f"tu{number}"))
-    assert len(kept.marks) == min(turns, MARKS)
-    assert kept.marks[-1] == Mark(f"m{turns - 1}", f"tu{turns - 1}")
+    assert len(kept.marks) == min(turns, MAX_FORK_POINTS)
+    assert kept.marks[-1] == ForkPoint(f"m{turns - 1}", f"tu{turns - 1}")
 
 
 def test_what_an_older_version_kept_can_be_read() -> None:
-    kept = msgspec.json.decode(b'{"thread":"th","seen":"m1"}', type=Kept)
-    assert kept == Kept("th", "m1")
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=Kept) == structs.replace(
+    kept = msgspec.json.decode(b'{"thread":"th","seen":"m1"}', type=StoredThread)
+    assert kept == StoredThread("th", "m1")
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=StoredThread) == structs.replace(
         kept, marks=[]
     )
 
 
 @pytest.mark.anyio
 async def test_without_a_store_it_is_remembered_meanwhile() -> None:
-    threads = KeptThreads(None, FakeClock())
+    threads = ThreadStore(None, FakeClock())
     assert await threads.of("ses_1") is None
-    await threads.put("ses_1", Kept("th"))
-    assert await threads.of("ses_1") == await threads.before("ses_1") == Kept("th")
+    await threads.put("ses_1", StoredThread("th"))
+    assert await threads.of("ses_1") == await threads.before("ses_1") == StoredThread("th")
     assert await threads.before("ses_2") is None
     assert await threads.before(None) is None
 
@@ -61,15 +67,19 @@ def told(total: int, last: int, turn: str = "tu1", window: int = 1000) -> Raw:
 
 
 def test_what_is_told_again_is_not_counted_again() -> None:
-    spending = Spending(total=500)
+    spending = UsageMeter(total=500)
     for note in (told(500, 500), told(700, 200), told(700, 200), told(900, 200)):
         spending.feed(note, "tu1")
     assert spending.take() == Usage(400, 0)
     assert spending.take() == Usage()
-    assert (spending.total, spending.filled, spending.filled.share) == (900, Filled(200, 1000), 0.2)
+    assert (spending.total, spending.filled, spending.filled.share) == (
+        900,
+        ContextFill(200, 1000),
+        0.2,
+    )
 
 
 def test_totals_can_be_read_alone() -> None:
-    assert total_of(told(900, 200)) == 900
-    assert total_of(Raw(b'{"tokenUsage":7}')) is None
-    assert Filled(10, 0).share == 0.0
+    assert thread_total(told(900, 200)) == 900
+    assert thread_total(Raw(b'{"tokenUsage":7}')) is None
+    assert ContextFill(10, 0).share == 0.0

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.runtimes.codex.wire import Lines, read, refusal, reply, request
+from hermes.runtimes.codex.protocol import (
+    LineSplitter,
+    decode_message,
+    encode_error,
+    encode_request,
+    encode_result,
+)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -21,7 +27,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 )
 def test_lines_are_whole_however_they_are_cut(given_lines: list[bytes], sizes: list[int]) -> None:
     data = b"".join(line + b"\n" for line in given_lines)
-    lines = Lines()
+    lines = LineSplitter()
     came = [line for piece in cut(data, sizes) for line in lines.feed(piece)]
     assert came == [line for line in given_lines if line.strip()]
 
@@ -29,7 +35,7 @@ def test_lines_are_whole_however_they_are_cut(given_lines: list[bytes], sizes: l
 @given(st.lists(st.integers(0, 40)), st.lists(st.integers(1, 7)))
 def test_only_what_is_too_long_is_let_pass(lengths: list[int], sizes: list[int]) -> None:
     data = b"".join(b"x" * length + b"\n" for length in lengths)
-    lines = Lines(longest=20)
+    lines = LineSplitter(longest=20)
     came = [len(line) for piece in cut(data, sizes) for line in lines.feed(piece)]
     assert came == [length for length in lengths if 0 < length <= 20]
     assert lines.dropped == sum(length > 20 for length in lengths)
@@ -37,23 +43,23 @@ def test_only_what_is_too_long_is_let_pass(lengths: list[int], sizes: list[int])
 
 @given(st.binary(max_size=200))
 def test_no_line_breaks_the_reading(line: bytes) -> None:
-    message = read(line)
+    message = decode_message(line)
     assert message is None or message.method or message.id is not None
 
 
 @pytest.mark.parametrize("line", [b"[" * 5000, b"{}", b"null", b'{"id":null}', b'{"method":5}'])
 def test_what_is_no_message_is_none(line: bytes) -> None:
-    assert read(line) is None
+    assert decode_message(line) is None
 
 
 def test_what_we_say_can_be_read() -> None:
-    asked = read(request(1, "turn/start", {"threadId": "th"}))
+    asked = decode_message(encode_request(1, "turn/start", {"threadId": "th"}))
     assert asked is not None
     assert (asked.id, asked.method, asked.thread) == (1, "turn/start", "th")
-    answered = read(reply("a", {"ok": True}))
+    answered = decode_message(encode_result("a", {"ok": True}))
     assert answered is not None
     assert (answered.id, answered.error) == ("a", None)
-    refused = read(refusal(2, "no"))
+    refused = decode_message(encode_error(2, "no"))
     assert refused is not None
     assert refused.error is not None
     assert (refused.error.code, refused.error.message) == (-32601, "no")

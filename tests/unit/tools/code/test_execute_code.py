@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.ports.counsel import Reaching, Ruling, Wish
-from hermes.ports.tool import Output, ToolContext
-from hermes.sandbox.door import Door
+from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
+from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
-from hermes.tools.code.tool import CodeParts, ExecuteCode
-from hermes.tools.places import Places
+from hermes.tools.code.tool import CodeDeps, ExecuteCode
+from hermes.tools.paths import SessionPaths
 
 pytestmark = pytest.mark.anyio
 PARAMETERS = {"read_file": ["path", "offset"], "terminal": ["command", "background"]}
@@ -26,16 +26,16 @@ PARAMETERS = {"read_file": ["path", "offset"], "terminal": ["command", "backgrou
 class Bench:
     """The tool, with a turn that has two others; `asked` is what they were asked for."""
 
-    def __init__(self, tmp_path: Path, door: Door, **limits: float) -> None:
+    def __init__(self, tmp_path: Path, door: Spawner, **limits: float) -> None:
         self.folder = tmp_path
         self.asked: list[tuple[str, object]] = []
-        self.wishes: list[Wish] = []
+        self.wishes: list[ApprovalRequest] = []
         self.allowed = True
         self.tool = ExecuteCode(
-            CodeParts(
+            CodeDeps(
                 sandbox=LocalSandbox(door),
                 env=lambda scope: {"PATH": "/usr/bin:/bin", "WHO": scope.session},
-                places=Places(tmp_path),
+                places=SessionPaths(tmp_path),
                 redact=lambda text: text.replace("s3cret", "***"),
                 clock=FakeClock(),
                 python=lambda folder: sys.executable,
@@ -44,17 +44,17 @@ class Bench:
             )
         )
 
-    async def use(self, name: str, args: Raw) -> Output:
+    async def use(self, name: str, args: Raw) -> ToolOutput:
         given = msgspec.json.decode(args)
         self.asked.append((name, given))
         if given.get("path") == "gone":
             raise ToolError("read_file: there is no such file.")
         failed = given.get("command") == "false"
-        return Output.text(msgspec.json.encode({"content": given}).decode(), failed=failed)
+        return ToolOutput.text(msgspec.json.encode({"content": given}).decode(), failed=failed)
 
-    async def ask(self, wish: Wish) -> Ruling:
+    async def ask(self, wish: ApprovalRequest) -> Decision:
         self.wishes.append(wish)
-        return Ruling(self.allowed, "" if self.allowed else "Not allowed today.")
+        return Decision(self.allowed, "" if self.allowed else "Not allowed today.")
 
     async def run(self, code: str) -> dict:
         async def progress(text: str) -> None:
@@ -72,7 +72,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
-    with Door() as door:
+    with Spawner() as door:
         yield Bench(tmp_path, door)
 
 
@@ -84,7 +84,7 @@ async def test_printed_text_comes_back(bench: Bench) -> None:
         "import os\nprint('hi', os.environ['WHO'], os.getcwd())"
     ]
     (wish,) = bench.wishes
-    assert (wish.code, wish.reaching, wish.folder) == (True, Reaching.OPEN, str(bench.folder))
+    assert (wish.code, wish.reaching, wish.folder) == (True, Isolation.OPEN, str(bench.folder))
 
 
 async def test_tools_are_functions_and_answer_with_data(bench: Bench) -> None:
@@ -153,7 +153,7 @@ async def test_no_half_of_a_secret_stands_at_a_cut(bench: Bench, length: int) ->
 
 
 async def test_calls_are_counted_and_bounded(tmp_path: Path) -> None:
-    with Door() as door:
+    with Spawner() as door:
         bench = Bench(tmp_path, door, calls=2)
         answer = await bench.run("for name in 'abc':\n    read_file(name)\n    print(name)")
     assert answer["output"] == "a\nb\n"
@@ -162,7 +162,7 @@ async def test_calls_are_counted_and_bounded(tmp_path: Path) -> None:
 
 
 async def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    with Door(grace=0.1) as door:
+    with Spawner(grace=0.1) as door:
         answer = await Bench(tmp_path, door, timeout=0.5).run(
             "print('going', flush=True)\nwhile True: pass"
         )

@@ -4,13 +4,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.redact import Redactor
-from hermes.tools.processes.output import KEPT, KEPT_LOGS, Said, end_of, prune
+from hermes.tools.processes.output import (
+    MAX_KEPT,
+    MAX_LOGS,
+    ProcessOutput,
+    prune_logs,
+    read_log_tail,
+)
 
 SECRET = "canary-4711-secret"
 
 
-def said_of(file: Path | None = None) -> Said:
-    return Said(Redactor([SECRET]).redact, file)
+def said_of(file: Path | None = None) -> ProcessOutput:
+    return ProcessOutput(Redactor([SECRET]).redact, file)
 
 
 def test_lines_come_out_whole_and_masked(tmp_path: Path):
@@ -34,11 +40,11 @@ def test_memory_is_bounded_and_the_file_has_everything(tmp_path: Path):
     said = said_of(tmp_path / "proc_1.log")
     for start in range(0, 60_000, 100):
         said.add("".join(f"line {number}\n" for number in range(start, start + 100)).encode())
-    assert KEPT <= len(said.text) < KEPT + 2_000
+    assert MAX_KEPT <= len(said.text) < MAX_KEPT + 2_000
     assert said.text.endswith("line 59999\n")
     assert said.lost == len((tmp_path / "proc_1.log").read_text()) - len(said.text)
     said.finish()
-    assert end_of(said.file, 11) == "line 59999\n"
+    assert read_log_tail(said.file, 11) == "line 59999\n"
 
 
 def test_a_line_without_end_is_bounded_and_no_secret_is_torn():
@@ -71,10 +77,10 @@ def test_however_it_is_cut_the_text_is_the_same(text: str, size: int):
 
 
 def test_old_logs_go_but_those_in_use_stay(tmp_path: Path):
-    for number in range(KEPT_LOGS + 10):
+    for number in range(MAX_LOGS + 10):
         (tmp_path / f"proc_{number:03}.log").write_text("x")
     first = str(min(tmp_path.iterdir(), key=lambda file: (file.stat().st_mtime, file)))
-    prune(tmp_path, {first})
+    prune_logs(tmp_path, {first})
     left = set(map(str, tmp_path.iterdir()))
     assert first in left
-    assert len(left) == KEPT_LOGS + 1
+    assert len(left) == MAX_LOGS + 1

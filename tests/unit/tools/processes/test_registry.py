@@ -9,19 +9,19 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from background import PlayedProcess, PlayedSandbox, order, registry_of
-from hermes.gateway.letters import Busy, read_letter
-from hermes.kit.failpoints import watching
+from hermes.gateway.messages import BusyMode, read_inbox_message
+from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
-from hermes.ports.matters import PutMatter
-from hermes.ports.store import Fence, Parcel, Write
+from hermes.ports.records import PutRecord
+from hermes.ports.store import Fence, QueueItem, Write
 from hermes.schema.errors import SandboxError, StoreError, ToolError
 from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import Address, Scope
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from hermes.tools.processes.record import KIND, Record, State, record_of
-from hermes.tools.processes.registry import Registry
+from hermes.tools.processes.record import PROCESS_KIND, BackgroundProcess, ProcessState, from_record
+from hermes.tools.processes.registry import ProcessRegistry
+from support.fake_processes import FakeProcess, FakeSandbox, process_registry, process_request
 
 pytestmark = pytest.mark.anyio
 
@@ -38,8 +38,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def sandbox() -> PlayedSandbox:
-    return PlayedSandbox()
+def sandbox() -> FakeSandbox:
+    return FakeSandbox()
 
 
 @pytest.fixture
@@ -49,24 +49,26 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-async def registry(store: SqliteStore, clock: FakeClock, tmp_path: Path) -> AsyncIterator[Registry]:
-    async with registry_of(store, clock, tmp_path) as opened:
+async def registry(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path
+) -> AsyncIterator[ProcessRegistry]:
+    async with process_registry(store, clock, tmp_path) as opened:
         yield opened
 
 
-async def inbox(store: SqliteStore, topic: str) -> list[Parcel]:
-    return list(await store.lanes.claim("inbox", topic, "me", timedelta(0), 1000))
+async def inbox(store: SqliteStore, topic: str) -> list[QueueItem]:
+    return list(await store.queues.claim("inbox", topic, "me", timedelta(0), 1000))
 
 
 async def told(store: SqliteStore, scope: Scope) -> list[str]:
     """What waits for the conversation of a scope, in words."""
     if scope.address is not None:
-        return [text_of(read_letter(row).user) for row in await inbox(store, scope.key)]
+        return [text_of(read_inbox_message(row).user) for row in await inbox(store, scope.key)]
     rows = await inbox(store, scope.session)
     return [text_of(msgspec.json.decode(row.body, type=User)) for row in rows]
 
 
-async def ended(registry: Registry, record: Record) -> Record:
+async def ended(registry: ProcessRegistry, record: BackgroundProcess) -> BackgroundProcess:
     with anyio.fail_after(60):
         _, live = await registry.find(record.scope, record.id)
         assert live is not None
@@ -74,23 +76,23 @@ async def ended(registry: Registry, record: Record) -> Record:
     return live.record
 
 
-async def row(store: SqliteStore, name: str) -> Record:
-    matter = await store.matters.get(KIND, name)
+async def row(store: SqliteStore, name: str) -> BackgroundProcess:
+    matter = await store.records.get(PROCESS_KIND, name)
     assert matter is not None
     assert matter.open == (matter.state == "running")
-    return record_of(matter)
+    return from_record(matter)
 
 
 async def test_an_exit_closes_the_row_and_tells_the_session(
-    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+    registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
-    record = await registry.begin(order(sandbox, TERMINAL, "make all", notify=True))
+    record = await registry.begin(process_request(sandbox, TERMINAL, "make all", notify=True))
     assert (record.id[:5], len(record.id), record.pid) == ("proc_", 17, 1000)
     assert (await row(store, record.id)).is_running
     sandbox.started[0].say("built\n")
     sandbox.started[0].exit(3)
     last = await ended(registry, record)
-    assert (last.state, last.exit_code, last.output) == (State.EXITED, 3, "built\n")
+    assert (last.state, last.exit_code, last.output) == (ProcessState.EXITED, 3, "built\n")
     assert await row(store, record.id) == last
     (text,) = await told(store, TERMINAL)
     assert f"Background process {record.id} ended by itself (exit code 3)" in text
@@ -100,10 +102,10 @@ async def test_an_exit_closes_the_row_and_tells_the_session(
 
 
 async def test_whether_it_was_killed_is_told_as_far_as_it_is_known(
-    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+    registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     for code in (-9, 137):
-        record = await registry.begin(order(sandbox, TERMINAL, "make all", notify=True))
+        record = await registry.begin(process_request(sandbox, TERMINAL, "make all", notify=True))
         sandbox.started[-1].exit(code)
         assert (await ended(registry, record)).exit_code == 137
     killed, chosen = await told(store, TERMINAL)
@@ -112,22 +114,22 @@ async def test_whether_it_was_killed_is_told_as_far_as_it_is_known(
 
 
 async def test_a_chat_is_told_with_a_letter_that_waits_for_its_turn(
-    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+    registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
-    record = await registry.begin(order(sandbox, CHAT, notify=True))
+    record = await registry.begin(process_request(sandbox, CHAT, notify=True))
     sandbox.started[0].exit()
     await ended(registry, record)
     (parcel,) = await inbox(store, CHAT.key)
-    letter = read_letter(parcel)
-    assert (letter.address, letter.manner) == (CHAT.address, Busy.COLLECT)
+    letter = read_inbox_message(parcel)
+    assert (letter.address, letter.manner) == (CHAT.address, BusyMode.COLLECT)
     assert letter.user.trust is Trust.DATA
 
 
 @pytest.mark.parametrize(("scope", "notify"), [(TERMINAL, False), (SILENT, True)])
 async def test_without_a_promise_that_can_be_kept_nobody_is_told(
-    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox, scope: Scope, notify: bool
+    registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox, scope: Scope, notify: bool
 ):
-    record = await registry.begin(order(sandbox, scope, notify=notify))
+    record = await registry.begin(process_request(sandbox, scope, notify=notify))
     sandbox.started[0].exit()
     await ended(registry, record)
     assert await told(store, scope) == []
@@ -135,31 +137,31 @@ async def test_without_a_promise_that_can_be_kept_nobody_is_told(
 
 @pytest.mark.parametrize("source", ["process kill", "/stop"])
 async def test_whoever_ends_it_is_not_told_again(
-    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox, source: str
+    registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox, source: str
 ):
-    record = await registry.begin(order(sandbox, TERMINAL, notify=True))
+    record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
     _, live = await registry.find(TERMINAL, record.id)
     assert live is not None
     last = await registry.end(live, source)
-    assert (last.state, last.source) == (State.KILLED, source)
+    assert (last.state, last.source) == (ProcessState.KILLED, source)
     assert await registry.end(live, "again") == last
     assert await told(store, TERMINAL) == []
 
 
 async def test_what_cannot_be_started_leaves_no_row(
-    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+    registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     with pytest.raises(SandboxError, match="could not be started"):
-        await registry.begin(order(sandbox, TERMINAL, "absent"))
-    assert await store.matters.find(KIND) == []
-    await registry.begin(order(sandbox, TERMINAL))
+        await registry.begin(process_request(sandbox, TERMINAL, "absent"))
+    assert await store.records.find(PROCESS_KIND) == []
+    await registry.begin(process_request(sandbox, TERMINAL))
 
 
 async def test_sessions_see_only_their_own(
-    registry: Registry, sandbox: PlayedSandbox, store: SqliteStore
+    registry: ProcessRegistry, sandbox: FakeSandbox, store: SqliteStore
 ):
-    mine = await registry.begin(order(sandbox, TERMINAL))
-    theirs = await registry.begin(order(sandbox, CHAT))
+    mine = await registry.begin(process_request(sandbox, TERMINAL))
+    theirs = await registry.begin(process_request(sandbox, CHAT))
     assert [one.id for one in await registry.of(TERMINAL)] == [mine.id]
     with pytest.raises(ToolError, match="has no process"):
         await registry.find(TERMINAL, theirs.id)
@@ -170,27 +172,27 @@ async def test_sessions_see_only_their_own(
 
 
 async def test_the_house_holds_sixty_four(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     async with (
-        registry_of(store, clock, tmp_path) as one,
-        registry_of(store, clock, tmp_path) as other,
+        process_registry(store, clock, tmp_path) as one,
+        process_registry(store, clock, tmp_path) as other,
     ):
         for number in range(64):
-            await (one, other)[number % 2].begin(order(sandbox, TERMINAL))
+            await (one, other)[number % 2].begin(process_request(sandbox, TERMINAL))
         with pytest.raises(ToolError, match="64 background processes run already"):
-            await one.begin(order(sandbox, TERMINAL))
+            await one.begin(process_request(sandbox, TERMINAL))
         sandbox.started[0].exit()
         with anyio.fail_after(60):
             while len(one.running) == 32:
                 await anyio.lowlevel.checkpoint()
-        await one.begin(order(sandbox, TERMINAL))
+        await one.begin(process_request(sandbox, TERMINAL))
 
 
 async def test_an_ended_process_is_known_for_half_an_hour(
-    registry: Registry, clock: FakeClock, sandbox: PlayedSandbox
+    registry: ProcessRegistry, clock: FakeClock, sandbox: FakeSandbox
 ):
-    record = await registry.begin(order(sandbox, TERMINAL))
+    record = await registry.begin(process_request(sandbox, TERMINAL))
     sandbox.started[0].exit()
     await ended(registry, record)
     await clock.advance(29 * 60)
@@ -200,12 +202,12 @@ async def test_an_ended_process_is_known_for_half_an_hour(
 
 
 async def test_leaving_ends_everything_and_says_so(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
-    async with registry_of(store, clock, tmp_path) as registry:
-        record = await registry.begin(order(sandbox, TERMINAL))
+    async with process_registry(store, clock, tmp_path) as registry:
+        record = await registry.begin(process_request(sandbox, TERMINAL))
     last = await row(store, record.id)
-    assert (last.state, last.source) == (State.KILLED, "Hermes itself was closed")
+    assert (last.state, last.source) == (ProcessState.KILLED, "Hermes itself was closed")
     (text,) = await told(store, TERMINAL)
     assert "was ended (Hermes itself was closed)" in text
 
@@ -214,7 +216,7 @@ async def test_an_error_in_the_block_is_raised_as_it_is(
     store: SqliteStore, clock: FakeClock, tmp_path: Path
 ):
     with pytest.raises(StoreError, match="as it is"):
-        async with registry_of(store, clock, tmp_path):
+        async with process_registry(store, clock, tmp_path):
             raise StoreError("as it is")
 
 
@@ -225,10 +227,10 @@ class Dead:
         self._store = store
 
     async def leaves(self, name: str) -> None:
-        matter = await self._store.matters.get(KIND, name)
+        matter = await self._store.records.get(PROCESS_KIND, name)
         assert matter is not None
         gone = msgspec.structs.replace(matter, holder=_dead_holder(matter.holder))
-        await self._store.commit(PutMatter(gone))
+        await self._store.commit(PutRecord(gone))
 
 
 def _dead_holder(holder: str) -> str:
@@ -237,11 +239,11 @@ def _dead_holder(holder: str) -> str:
 
 
 async def test_what_was_lost_is_reported_once(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
-    async with registry_of(store, clock, tmp_path) as first:
-        record = await first.begin(order(sandbox, TERMINAL, "serve"))
-        quiet = await first.begin(order(sandbox, SILENT, "serve"))
+    async with process_registry(store, clock, tmp_path) as first:
+        record = await first.begin(process_request(sandbox, TERMINAL, "serve"))
+        quiet = await first.begin(process_request(sandbox, SILENT, "serve"))
         sandbox.started[0].say("listening\n")
         with anyio.fail_after(60):
             while not (tmp_path / "logs" / f"{record.id}.log").exists():
@@ -249,13 +251,13 @@ async def test_what_was_lost_is_reported_once(
         await Dead(store).leaves(record.id)
         await Dead(store).leaves(quiet.id)
         async with (
-            registry_of(store, clock, tmp_path) as second,
-            registry_of(store, clock, tmp_path) as third,
+            process_registry(store, clock, tmp_path) as second,
+            process_registry(store, clock, tmp_path) as third,
         ):
             await second.recover()
             await third.recover()
             found, live = await second.find(TERMINAL, record.id)
-            assert (found.state, live, found.output) == (State.LOST, None, "listening\n")
+            assert (found.state, live, found.output) == (ProcessState.LOST, None, "listening\n")
     (text,) = await told(store, TERMINAL)
     assert "is gone: the program that ran it ended" in text
     assert "listening" in text
@@ -263,17 +265,17 @@ async def test_what_was_lost_is_reported_once(
 
 
 async def test_secrets_reach_neither_row_nor_report(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     redact = Redactor(["canary-4711-secret"]).redact
-    async with registry_of(store, clock, tmp_path, redact=redact) as registry:
+    async with process_registry(store, clock, tmp_path, redact=redact) as registry:
         record = await registry.begin(
-            order(sandbox, TERMINAL, "echo canary-4711-secret", notify=True)
+            process_request(sandbox, TERMINAL, "echo canary-4711-secret", notify=True)
         )
         sandbox.started[0].say("canary-4711-secret\n")
         sandbox.started[0].exit()
         await ended(registry, record)
-    matter = await store.matters.get(KIND, record.id)
+    matter = await store.records.get(PROCESS_KIND, record.id)
     assert matter is not None
     assert b"canary" not in bytes(matter.body)
     assert "canary" not in "".join(await told(store, TERMINAL))
@@ -303,12 +305,12 @@ class Interrupting(SqliteStore):
 
 
 async def test_a_start_that_is_interrupted_leaves_nothing_that_seems_to_run(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     interrupting = Interrupting(store._engine, clock)
-    async with registry_of(interrupting, clock, tmp_path) as registry:
+    async with process_registry(interrupting, clock, tmp_path) as registry:
         with anyio.CancelScope() as interrupting.scope:
-            await registry.begin(order(sandbox, TERMINAL, notify=True))
+            await registry.begin(process_request(sandbox, TERMINAL, notify=True))
         assert interrupting.scope.cancelled_caught
         assert registry.running == []
         (process,) = sandbox.started
@@ -317,17 +319,17 @@ async def test_a_start_that_is_interrupted_leaves_nothing_that_seems_to_run(
         # What is on its way to the disk has arrived when something else has.
         await store.leases.hold("s-1", "me", timedelta(minutes=1))
         # Also while the program goes on, in which no row of its own is ever taken for lost.
-        assert list(await store.matters.find(KIND, only_open=True)) == []
+        assert list(await store.records.find(PROCESS_KIND, only_open=True)) == []
     assert await told(store, TERMINAL) == [], "nobody has ever heard of it"
 
 
 async def test_a_full_disk_costs_time_but_no_report(
-    store: SqliteStore, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, tmp_path: Path, sandbox: FakeSandbox
 ):
     clock = FakeClock(auto=True)
     full = FullDisk(store._engine, clock)
-    async with registry_of(full, clock, tmp_path) as registry:
-        record = await registry.begin(order(sandbox, TERMINAL, notify=True))
+    async with process_registry(full, clock, tmp_path) as registry:
+        record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
         full.refuses = 3
         sandbox.started[0].exit()
         await ended(registry, record)
@@ -336,37 +338,39 @@ async def test_a_full_disk_costs_time_but_no_report(
 
 
 async def test_a_row_that_cannot_be_written_means_no_process(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     full = FullDisk(store._engine, clock)
-    async with registry_of(full, clock, tmp_path) as registry:
+    async with process_registry(full, clock, tmp_path) as registry:
         full.refuses = 1
         with pytest.raises(StoreError, match="full"):
-            await registry.begin(order(sandbox, TERMINAL))
+            await registry.begin(process_request(sandbox, TERMINAL))
         assert registry.running == []
     assert sandbox.started[0]._exit is not None
 
 
 class Watched:
-    def __init__(self, registry: Registry, record: Record, process: PlayedProcess) -> None:
+    def __init__(
+        self, registry: ProcessRegistry, record: BackgroundProcess, process: FakeProcess
+    ) -> None:
         self.registry = registry
         self.record = record
         self.process = process
 
-    async def says(self, text: str) -> Record:
+    async def says(self, text: str) -> BackgroundProcess:
         """The record once this was heard."""
         self.process.say(text)
         with anyio.fail_after(60):
-            await self.process.all_heard.wait()
+            await self.process.output_read.wait()
         _, live = await self.registry.find(self.record.scope, self.record.id)
         assert live is not None
         return live.record
 
 
 async def test_watched_words_are_told_and_too_many_end_the_watch(
-    registry: Registry, store: SqliteStore, clock: FakeClock, sandbox: PlayedSandbox
+    registry: ProcessRegistry, store: SqliteStore, clock: FakeClock, sandbox: FakeSandbox
 ):
-    record = await registry.begin(order(sandbox, TERMINAL, watch=("READY",)))
+    record = await registry.begin(process_request(sandbox, TERMINAL, watch=("READY",)))
     watched = Watched(registry, record, sandbox.started[0])
     assert (await watched.says("nothing yet\n")).notices == 0
     assert (await watched.says("READY now\n")).notices == 1
@@ -388,12 +392,12 @@ async def test_watched_words_are_told_and_too_many_end_the_watch(
 
 
 async def test_the_row_and_the_report_are_one_commit(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     seen: list[str] = []
-    with watching(seen.append):
-        async with registry_of(store, clock, tmp_path) as registry:
-            record = await registry.begin(order(sandbox, TERMINAL, notify=True))
+    with watch_failpoints(seen.append):
+        async with process_registry(store, clock, tmp_path) as registry:
+            record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
             sandbox.started[0].exit()
             await ended(registry, record)
     ours = [name for name in seen if name.startswith("processes.")]

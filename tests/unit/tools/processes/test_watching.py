@@ -1,13 +1,13 @@
 import pytest
 
 from hermes.testing.clock import FakeClock
-from hermes.tools.processes.watching import Crowd, Heard, Watch
+from hermes.tools.processes.notices import NoticeLimit, OutputWatch, WatchAction
 
 pytestmark = pytest.mark.anyio
 
 
-def watch(clock: FakeClock, *patterns: str, crowd: Crowd | None = None) -> Watch:
-    return Watch(patterns or ("ERROR",), clock, crowd or Crowd(clock))
+def watch(clock: FakeClock, *patterns: str, crowd: NoticeLimit | None = None) -> OutputWatch:
+    return OutputWatch(patterns or ("ERROR",), clock, crowd or NoticeLimit(clock))
 
 
 def test_patterns_are_words_as_they_stand(clock: FakeClock):
@@ -18,21 +18,21 @@ def test_patterns_are_words_as_they_stand(clock: FakeClock):
 
 async def test_one_notice_in_fifteen_seconds(clock: FakeClock):
     one = watch(clock)
-    assert one.judge(1) is Heard.TELL
+    assert one.judge(1) is WatchAction.TELL
     await clock.advance(14.9)
-    assert one.judge(2) is Heard.IGNORE
+    assert one.judge(2) is WatchAction.IGNORE
     assert one.left_out == 2
     await clock.advance(0.1)
-    assert one.judge(1) is Heard.TELL
+    assert one.judge(1) is WatchAction.TELL
 
 
 async def test_three_strikes_in_a_row_end_the_watch(clock: FakeClock):
     one = watch(clock)
     for _ in range(2):
-        assert [one.judge(1) for _ in range(5)] == [Heard.TELL, *[Heard.IGNORE] * 4]
+        assert [one.judge(1) for _ in range(5)] == [WatchAction.TELL, *[WatchAction.IGNORE] * 4]
         await clock.advance(15)
-    assert one.judge(1) is Heard.TELL
-    assert one.judge(1) is Heard.GIVE_UP
+    assert one.judge(1) is WatchAction.TELL
+    assert one.judge(1) is WatchAction.GIVE_UP
     assert one.patterns == ()
 
 
@@ -44,22 +44,22 @@ async def test_a_calm_window_forgives_the_strikes(clock: FakeClock):
         await clock.advance(15)
     one.judge(1)
     await clock.advance(15)
-    assert one.judge(1) is Heard.TELL
-    assert one.judge(1) is Heard.IGNORE
+    assert one.judge(1) is WatchAction.TELL
+    assert one.judge(1) is WatchAction.IGNORE
 
 
 async def test_a_crowd_that_speaks_up_is_silenced(clock: FakeClock):
-    crowd = Crowd(clock)
+    crowd = NoticeLimit(clock)
     heard = [watch(clock, crowd=crowd).judge(1) for _ in range(20)]
-    assert heard == [Heard.TELL] * 15 + [Heard.IGNORE] * 5
+    assert heard == [WatchAction.TELL] * 15 + [WatchAction.IGNORE] * 5
     await clock.advance(29.9)
-    assert watch(clock, crowd=crowd).judge(1) is Heard.IGNORE
+    assert watch(clock, crowd=crowd).judge(1) is WatchAction.IGNORE
     await clock.advance(0.1)
-    assert watch(clock, crowd=crowd).judge(1) is Heard.TELL
+    assert watch(clock, crowd=crowd).judge(1) is WatchAction.TELL
 
 
 async def test_a_crowd_that_takes_its_time_is_heard(clock: FakeClock):
-    crowd = Crowd(clock)
+    crowd = NoticeLimit(clock)
     for _ in range(60):
-        assert crowd.admits()
+        assert crowd.allows()
         await clock.advance(1)

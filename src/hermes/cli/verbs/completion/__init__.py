@@ -1,15 +1,16 @@
 """`hermes completion`: a script that lets a shell finish the words of this command line."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable
 
 from hermes.cli.context import CliContext
 from hermes.schema.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
-KINDS = ("provider", "toolset", "setting")
+NAME_KINDS = ("provider", "toolset", "setting")
 """Names that the program itself knows."""
 
-_HOW = """\
+_INSTALL_HELP = """\
 To use it once and from now on:
   bash   eval "$(hermes completion bash)"            add this line to ~/.bashrc
   zsh    eval "$(hermes completion zsh)"             add it to ~/.zshrc, after compinit
@@ -18,25 +19,43 @@ To use it once and from now on:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = _HOW
+    parser.epilog = _INSTALL_HELP
     parser.add_argument("shell", nargs="?", choices=SHELLS, help="which shell it is for")
     parser.add_argument("--sessions", metavar="BEGINNING", help=SUPPRESS)
-    parser.add_argument("--names", choices=KINDS, help=SUPPRESS)
+    parser.add_argument("--names", choices=NAME_KINDS, help=SUPPRESS)
 
 
 def run(args: Namespace, context: CliContext) -> int:
     if args.sessions is not None:
-        from hermes.cli.verbs.completion.names import offer_sessions
+        from hermes.cli.verbs.completion.session_names import print_sessions
 
-        return offer_sessions(args.sessions, context)
+        return print_sessions(args.sessions, context)
     if args.names is not None:
-        from hermes.cli.verbs.completion.known import known
+        from hermes.cli.verbs.completion import known_names
 
-        context.stdout.writelines(f"{name}\n" for name in known(args.names))
+        context.stdout.writelines(f"{name}\n" for name in known_names(args.names))
         return 0
     if args.shell is None:
-        raise UsageError("Say which shell: bash, zsh or fish.", hint=_HOW)
+        raise UsageError("Say which shell: bash, zsh or fish.", hint=_INSTALL_HELP)
     from hermes.cli.verbs.completion.scripts import script
 
     context.stdout.write(script(args.shell))
     return 0
+
+
+def known_names(kind: str) -> Iterable[str]:
+    """Of settings, those that do something."""
+    match kind:
+        case "provider":
+            from hermes.models.providers import CUSTOM, PROVIDERS
+
+            return [one.name for one in (*PROVIDERS, CUSTOM)]
+        case "toolset":
+            from hermes.tools.toolsets import known_toolsets
+
+            return known_toolsets()
+        case _:
+            from hermes.config.unknown_keys import setting_names
+            from hermes.config.unused_settings import unused_names
+
+            return sorted(frozenset(setting_names()) - unused_names())

@@ -7,14 +7,14 @@ from hermes.cli.context import CliContext
 from hermes.cli.parser import add_action
 
 _ACTIONS = {
-    "run": "running:run",
-    "start": "starting:start",
-    "stop": "stopping:stop",
-    "restart": "stopping:restart",
-    "status": "showing:status",
-    "list": "showing:list_all",
-    "install": "installing:install",
-    "uninstall": "installing:uninstall",
+    "run": "foreground:run",
+    "start": "start:start",
+    "stop": "stop:stop",
+    "restart": "stop:restart",
+    "status": "status:status",
+    "list": "status:list_all",
+    "install": "service:install",
+    "uninstall": "service:uninstall",
 }
 
 

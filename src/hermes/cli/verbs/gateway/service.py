@@ -1,21 +1,33 @@
 """The installed service of a home, where systemd can be asked about it."""
 
+from argparse import Namespace
 from collections.abc import Mapping
 
-from hermes.config.home import Home
-from hermes.daemon.launch import PATIENCE as START_PATIENCE
-from hermes.daemon.systemd import Systemctl, serves_home, unit_name
-from hermes.gateway.ending import DRAIN, waited_for
-from hermes.schema.errors import HermesError
+from hermes.app.service.launcher import READY_TIMEOUT as START_PATIENCE
+from hermes.app.service.launcher import gateway_command
+from hermes.app.service.status import gateway_status
+from hermes.app.service.systemd import (
+    Systemctl,
+    Unit,
+    install_unit,
+    make_unit,
+    serves_home,
+    unit_name,
+    unit_path,
+)
+from hermes.cli.context import CliContext
+from hermes.config.home import Home, ensure_home
+from hermes.gateway.shutdown_budget import DRAIN_SECONDS, stop_timeout
+from hermes.schema.errors import HermesError, UsageError
 
-_SPARE = 30.0
+_EXTRA_SECONDS = 30.0
 
 
-class Service:
+class SystemdService:
     def __init__(self, home: Home, env: Mapping[str, str], systemctl: Systemctl) -> None:
         self.name = unit_name(home)
         self._systemctl = systemctl
-        self._patience = patience(home, env)
+        self._patience = service_stop_timeout(home, env)
 
     @property
     def active(self) -> bool:
@@ -34,46 +46,117 @@ class Service:
 
     def start(self) -> None:
         """Returns when the gateway says that it is ready."""
-        self._systemctl.must("start", self.name, patience=START_PATIENCE * 2 + _SPARE)
+        self._systemctl.must("start", self.name, patience=START_PATIENCE * 2 + _EXTRA_SECONDS)
 
     def stop(self) -> None:
-        self._systemctl.must("stop", self.name, patience=self._patience + _SPARE)
+        self._systemctl.must("stop", self.name, patience=self._patience + _EXTRA_SECONDS)
 
     def restart(self) -> None:
         self._systemctl.must(
-            "restart", self.name, patience=self._patience + START_PATIENCE * 2 + _SPARE
+            "restart", self.name, patience=self._patience + START_PATIENCE * 2 + _EXTRA_SECONDS
         )
 
     def kill(self) -> None:
         self._systemctl.must("kill", "--signal=SIGKILL", self.name)
 
 
-def installed_service(home: Home, env: Mapping[str, str]) -> Service | None:
+def installed_service(home: Home, env: Mapping[str, str]) -> SystemdService | None:
     """None when no service is installed for this home, or systemd does not answer."""
     if not serves_home(home, env):
         return None
     systemctl = Systemctl(env)
-    return Service(home, env, systemctl) if systemctl.works() else None
+    return SystemdService(home, env, systemctl) if systemctl.works() else None
 
 
-def active_service(home: Home, env: Mapping[str, str]) -> Service | None:
+def active_service(home: Home, env: Mapping[str, str]) -> SystemdService | None:
     service = installed_service(home, env)
     return service if service is not None and service.active else None
 
 
-def drain_of(home: Home, env: Mapping[str, str]) -> float:
+def drain_seconds(home: Home, env: Mapping[str, str]) -> float:
     """How long running turns may take at the end; settings that cannot be read say nothing."""
-    from hermes.config.dotenv import env_of
+    from hermes.config.dotenv import profile_env
     from hermes.config.env import Env
-    from hermes.config.load import load_config
+    from hermes.config.loader import load_config
 
     try:
-        config = load_config(home, env_of(home.dotenv, Env(env))).config
+        config = load_config(home, profile_env(home.dotenv, Env(env))).config
     except HermesError:
-        return DRAIN
-    return max(config.agent.restart_drain_timeout, DRAIN)
+        return DRAIN_SECONDS
+    return max(config.agent.restart_drain_timeout, DRAIN_SECONDS)
 
 
-def patience(home: Home, env: Mapping[str, str]) -> float:
+def service_stop_timeout(home: Home, env: Mapping[str, str]) -> float:
     """Seconds that the end of its gateway is waited for."""
-    return waited_for(drain_of(home, env))
+    return stop_timeout(drain_seconds(home, env))
+
+
+def install(args: Namespace, context: CliContext) -> int:
+    home, env = context.home(), context.env
+    unit = make_unit(home, env, gateway_command(home), drain_seconds(home, env))
+    if args.print:
+        context.stdout.write(unit.text)
+        return 0
+    ensure_home(home)
+    changed = install_unit(unit, home, force=args.force)
+    context.stdout.write(f"{unit.path} is {'written' if changed else 'up to date'}\n")
+    systemctl = Systemctl(env)
+    if not systemctl.works():
+        return _print_manual_steps(context, unit)
+    systemctl.must("daemon-reload")
+    systemctl.must("enable", unit.name)
+    if args.start:
+        return _start_service(context, SystemdService(home, env, systemctl))
+    context.stdout.write(
+        f"{unit.name} starts with your session from now on; start it now with: hermes gateway "
+        "start\nTo let it run while you are logged out: loginctl enable-linger\n"
+    )
+    return 0
+
+
+def _start_service(context: CliContext, service: SystemdService) -> int:
+    running = gateway_status(context.home()).record
+    if running is not None and running.pid != service.main_pid:
+        raise UsageError(
+            f"A gateway runs already that is not the service (pid {running.pid})",
+            hint="Stop it with `hermes gateway stop`, then: hermes gateway start",
+        )
+    service.restart()
+    context.stdout.write(
+        f"{service.name} runs (pid {service.main_pid}) and starts with your session\n"
+        "To let it run while you are logged out: loginctl enable-linger\n"
+    )
+    return 0
+
+
+def _print_manual_steps(context: CliContext, unit: Unit) -> int:
+    context.stdout.write(
+        "systemd does not answer here. Where it does, run:\n"
+        "  systemctl --user daemon-reload\n"
+        f"  systemctl --user enable --now {unit.name}\n"
+        "Without systemd, `hermes gateway start` runs it in the background.\n"
+    )
+    return 0
+
+
+def uninstall(args: Namespace, context: CliContext) -> int:
+    home, env = context.home(), context.env
+    path = unit_path(home, env)
+    if not path.exists():
+        context.stdout.write(f"No service is installed for profile {home.profile}\n")
+        return 0
+    if not serves_home(home, env):
+        raise UsageError(
+            f"{path} is the service of another home", hint="Remove it from there, or by hand."
+        )
+    service = installed_service(home, env)
+    systemctl = Systemctl(env)
+    if service is not None:
+        systemctl.must(
+            "disable", "--now", service.name, patience=service_stop_timeout(home, env) + 30
+        )
+    path.unlink()
+    if service is not None:
+        systemctl.must("daemon-reload")
+    context.stdout.write(f"{path} is removed\n")
+    return 0

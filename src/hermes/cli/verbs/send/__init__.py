@@ -32,9 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, context: CliContext) -> int:
     if args.list:
-        from hermes.cli.verbs.send.listing import list_places
+        from hermes.cli.verbs.send.targets import list_targets
 
-        return list_places(args, context)
-    from hermes.cli.verbs.send.sending import send
+        return list_targets(args, context)
+    from hermes.cli.verbs.send.sender import send
 
     return send(args, context)

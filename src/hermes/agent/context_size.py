@@ -1,0 +1,119 @@
+"""How much of the window something takes, and from where on it is too much."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from hermes.schema.messages import Media, Message, ToolCall, Usage
+from hermes.schema.tools import ToolSpec
+
+_CHARACTERS_PER_TOKEN = 4
+"""About so many to a token."""
+_MESSAGE_TOKENS = 8
+"""Tokens of a message besides its text."""
+_IMAGE_TOKENS = 1_500
+
+MIN_THRESHOLD = 64_000
+_LARGE_WINDOW = 512_000
+_SMALL_WINDOW_SHARE = 0.75
+_CODEX_SHARE = 0.85
+_MAX_SHARE = 0.85
+_CODEX_MODELS = ("gpt-5.4", "gpt-5.5", "gpt-5.6")
+
+
+class CompactionLimits(Struct, frozen=True, kw_only=True):
+    """What the settings say. `max_output` is kept free for the answer.
+
+    `threshold` is a share of the window, `target` the share of the trigger that stays as it
+    is; `first` and `last` are messages, `most` the number of them that is too many anyhow.
+    `stateful` are tools that find their state again in what they answered last.
+    """
+
+    threshold: float = 0.5
+    target: float = 0.2
+    first: int = 3
+    last: int = 20
+    most: int = 5_000
+    max_output: int = 0
+    codex_raise: bool = True
+    abort: bool = False
+    stateful: tuple[str, ...] = ()
+
+
+def compaction_threshold(
+    limits: CompactionLimits, window: int, model: str = "", provider: str = ""
+) -> int:
+    """From how many tokens on a conversation is compressed."""
+    room = max(window - limits.max_output, 1)
+    share = limits.threshold
+    if room < _LARGE_WINDOW:
+        share = max(share, _SMALL_WINDOW_SHARE)
+    if limits.codex_raise and "codex" in provider and model.startswith(_CODEX_MODELS):
+        share = max(share, _CODEX_SHARE)
+    wanted = max(int(room * share), MIN_THRESHOLD)
+    return wanted if wanted < room else int(room * _MAX_SHARE)
+
+
+def tail_budget(limits: CompactionLimits, trigger: int) -> int:
+    return int(trigger * limits.target)
+
+
+def min_tail_messages(limits: CompactionLimits) -> int:
+    """Messages at the end that stay, even when they are long."""
+    return min(max(limits.last, 3), 8)
+
+
+def summary_budget(content: int, window: int) -> int:
+    """Tokens for a summary of so many."""
+    return min(max(content // 5, 2_000), 10_000, max(window // 20, 256))
+
+
+def text_tokens(text: str) -> int:
+    return len(text) // _CHARACTERS_PER_TOKEN
+
+
+def message_tokens(message: Message) -> int:
+    """A guess that needs no tokenizer."""
+    size = 0
+    for part in message.parts:
+        if isinstance(part, Media):
+            size += _IMAGE_TOKENS * _CHARACTERS_PER_TOKEN
+        elif isinstance(part, ToolCall):
+            size += len(part.name) + len(bytes(part.args))
+        else:
+            size += len(part.text)
+    return _MESSAGE_TOKENS + size // _CHARACTERS_PER_TOKEN
+
+
+def total_tokens(messages: Iterable[Message]) -> int:
+    return sum(map(message_tokens, messages))
+
+
+def tool_tokens(specs: Sequence[ToolSpec]) -> int:
+    return sum(_MESSAGE_TOKENS + spec.characters // _CHARACTERS_PER_TOKEN for spec in specs)
+
+
+class TokenGauge:
+    """How full the window is: what the provider counted last, and a guess for what came since.
+
+    `size` is that of the history, in characters.
+    """
+
+    def __init__(self, fixed: int) -> None:
+        self._fixed = fixed
+        self._counted = fixed
+        self._size = 0
+
+    def heard(self, usage: Usage, size: int) -> None:
+        """The history has this size with the answer that was counted."""
+        if usage.input:
+            self._counted = usage.input + usage.output
+            self._size = size
+
+    def begin_again(self, fixed: int) -> None:
+        """What was counted is no more what is sent."""
+        self._fixed = self._counted = fixed
+        self._size = 0
+
+    def tokens(self, size: int) -> int:
+        return self._counted + max(size - self._size, 0) // _CHARACTERS_PER_TOKEN

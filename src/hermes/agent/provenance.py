@@ -1,0 +1,235 @@
+"""What a text may come from: everything in the model's sight that the person did not write.
+
+Looked at only when something is about to be remembered. A name of a source is for people: the
+tool and what it was asked for, or the first words of a message.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.agent.tool_proxy import unwrap_call
+from hermes.kit.text import one_line
+from hermes.ports.tool import TextSources, Tool, ToolOutput
+from hermes.schema.attachments import attachments_of, has_untrusted_text, typed_text
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+
+SUMMARY_ID = "msg_summary_"
+"""How the id of a summary begins; the first message after it follows."""
+UNTRUSTED_SUMMARY_ID = f"{SUMMARY_ID}strange_"
+"""The same, where others than the person spoke in what it tells of."""
+OWN_TOOLSETS = frozenset({"memory", "skills", "todo", "clarify"})
+"""Toolsets whose results are the house's own words, or the person's."""
+QUOTE_WORDS = 6
+"""So many words in a row, the same as in a source and not the person's, are a quotation."""
+MIN_WORDS = 3
+MAX_NAMES = 8
+MAX_COMPARED = 2_000_000
+"""Characters of sources that are compared, the newest first."""
+MAX_WRITTEN = 200_000
+"""Characters of a text, and of a source, when all that is written is compared."""
+MAX_OWNER_MESSAGES = 200
+"""Messages of the owner's that are looked at for what they asked to remember, the last ones."""
+_WORD = re.compile(r"\w+")
+_LABEL_ARGUMENTS = ("path", "url", "command", "query", "pattern", "goal", "name")
+
+
+class TextSource(Struct, frozen=True):
+    """`strange`: somebody else wrote it. `unverified`: somebody else may have written it."""
+
+    name: str
+    text: str
+    strange: bool = False
+    unverified: bool = False
+
+    @property
+    def is_trusted(self) -> bool:
+        return not (self.strange or self.unverified)
+
+
+def find_sources(
+    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
+) -> TextSources:
+    """`said` is all that the model sees; `used` is what tools got from other tools."""
+    found = [*_sources(said, tools), *used]
+    said_by_owner = [*_owner_texts(said)]
+    own = " ".join(map(_normalized, said_by_owner))
+    return TextSources(
+        strangers=_source_names(one for one in found if not one.is_trusted),
+        read=_source_names(one for one in found if one.is_trusted),
+        repeated=_source_names(_quoted_sources(text, found, own)),
+        own=tuple(said_by_owner[-MAX_OWNER_MESSAGES:]),
+        quotes=any(_quoted_sources(text, [one for one in found if not one.is_trusted], "")),
+    )
+
+
+def contains_untrusted(said: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
+    """Whether somebody else wrote, or may have written, something of it."""
+    return any(not source.is_trusted for source in _sources(said, tools))
+
+
+def quotes_untrusted(
+    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
+) -> bool:
+    """Whether a text, which may be long, has a run of words that a stranger wrote."""
+    strange = [one for one in (*_sources(said, tools), *used) if one.strange]
+    if not strange:
+        return False
+    runs = {*_word_runs(text[:MAX_WRITTEN])}
+    length = len(next(iter(runs), "").split())
+    for words in _owner_texts(said) if runs else ():
+        runs.difference_update(_word_runs(words, length))
+    room = MAX_COMPARED // 4
+    for source in reversed(strange):
+        if not runs or room <= 0:
+            return False
+        room -= len(source.text)
+        if not runs.isdisjoint(_word_runs(source.text[:MAX_WRITTEN], length)):
+            return True
+    return False
+
+
+def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> TextSource | None:
+    """None for words that are the house's own."""
+    call = unwrap_call(call, tools)
+    tool = tools.get(call.name)
+    if tool is not None and tool.spec.toolset in OWN_TOOLSETS and not tool.spec.foreign:
+        return None
+    strange = tool is not None and tool.spec.foreign
+    return TextSource(_call_label(call), text, strange or _reaches_network(call, tools))
+
+
+def _reaches_network(call: ToolCall, tools: Mapping[str, Tool]) -> bool:
+    """A command or a program that names an address, or a tool that strangers speak through."""
+    args = bytes(call.args)
+    if b"://" in args:
+        return True
+    return any(tool.spec.foreign and name.encode() in args for name, tool in tools.items())
+
+
+def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
+    calls: dict[str, ToolCall] = {}
+    for message in said:
+        match message:
+            case Assistant():
+                calls |= {call.id: call for call in message.calls}
+            case Result(call=id):
+                call = calls.get(id)
+                found = source_of_call(call, tools, text_of(message)) if call is not None else None
+                if found is not None:
+                    strange = found.strange or message.foreign
+                    yield structs.replace(found, strange=strange, unverified=message.unverified)
+            case User(trust=Trust.GUEST | Trust.DATA):
+                text = text_of(message)
+                who = "a guest" if message.trust is Trust.GUEST else "brought in"
+                yield TextSource(f"{who}: “{one_line(text, 40)}”", text, strange=True)
+            case User(id=id) if id.startswith(SUMMARY_ID):
+                strange = id.startswith(UNTRUSTED_SUMMARY_ID)
+                yield TextSource("the summary of earlier messages", text_of(message), strange)
+            case User():
+                yield from _attachment_sources(message)
+
+
+def _attachment_sources(message: User) -> Iterator[TextSource]:
+    for one in attachments_of(message):
+        name = "a page attached" if one.strange else "a file attached"
+        yield TextSource(name, one.text, one.strange, one.unverified)
+
+
+def _call_label(call: ToolCall) -> str:
+    """`read_file notes.md`: the tool, and what of its arguments says the most."""
+    try:
+        args = msgspec.json.decode(call.args, type=dict[str, object])
+    except msgspec.DecodeError:
+        args = {}
+    given = [args[name] for name in _LABEL_ARGUMENTS if isinstance(args.get(name), str)]
+    return f"{call.name} {one_line(str(given[0]), 60)}" if given else call.name
+
+
+def _owner_texts(said: Sequence[Message]) -> Iterator[str]:
+    for message in said:
+        if isinstance(message, User) and message.trust is Trust.OWNER:
+            yield typed_text(message)
+
+
+def _quoted_sources(text: str, found: Sequence[TextSource], own: str) -> Iterator[TextSource]:
+    runs = [run for run in _word_runs(text) if f" {run} " not in f" {own} "]
+    room = MAX_COMPARED
+    for source in reversed(found):
+        if not runs or room <= 0:
+            return
+        room -= len(source.text)
+        words = f" {_normalized(source.text)} "
+        if any(f" {run} " in words for run in runs):
+            yield source
+
+
+def _word_runs(text: str, length: int = 0) -> list[str]:
+    """Without a length: of the usual one, or all of a text that is shorter."""
+    words = _normalized(text).split()
+    if len(words) < MIN_WORDS:
+        return []
+    length = length or min(QUOTE_WORDS, len(words))
+    return [" ".join(words[at : at + length]) for at in range(len(words) - length + 1)]
+
+
+def _normalized(text: str) -> str:
+    return " ".join(_WORD.findall(text.lower()))
+
+
+def _source_names(sources: Iterator[TextSource]) -> tuple[str, ...]:
+    names = list(dict.fromkeys(one.name for one in sources))
+    left = len(names) - MAX_NAMES
+    return (*names[-MAX_NAMES:], f"{left} more") if left > 0 else tuple(names)
+
+
+MAX_TOOL_SOURCES = 200
+
+
+class UntrustedContent:
+    """Once heard they stay in the turn to its end."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
+        self._calls: dict[str, str] = {}
+        self.heard = False
+        self.said: list[Message] = []
+        self.used_by_tools: list[TextSource] = []
+        """What tools got from other tools, which is in no message."""
+
+    def hear(self, message: Message) -> None:
+        self.said.append(message)
+        match message:
+            case User():
+                self.heard |= has_untrusted_text(message)
+            case Assistant(calls=calls):
+                self._calls |= {call.id: unwrap_call(call, self._tools).name for call in calls}
+            case Result(call=call, foreign=foreign):
+                self.heard |= foreign
+                self.used(self._calls.get(call, ""))
+
+    def used(self, name: str) -> None:
+        """A tool has answered, perhaps with what others wrote."""
+        tool = self._tools.get(name)
+        self.heard |= tool is not None and tool.spec.foreign
+
+    def got(self, call: ToolCall, text: str, output: ToolOutput) -> None:
+        """A tool has called another one, and this is what came back."""
+        self.used(call.name)
+        source = source_of_call(call, self._tools, text)
+        if source is not None and len(self.used_by_tools) < MAX_TOOL_SOURCES:
+            strange = source.strange or output.foreign
+            found = structs.replace(source, strange=strange, unverified=output.unverified)
+            self.used_by_tools.append(found)
+
+    def recall(self, history: Sequence[Message]) -> None:
+        """For a turn that goes on where it was cut off: all since the last question."""
+        questions = [
+            place
+            for place, message in enumerate(history)
+            if isinstance(message, User) and message.trust is not Trust.PROGRAM
+        ]
+        for message in history[questions[-1] :] if questions else ():
+            self.hear(message)

@@ -1,0 +1,119 @@
+"""A turn that a runtime runs: tell what was asked, entrust it, and pass on what comes back."""
+
+from collections.abc import Sequence
+
+import anyio
+import anyio.lowlevel
+
+from hermes.agent.history import History, has_content
+from hermes.agent.hooks import hook_messages
+from hermes.agent.plan import RuntimePlan
+from hermes.agent.provenance import UntrustedContent
+from hermes.agent.tool_calls import FinishedCall, ToolCallRunner
+from hermes.ports.events import Emit
+from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
+from hermes.schema.errors import ModelError, UsageError
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Outcome,
+    QuestionAnswered,
+    QuestionAsked,
+    RunStarted,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, User
+
+
+class RuntimeTurn:
+    """What people say meanwhile is for the runtime, or makes a new errand after the answer."""
+
+    def __init__(self, plan: RuntimePlan, emit: Emit) -> None:
+        self._plan = plan
+        self._emit = emit
+        past = plan.history
+        self._history = past if isinstance(past, History) else History(past)
+        self._untrusted = UntrustedContent(plan.tools)
+        self.usage = Usage()
+        self.steps = 0
+
+    async def run(self, asked: Sequence[User]) -> TurnEnd:
+        new = not self._history
+        await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        if not asked:
+            self._untrusted.recall(self._history)
+        for message in asked:
+            await self._say(message)
+        for message in await hook_messages(self._plan, asked, new=new):
+            await self._say(message)
+        ending = await self._entrust()
+        while ending.outcome is Outcome.DONE and await self._hear(ending.unheard):
+            ending = await self._entrust()
+        return ending
+
+    async def tell(self, event: Event) -> None:
+        """Facts are told to the end, also when somebody interrupts just now."""
+        with anyio.CancelScope(shield=True):
+            await self._emit(event)
+
+    async def _entrust(self) -> TurnEnd:
+        # Shielded work may have hidden that somebody wants an end: nothing is begun then.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        plan = self._plan
+        said = list(self._history)
+        if not said or isinstance(said[-1], Assistant):
+            raise UsageError("There is nothing to answer.", hint="Say something first.")
+        specs = [plan.tools[name].spec for name in sorted(plan.tools)]
+        runtime_request = RuntimeRequest(
+            plan.scope,
+            plan.system,
+            said,
+            plan.steer,
+            specs,
+            self._use,
+            self._untrusted.heard,
+            self._mark_untrusted,
+        )
+        ending = await plan.runtime.run(runtime_request, self._pass_on)
+        if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
+            raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
+        return ending
+
+    def _mark_untrusted(self) -> None:
+        self._untrusted.heard = True
+
+    async def _pass_on(self, event: RuntimeEvent) -> None:
+        match event:
+            case MessageAdded(message=message):
+                await self._say(message)
+            case ToolStarted() | QuestionAsked() | QuestionAnswered():
+                await self.tell(event)
+            case _:
+                await self._emit(event)
+
+    async def _use(self, call: ToolCall) -> Result:
+        """One of our tools, for a runtime that calls it: as in a turn of our own."""
+        came: list[Result] = []
+
+        async def keep(ended: FinishedCall) -> None:
+            came.append(ended.result)
+
+        await ToolCallRunner(self._plan, [call], self._emit, keep, self._untrusted).run()
+        self._untrusted.used(call.name)
+        return came[0]
+
+    async def _say(self, message: Message) -> None:
+        await self.tell(MessageAdded(message))
+        self._history.add(message)
+        self._untrusted.hear(message)
+        if isinstance(message, Assistant):
+            self.usage += message.usage
+            self.steps += 1
+
+    async def _hear(self, unheard: Sequence[User]) -> bool:
+        """Take in what people said meanwhile."""
+        meanwhile = (*unheard, *await self._plan.steer())
+        heard = [message for message in meanwhile if has_content(message)]
+        for message in heard:
+            await self._say(message)
+        return bool(heard)

@@ -1,0 +1,96 @@
+"""The system prompt: put together once per session, in an order that keeps its beginning stable."""
+
+from datetime import date
+from functools import lru_cache
+
+from msgspec import Struct
+
+from hermes.agent.prompts import prompt_text
+
+SKILLS_HEADING = "# Skills"
+PROJECT_HEADING = "# This project"
+MEMORY_HEADING = "═" * 46
+_ENVIRONMENT_HEADING = "# Where you are"
+_STARTED = "Conversation started: "
+
+
+class PromptFacts(Struct, frozen=True, kw_only=True):
+    """What the prompt says about this session. `soul` replaces the built-in identity.
+
+    `skills`, `project` and `memory` are whole sections, which begin as the words above say.
+    `commands` says where commands run, if it is another machine than the one of the files.
+    """
+
+    soul: str
+    system: str
+    home: str
+    workspace: str
+    today: date
+    model: str
+    provider: str
+    profile: str = "default"
+    commands: str = ""
+    extra: str = ""
+    skills: str = ""
+    project: str = ""
+    memory: str = ""
+
+
+@lru_cache(maxsize=16)
+def build_prompt(facts: PromptFacts) -> str:
+    """Stable parts first, then what caller and project add, then what changes from day to day.
+
+    Sessions that begin alike have one prompt together, not one each.
+    """
+    parts = [
+        facts.soul.strip() or prompt_text("identity"),
+        prompt_text("work"),
+        facts.skills.strip(),
+        _environment(facts),
+        facts.extra.strip(),
+        facts.project.strip(),
+        facts.memory.strip(),
+        _today(facts),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _environment(facts: PromptFacts) -> str:
+    lines = [
+        _ENVIRONMENT_HEADING,
+        "",
+        f"- Machine: {facts.system}",
+        f"- The person's home: {facts.home}",
+        f"- Working folder: {facts.workspace} (relative paths start here)",
+    ]
+    if facts.commands:
+        lines.append(
+            f"- {facts.commands}. The file tools are for this machine; look at files and change"
+            " them over there with the terminal."
+        )
+    if facts.profile != "default":
+        lines.append(f"- Your profile: {facts.profile}")
+    return "\n".join(lines)
+
+
+def _today(facts: PromptFacts) -> str:
+    """Only the day: a time would spoil the provider's prompt cache."""
+    return f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}"
+
+
+def section_sizes(prompt: str) -> dict[str, int]:
+    """How many characters of a prompt are its skills, its project file, its memory, the rest."""
+    marks = {
+        "skills": f"\n\n{SKILLS_HEADING}\n",
+        "system": f"\n\n{_ENVIRONMENT_HEADING}\n",
+        "project": f"\n\n{PROJECT_HEADING}\n",
+        "memory": f"\n\n{MEMORY_HEADING}\n",
+        "end": f"\n\n{_STARTED}",
+    }
+    found = sorted((prompt.find(mark), name) for name, mark in marks.items() if mark in prompt)
+    sizes: dict[str, int] = dict.fromkeys(("system", "skills", "project", "memory"), 0)
+    sizes["system"] = found[0][0] if found else len(prompt)
+    for number, (start, name) in enumerate(found):
+        end = found[number + 1][0] if number + 1 < len(found) else len(prompt)
+        sizes["system" if name == "end" else name] += end - start
+    return sizes

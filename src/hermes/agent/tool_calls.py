@@ -1,0 +1,413 @@
+"""Run the calls of one answer: readers together, everything else alone, results in order."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import groupby
+
+import anyio
+from msgspec import Raw, Struct, structs
+
+from hermes.agent.answers import TRUNCATED_ARGUMENTS
+from hermes.agent.history import MAX_IDENTIFIER, is_json_object
+from hermes.agent.hooks import after_tool_call, blocked_reason
+from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.provenance import UntrustedContent, find_sources, quotes_untrusted
+from hermes.agent.tool_proxy import unwrap_call
+from hermes.kit.ids import new_id
+from hermes.kit.tasks import cancelled_from_outside
+from hermes.kit.text import head_and_tail, one_line
+from hermes.ports.approvals import (
+    ApprovalRequest,
+    Decision,
+    TurnSuspended,
+    decide_unattended,
+    no_answer,
+)
+from hermes.ports.events import Emit
+from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
+from hermes.schema.errors import ToolError
+from hermes.schema.events import ToolProgress, ToolStarted
+from hermes.schema.messages import Media, Message, Result, Text, ToolCall
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect
+
+log = logging.getLogger(__name__)
+
+MAX_PARALLEL = 8
+MAX_TEXT = 200_000
+"""Characters that one result brings to the model; a tool has its own, smaller limits."""
+MAX_PARTS = 100
+MAX_PROGRESS = 10_000
+
+
+class FinishedCall(Struct, frozen=True):
+    """A call with its result, and how many seconds were spent on it."""
+
+    call: ToolCall
+    effect: Effect
+    result: Result
+    took: float = 0.0
+
+
+ReportCall = Callable[[FinishedCall], Awaitable[None]]
+
+
+class ToolCallRunner:
+    """One answer's calls. However they end, each of them is told exactly once, in order.
+
+    Only where one is put off, it and those behind it are left for the next start.
+    """
+
+    def __init__(
+        self,
+        plan: Plan | RuntimePlan,
+        calls: Sequence[ToolCall],
+        emit: Emit,
+        tell: ReportCall,
+        strangers: UntrustedContent | None = None,
+    ) -> None:
+        self._untrusted = strangers or UntrustedContent(plan.tools)
+        self._plan = plan
+        self._calls = [unwrap_call(call, plan.tools) for call in calls]
+        self._emit = emit
+        self._tell = tell
+        self._started: set[int] = set()
+        self._approval_state = _ApprovalState()
+        self._ended: list[FinishedCall | None] = [None] * len(calls)
+        self._told = 0
+        self._telling = False
+
+    async def run(self) -> None:
+        try:
+            for alone, batch in groupby(range(len(self._calls)), key=self._place):
+                if alone >= 0:
+                    await self._run_one(alone)
+                else:
+                    await self._run_together(list(batch))
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._tell_interrupted()
+            raise
+
+    def _place(self, number: int) -> int:
+        """Neighbouring readers share -1 and run as one batch; anything else is its own."""
+        tool = self._plan.tools.get(self._calls[number].name)
+        alone = tool is not None and tool.spec.alone
+        return number if alone or self._effect(number) is not Effect.READ else -1
+
+    def _effect(self, number: int) -> Effect:
+        tool = self._plan.tools.get(self._calls[number].name)
+        return tool.spec.effect if tool else Effect.READ
+
+    async def _run_together(self, batch: Sequence[int]) -> None:
+        limit = anyio.CapacityLimiter(MAX_PARALLEL)
+
+        async def run(number: int) -> None:
+            async with limit:
+                await self._run_one(number)
+
+        if len(batch) == 1:
+            await self._run_one(batch[0])
+            return
+        try:
+            async with anyio.create_task_group() as group:
+                for number in batch:
+                    group.start_soon(run, number)
+        except ExceptionGroup as failures:
+            # What goes wrong in a tool is a result. Here somebody could not be told, or a question
+            # is put off until the next start: one such error says it all.
+            raise failures.exceptions[0] from None
+
+    async def _run_one(self, number: int) -> None:
+        clock = self._plan.clock
+        began = clock.monotonic()
+        result = await self._result_of(number)
+        took = clock.monotonic() - began
+        self._ended[number] = FinishedCall(self._calls[number], self._effect(number), result, took)
+        await self._tell_ended()
+        if number in self._started:
+            await after_tool_call(self._plan, self._calls[number], result)
+
+    async def _tell_ended(self) -> None:
+        """Tell what has ended, up to the first call that still runs; one teller keeps the order."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._told < len(self._ended) and (ended := self._ended[self._told]):
+                self._told += 1
+                with anyio.CancelScope(shield=True):
+                    await self._tell(ended)
+        finally:
+            self._telling = False
+
+    async def _tell_interrupted(self) -> None:
+        for number, call in enumerate(self._calls):
+            if self._ended[number] is None:
+                effect = self._effect(number)
+                started = number in self._started and not self._approval_state.waits(call.id)
+                result = interrupted_result(call.id, effect, started=started)
+                self._ended[number] = FinishedCall(call, effect, result)
+        await self._tell_ended()
+
+    async def _result_of(self, number: int) -> Result:
+        call = self._calls[number]
+        tool = self._plan.tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self._plan.tools)) or "none"
+            shown = one_line(call.name, MAX_IDENTIFIER)
+            return failed_result(call, f"There is no tool named {shown!r}. Tools: {known}.")
+        if complaint := _invalid_reason(call) or await blocked_reason(self._plan, call):
+            return failed_result(call, complaint)
+        await self._emit(ToolStarted(call, tool.spec.effect))
+        self._started.add(number)
+        output = limit_output(await self._execute(call, tool))
+        return Result(
+            new_id("msg"),
+            call.id,
+            output.parts,
+            output.failed,
+            output.shown,
+            output.foreign,
+            output.unverified,
+        )
+
+    async def _execute(self, call: ToolCall, tool: Tool) -> ToolOutput:
+        spec = tool.spec
+        unknown = "" if spec.effect is Effect.READ else " What it did until then stays done."
+        try:
+            with anyio.move_on_after(spec.timeout) as limit:
+                return await tool.run(call.args, self._context(call, limit))
+        except ToolError as error:
+            return ToolOutput.text(error.sentence, failed=True)
+        except TurnSuspended:
+            raise
+        except anyio.get_cancelled_exc_class():
+            if cancelled_from_outside():
+                raise
+            log.exception("tool %s was cancelled by its own doing", call.name)
+        except Exception:
+            log.exception("tool %s crashed", call.name)
+        else:
+            late = f"{call.name} took longer than {spec.timeout:g} s and was stopped."
+            return ToolOutput.text(late + unknown, failed=True)
+        return ToolOutput.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
+
+    def _context(self, call: ToolCall, limit: anyio.CancelScope) -> ToolContext:
+        spec = self._plan.tools[call.name].spec
+        # Whatever runs a turn elsewhere does not make its calls again.
+        again = isinstance(self._plan, Plan)
+        # What others call reading may do more.
+        own_reader = spec.effect is Effect.READ and not spec.foreign
+        side = _CallContext(
+            self._plan,
+            self._untrusted,
+            self._emit,
+            call,
+            _CallTimer(limit),
+            self._approval_state,
+            asks_again=again,
+            inquires_again=again and (spec.asks or own_reader),
+        )
+        return side.context()
+
+
+class _ApprovalState:
+    """Which calls wait for somebody's leave, and which were given it."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+        self._given: set[str] = set()
+
+    @contextmanager
+    def asked(self, call: str) -> Generator[None]:
+        """An interruption leaves it as waiting: then nothing was done."""
+        self._open[call] += 1
+        yield
+        self._open[call] -= 1
+
+    def waits(self, call: str) -> bool:
+        """Whether it has done nothing yet."""
+        return self._open[call] > 0 and call not in self._given
+
+    def given(self, call: str) -> None:
+        self._given.add(call)
+
+    def has_not_acted(self, call: str) -> bool:
+        """Whether it was given no leave yet: tools ask before they act."""
+        return call not in self._given
+
+
+class _CallContext(Struct, frozen=True):
+    """What one call may turn to while it runs.
+
+    Whether it can be begun anew where its process ends while it `asks` for leave, or `inquires`,
+    which some do after they have acted.
+    """
+
+    plan: Plan | RuntimePlan
+    strangers: UntrustedContent
+    emit: Emit
+    call: ToolCall
+    time: "_CallTimer"
+    leaves: _ApprovalState
+    asks_again: bool = False
+    inquires_again: bool = False
+
+    def context(self) -> ToolContext:
+        return ToolContext(
+            self.plan.scope,
+            self.call.id,
+            self.progress,
+            self.ask,
+            self.inquire,
+            self.use,
+            self.strangers.heard,
+            self.sources,
+            self.quotes,
+            tools=self.plan.tools if isinstance(self.plan, Plan) else None,
+        )
+
+    async def progress(self, text: str) -> None:
+        await self.emit(ToolProgress(self.call.id, text[-MAX_PROGRESS:]))
+
+    async def use(self, name: str, args: Raw) -> ToolOutput:
+        other = self.plan.tools.get(name)
+        if other is None or name == self.call.name:
+            raise ToolError(f"{name} cannot be called from {self.call.name}.")
+        call = ToolCall(self.call.id, name, args)
+        with self.time.stopped():
+            why = await blocked_reason(self.plan, call)
+        if why:
+            raise ToolError(why)
+        within = structs.replace(self.context(), within=True)
+        try:
+            output = limit_output(await other.run(args, within))
+        except ToolError as error:
+            await after_tool_call(self.plan, call, failed_result(call, error.sentence))
+            raise
+        self.strangers.heard |= output.foreign
+        text = "".join(part.text for part in output.parts if isinstance(part, Text))
+        self.strangers.got(call, text, output)
+        with self.time.stopped():
+            await after_tool_call(
+                self.plan, call, Result("", call.id, output.parts, failed=output.failed)
+            )
+        return output
+
+    async def ask(self, wish: ApprovalRequest) -> Decision:
+        wish = structs.replace(wish, foreign=wish.foreign or self.strangers.heard)
+        counsel = self.plan.counsel
+        if counsel is None:
+            return await decide_unattended(wish)
+        with self.leaves.asked(self.call.id), self.time.stopped():
+            decision = await counsel.rule(self._asking(again=self.asks_again), wish, self.emit)
+        if decision.allowed:
+            self.leaves.given(self.call.id)
+        return decision
+
+    async def inquire(self, text: str, choices: Sequence[str]) -> str | None:
+        counsel = self.plan.counsel
+        if counsel is None:
+            return await no_answer(text, choices)
+        scope = self._asking(again=self.inquires_again)
+        waits = self.leaves.asked(self.call.id) if self.inquires_again else nullcontext()
+        with waits, self.time.stopped():
+            return await counsel.inquire(scope, text, choices, self.emit)
+
+    def _asking(self, *, again: bool) -> Scope:
+        fresh = again and self.leaves.has_not_acted(self.call.id)
+        return structs.replace(self.plan.scope, call=self.call.id) if fresh else self.plan.scope
+
+    def sources(self, text: str) -> TextSources:
+        return find_sources(text, self._said, self.plan.tools, self.strangers.used_by_tools)
+
+    def quotes(self, text: str) -> bool:
+        return quotes_untrusted(text, self._said, self.plan.tools, self.strangers.used_by_tools)
+
+    @property
+    def _said(self) -> Sequence[Message]:
+        return [*self.plan.history, *self.strangers.said]
+
+
+class _CallTimer:
+    """What one call has; it does not run while a person thinks, who has a limit of their own."""
+
+    def __init__(self, limit: anyio.CancelScope) -> None:
+        self._limit = limit
+        self._left = 0.0
+        self._stops = 0
+
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        """Several may be asked at once: it runs on when the last of them has answered."""
+        if not self._stops:
+            self._left = self._limit.deadline - anyio.current_time()
+            self._limit.deadline = math.inf
+        self._stops += 1
+        try:
+            yield
+        finally:
+            self._stops -= 1
+            if not self._stops:
+                self._limit.deadline = anyio.current_time() + self._left
+
+
+def limit_output(output: ToolOutput) -> ToolOutput:
+    """No tool, ours or a stranger's, fills the model's window or the disk with one result."""
+    parts = output.parts
+    size = sum(len(part.text) for part in parts if isinstance(part, Text))
+    if len(parts) > MAX_PARTS or size > MAX_TEXT:
+        kept = tuple(_leading_parts(parts[:MAX_PARTS]))
+        missing = size - sum(len(part.text) for part in kept if isinstance(part, Text))
+        cut = f"\n[… cut here: {missing:,} characters of {size:,} are missing]"
+        parts = (*kept, Text(cut))
+    shown = head_and_tail(output.shown, MAX_TEXT)
+    return structs.replace(output, parts=parts, shown=shown)
+
+
+def _leading_parts(parts: Sequence[Text | Media]) -> Iterator[Text | Media]:
+    room = MAX_TEXT
+    for part in parts:
+        if isinstance(part, Media):
+            yield part
+        elif room > 0:
+            yield Text(part.text[:room])
+            room -= len(part.text)
+
+
+def _invalid_reason(call: ToolCall) -> str:
+    """Why the call cannot be run as it came; empty when it can."""
+    if call.broken == TRUNCATED_ARGUMENTS:
+        return (
+            "The answer reached the output limit inside this call, so nothing was run. "
+            "Make the call shorter, or split it into several."
+        )
+    if call.broken:
+        shown = one_line(call.broken, 300)
+        return f"The arguments were not complete JSON, so nothing was run: {shown}"
+    if not is_json_object(call.args):
+        shown = one_line(bytes(call.args).decode("utf-8", "replace"), 300)
+        return f"The arguments must be a JSON object, so nothing was run: {shown}"
+    return ""
+
+
+def interrupted_result(call: str, effect: Effect, *, started: bool) -> Result:
+    """What the model is told of a call whose end nobody saw."""
+    if not started:
+        text = "Not run: the turn was interrupted before this call started."
+    elif effect is Effect.READ:
+        text = "Interrupted. Nothing was changed; run it again if it is still needed."
+    else:
+        text = (
+            "Interrupted while running; the outcome is unknown. "
+            "Look at what it may have changed before doing it again."
+        )
+    return Result(new_id("msg"), call, (Text(text),), failed=True)
+
+
+def failed_result(call: ToolCall, text: str) -> Result:
+    return Result(new_id("msg"), call.id, (Text(text),), failed=True)

@@ -1,0 +1,235 @@
+"""What can be asked for here: models, toolsets, skills, and what the server is able to do."""
+
+import anyio
+import anyio.to_thread
+from aiohttp import web
+from msgspec import Struct, structs
+
+from hermes import __version__
+from hermes.api.context import ApiContext, Handler, Route, json_response
+from hermes.api.errors import ApiError
+from hermes.api.settings import ApiSettings, ModelRoute
+from hermes.api.turn_gate import SOURCE
+from hermes.app.build import App
+from hermes.config.home import DEFAULT_PROFILE
+from hermes.config.sections.types import FreeTable
+from hermes.kit.text import did_you_mean, one_line
+
+
+class ModelCard(Struct, frozen=True, kw_only=True):
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "hermes"
+    permission: list[str] = []
+    root: str
+    parent: str | None = None
+
+
+class ModelList(Struct, frozen=True):
+    data: list[ModelCard]
+    object: str = "list"
+
+
+class Toolset(Struct, frozen=True, kw_only=True):
+    name: str
+    label: str
+    description: str
+    enabled: bool
+    configured: bool
+    tools: list[str]
+
+
+class Toolsets(Struct, frozen=True):
+    data: list[Toolset]
+    object: str = "list"
+
+
+class Skill(Struct, frozen=True, kw_only=True):
+    """`own` ones are the profile's, the others came with Hermes or from folders elsewhere."""
+
+    name: str
+    description: str
+    category: str
+    own: bool
+
+
+class Skills(Struct, frozen=True):
+    data: list[Skill]
+    object: str = "list"
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.api_server.capabilities"
+    platform: str = "hermes-agent"
+    version: str
+    model: str
+    auth: FreeTable
+    runtime: FreeTable
+    features: dict[str, bool]
+    endpoints: dict[str, dict[str, str]]
+
+
+FEATURES = {
+    "chat_completions": True,
+    "chat_completions_streaming": True,
+    "client_tools": True,
+    "side_calls": True,
+    "idempotency_keys": True,
+    "run_list": True,
+    "image_input": True,
+    "image_url_input": True,
+    "file_input": True,
+    "run_roles": True,
+    "tool_choice": True,
+    "response_format": True,
+    "signed_callbacks": True,
+    "session_continuity_header": True,
+    "session_key_header": True,
+    "tool_progress_events": True,
+    "cors": True,
+    "metrics": True,
+    "openapi": True,
+}
+"""What this module's neighbours can do; a feature with routes of its own is told by them."""
+
+_FEATURES_BY_ROUTE = {
+    "responses_api": "/v1/responses",
+    "run_submission": "/v1/runs",
+    "run_status": "/v1/runs/{run_id}",
+    "run_events_sse": "/v1/runs/{run_id}/events",
+    "run_stop": "/v1/runs/{run_id}/stop",
+    "run_steer": "/v1/runs/{run_id}/steer",
+    "run_approval_response": "/v1/runs/{run_id}/approval",
+    "run_clarify_response": "/v1/runs/{run_id}/clarify",
+    "session_resources": "/api/sessions",
+    "session_events_sse": "/api/sessions/{session_id}/events",
+    "jobs_api": "/api/jobs",
+}
+
+
+def routes(desk: ApiContext) -> list[Route]:
+    async def models(request: web.Request) -> web.Response:
+        return json_response(_models(desk, desk.app(request)))
+
+    async def model(request: web.Request) -> web.Response:
+        app, named = desk.app(request), request.match_info["model_id"]
+        model_route_for(desk.settings, app, named)
+        cards = {card.id: card for card in _models(desk, app).data}
+        # The agent has names besides the one that is listed.
+        own = next(iter(cards.values()))
+        return json_response(cards.get(named) or structs.replace(own, id=named))
+
+    async def toolsets(request: web.Request) -> web.Response:
+        return json_response(_toolsets(desk.app(request)))
+
+    async def skills(request: web.Request) -> web.Response:
+        found = await anyio.to_thread.run_sync(_skills, desk.app(request))
+        return json_response(found)
+
+    async def capabilities(request: web.Request) -> web.Response:
+        served = {resource.canonical for resource in request.app.router.resources()}
+        return json_response(_capabilities(desk, desk.app(request), served))
+
+    models_told = "The names that `model` may have."
+    toolsets_told = "What the agent may do when it is asked from here."
+    skills_told = "What the agent has learned to do."
+    able_told = "What this server is able to do."
+    return [
+        _get_route("/v1/models", models, models_told, ModelList),
+        _get_route("/v1/models/{model_id}", model, "One of these names.", ModelCard),
+        _get_route("/v1/toolsets", toolsets, toolsets_told, Toolsets),
+        _get_route("/v1/skills", skills, skills_told, Skills),
+        _get_route("/v1/capabilities", capabilities, able_told, Capabilities),
+    ]
+
+
+def _get_route(path: str, handler: Handler, summary: str, given: object) -> Route:
+    return Route(method="GET", path=path, handler=handler, summary=summary, answer=given)
+
+
+def _skills(app: App) -> Skills:
+    """All on the profile's shelf, read from its folders."""
+    return Skills(
+        [
+            Skill(
+                name=one.name, description=one.head.description, category=one.category, own=one.own
+            )
+            for one in app.learning.shelf.skills()
+        ]
+    )
+
+
+def _models(desk: ApiContext, app: App) -> ModelList:
+    created = int(desk.started_at.timestamp())
+    own, *others = model_names(desk.settings, app)
+    cards = [ModelCard(id=own, created=created, root=own)]
+    cards += [
+        ModelCard(id=name, created=created, root=desk.settings.model_routes[name].model, parent=own)
+        for name in others
+    ]
+    return ModelList(cards)
+
+
+def _toolsets(app: App) -> Toolsets:
+    offered = set(app.toolbox.on(SOURCE))
+    found: list[Toolset] = []
+    for name, held in sorted(app.toolbox.toolsets().items()):
+        tools = sorted(held)
+        here = [tool for tool in tools if tool in offered]
+        found.append(
+            Toolset(
+                name=name,
+                label=name.replace("_", " ").replace("-", " ").capitalize(),
+                description=f"Tools: {', '.join(tools) or 'none'}.",
+                enabled=bool(here),
+                configured=bool(here),
+                tools=here or tools,
+            )
+        )
+    return Toolsets(found)
+
+
+def _capabilities(desk: ApiContext, app: App, served: set[str]) -> Capabilities:
+    by_route = {name: path in served for name, path in _FEATURES_BY_ROUTE.items()}
+    paths = sorted(path for path in served if not path.startswith("/p/"))
+    return Capabilities(
+        version=__version__,
+        model=model_names(desk.settings, app)[0],
+        auth={"type": "bearer", "required": True},
+        runtime={
+            "mode": "server_agent",
+            "tool_execution": "server",
+            "split_runtime": False,
+            "max_concurrent_runs": desk.settings.most,
+            "profile": app.home.profile,
+            "async_delivery": "runs, and sessions with a callback",
+        },
+        features=FEATURES | by_route,
+        endpoints={path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths},
+    )
+
+
+AGENT_MODEL = "hermes-agent"
+"""What the agent is called everywhere, whatever else its name is."""
+
+
+def model_names(settings: ApiSettings, app: App) -> list[str]:
+    """The agent's own name first, then those of the routes."""
+    profile = app.home.profile
+    own = settings.model_name or (AGENT_MODEL if profile == DEFAULT_PROFILE else profile)
+    return [own, *(name for name in settings.model_routes if name != own)]
+
+
+def model_route_for(settings: ApiSettings, app: App, name: str | None) -> ModelRoute | None:
+    """The route of that name; None for the agent as it is. Raises `ApiError` for any other."""
+    if not name:
+        return None
+    if route := settings.model_routes.get(name):
+        return route
+    known = model_names(settings, app)
+    if name in {AGENT_MODEL, app.home.profile, *known}:
+        return None
+    shown = one_line(name, 100)
+    told = f"There is no model {shown!r} here. {did_you_mean(name, known)}".strip()
+    raise ApiError(404, "model_not_found", f"{told} See /v1/models.", param="model")

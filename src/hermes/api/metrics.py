@@ -1,0 +1,93 @@
+"""What the server counts, and how it tells monitoring of it (Prometheus text)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from hermes.schema.events import Outcome, RunEnded
+
+MetricValues: TypeAlias = Iterable[tuple[str, float]]
+"""Labels and what they count."""
+
+
+class ProfileMetrics:
+    """What is counted of one profile."""
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.turns = dict.fromkeys(Outcome, 0)
+        self.errors: dict[int, int] = {}
+        self.requests = 0
+        self.tokens_in = 0
+        self.tokens_out = 0
+
+    def ended(self, event: RunEnded) -> None:
+        self.turns[event.outcome] += 1
+        self.tokens_in += event.usage.input
+        self.tokens_out += event.usage.output
+
+    def answered(self, status: int) -> None:
+        self.requests += 1
+        if status >= 400:
+            self.errors[status] = self.errors.get(status, 0) + 1
+
+
+class ApiMetrics:
+    """Since the start of the process; `active` turns go on now, `lag` is the loop's lateness.
+
+    `shares` are of the profiles that were served, and of nobody: whoever names one that is not
+    there must not make a number of it.
+    """
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.lag = 0.0
+        self.shares = {"": ProfileMetrics()}
+
+    @property
+    def turns(self) -> dict[Outcome, int]:
+        """Of all profiles."""
+        return {one: sum(share.turns[one] for share in self.shares.values()) for one in Outcome}
+
+    def serves(self, profile: str) -> None:
+        self.shares.setdefault(profile, ProfileMetrics())
+
+    def of(self, profile: str) -> ProfileMetrics:
+        return self.shares.get(profile) or self.shares[""]
+
+    def text(self, only: str = "") -> str:
+        """Of all profiles, or of this one."""
+        shares = {only: self.of(only)} if only else self.shares
+        return "\n".join(_metric_lines(shares, self.lag)) + "\n"
+
+
+def _metric_lines(shares: dict[str, ProfileMetrics], lag: float) -> Iterator[str]:
+    def each(values: Callable[[ProfileMetrics], MetricValues]) -> Iterator[tuple[str, float]]:
+        for name, share in shares.items():
+            for labels, value in values(share):
+                yield ",".join(filter(None, [f'profile="{name}"', labels])), value
+
+    def turns(one: ProfileMetrics) -> MetricValues:
+        return [(f'outcome="{name}"', count) for name, count in one.turns.items()]
+
+    def errors(one: ProfileMetrics) -> MetricValues:
+        return [(f'status="{status}"', count) for status, count in sorted(one.errors.items())]
+
+    def tokens(one: ProfileMetrics) -> MetricValues:
+        return [('kind="input"', one.tokens_in), ('kind="output"', one.tokens_out)]
+
+    yield from _metric("hermes_api_turns_total", "counter", "Turns that ended.", each(turns))
+    active = each(lambda one: [("", one.active)])
+    yield from _metric("hermes_api_turns_active", "gauge", "Turns going on.", active)
+    requests = each(lambda one: [("", one.requests)])
+    yield from _metric("hermes_api_requests_total", "counter", "Requests.", requests)
+    yield from _metric("hermes_api_errors_total", "counter", "Refused requests.", each(errors))
+    yield from _metric("hermes_api_tokens_total", "counter", "Tokens of ended turns.", each(tokens))
+    late = "How late the event loop last was."
+    yield from _metric("hermes_api_loop_lag_seconds", "gauge", late, [("", lag)])
+
+
+def _metric(name: str, kind: str, what: str, values: MetricValues) -> Iterator[str]:
+    yield f"# HELP {name} {what}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in values:
+        yield f"{name}{{{labels}}} {value:g}" if labels else f"{name} {value:g}"

@@ -1,0 +1,179 @@
+"""Looking back on turns, for a profile: what the settings say, and how the person hears of it."""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from hermes.app.compaction import CompactionDeps
+from hermes.app.learning import Learning
+from hermes.app.models import ModelSelector, auxiliary_flags
+from hermes.compaction.service import CompactionService
+from hermes.config.schema import Config
+from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.tasks import background_tasks
+from hermes.ports.model import Model
+from hermes.ports.store import Store
+from hermes.schema.events import Outcome
+from hermes.schema.scope import Address
+from hermes.session.recorder import PriceFunction
+from hermes.session.runner import Planner, Runner
+from hermes.session.turn_request import TurnRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes.learning.review.reviewer import ReviewedTurn
+    from hermes.learning.review.scheduler import ReviewRules, ReviewScheduler
+
+MAX_SESSIONS = 256
+TIMEOUT_FACTOR = 5
+"""A review is several requests: so many times what one of them may take."""
+
+
+class BackgroundReviewDeps(Struct, frozen=True, kw_only=True):
+    """What looking back needs. It is not `on` in a process that ends with its one answer."""
+
+    config: Config
+    store: Store
+    clock: Clock
+    planner: Planner
+    price: PriceFunction
+    models: ModelSelector
+    learning: Learning
+    compressing: CompactionService | None
+    profile: str
+    on: bool
+
+
+class BackgroundReviews:
+    """Hears of every turn that ended. Its code is loaded with the first of them."""
+
+    def __init__(self, parts: BackgroundReviewDeps, group: TaskGroup) -> None:
+        self._parts = parts
+        self._group = group
+        self._reviews: ReviewScheduler | None = None
+        self._notices: OrderedDict[str, list[str]] = OrderedDict()
+        self._posted: Callable[[Address], None] = _ignore_posted
+
+    def set_posted_callback(self, posted: Callable[[Address], None]) -> None:
+        """Who brings to chats what lies in their outboxes."""
+        self._posted = posted
+
+    def ended(self, turn: TurnRequest, outcome: Outcome) -> None:
+        if self._parts.on and not self._parts.models.is_small(turn.session):
+            self._scheduler().ended(turn, outcome)
+
+    def has_notice(self, session: str) -> bool:
+        return session in self._notices
+
+    def notices(self, session: str) -> list[str]:
+        """What a person at a terminal has not been told yet; given out once."""
+        return self._notices.pop(session, [])
+
+    async def tell(self, occasion: "ReviewedTurn", text: str) -> None:
+        """To a chat through its outbox; to a terminal when somebody looks."""
+        if occasion.address is None:
+            self._notices.setdefault(occasion.session, []).append(text)
+            while len(self._notices) > MAX_SESSIONS:
+                self._notices.popitem(last=False)
+            return
+        reply = OutboxMessage(address=occasion.address, text=text, at=self._parts.clock.now())
+        await self._parts.store.commit(outbox_post(f"{new_id('rev')}:told", reply))
+        self._posted(occasion.address)
+
+    def _scheduler(self) -> "ReviewScheduler":
+        if self._reviews is None:
+            from hermes.learning.review.reviewer import ReviewDeps, unchanged_messages  # noqa: PLC0415 - as above
+            from hermes.learning.review.scheduler import ReviewScheduler  # noqa: PLC0415 - as above
+
+            parts = self._parts
+            review = ReviewDeps(
+                store=parts.store,
+                clock=parts.clock,
+                planner=parts.planner,
+                price=parts.price,
+                ledger=lambda: parts.learning.ledger,
+                profile=parts.profile,
+                seen=parts.compressing.seen
+                if parts.compressing is not None
+                else unchanged_messages,
+                model=self._model,
+            )
+            rules = review_rules(parts.config)
+            self._reviews = ReviewScheduler(review, rules, self.tell, self._group)
+        return self._reviews
+
+    async def _model(self) -> Model | None:
+        """The one of the slot `auxiliary.background_review`, where it names one."""
+        config = self._parts.config
+        wish = auxiliary_flags(config, config.auxiliary.background_review)
+        return await self._parts.models.wished(wish) if wish else None
+
+
+def review_rules(config: Config) -> "ReviewRules":
+    from hermes.learning.review.scheduler import (  # noqa: PLC0415 - only when needed
+        NotificationLevel,
+        ReviewRules,
+    )
+    from hermes.learning.review.triggers import ReviewIntervals  # noqa: PLC0415 - as above
+
+    memory, slot = config.memory, config.auxiliary.background_review
+    given = config.display.memory_notifications.strip().lower()
+    wanted = {"false": "off", "true": "on"}.get(given, given)
+    known = wanted in {one.value for one in NotificationLevel}
+    return ReviewRules(
+        intervals=ReviewIntervals(
+            memory=memory.nudge_interval, skills=config.skills.creation_nudge_interval
+        ),
+        memory=memory.memory_enabled or memory.user_profile_enabled,
+        timeout=(slot.timeout or 120) * TIMEOUT_FACTOR,
+        notifying=NotificationLevel(wanted) if known else NotificationLevel.ON,
+    )
+
+
+@asynccontextmanager
+async def open_reviews(
+    parts: BackgroundReviewDeps, runner: Runner
+) -> AsyncGenerator[BackgroundReviews]:
+    """For as long as the profile is open; leaving it ends what still looks back."""
+    async with background_tasks() as group:
+        looking = BackgroundReviews(parts, group)
+        runner.then(looking.ended)
+        yield looking
+
+
+def _ignore_posted(address: Address) -> None:
+    """It lies in the outbox until somebody does."""
+
+
+@asynccontextmanager
+async def open_titles(
+    config: Config, means: CompactionDeps, runner: Runner
+) -> AsyncGenerator[None]:
+    """For as long as the profile is open; a title that is not there by then is not given."""
+    slot = config.auxiliary.title_generation
+    wish = auxiliary_flags(config, slot)
+    if not slot.enabled or wish is None:
+        yield
+        return
+    from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - few profiles want it
+
+    async def model() -> Model:
+        return await means.models.wished(wish)
+
+    naming = TitleSettings(
+        model=model, redact=means.redact, timeout=slot.timeout or 30.0, language=slot.language
+    )
+    titles = SessionTitles(means.store, means.clock, means.price, naming)
+    async with background_tasks() as group:
+
+        def ended(turn: TurnRequest, outcome: Outcome) -> None:
+            if turn.new and outcome is Outcome.DONE and not turn.session.title:
+                group.start_soon(titles.give, turn.session)
+
+        runner.then(ended)
+        yield

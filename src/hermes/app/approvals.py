@@ -1,0 +1,69 @@
+"""Who may be asked what: the settings' rules, and a model for a first opinion."""
+
+import anyio
+from msgspec import Struct
+
+from hermes.app.models import ModelSelector, auxiliary_flags
+from hermes.approvals.policy import ApprovalMode, ApprovalRules
+from hermes.approvals.questions import QuestionForwarder
+from hermes.approvals.service import ApprovalService, QuestionTimeouts
+from hermes.config.env import Env
+from hermes.config.home import hermes_root, user_home
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.model import ModelRequest
+from hermes.ports.store import Store
+from hermes.schema.errors import ModelError
+from hermes.schema.messages import Assistant, Text, Trust, User
+
+MAX_OPINION_TOKENS = 16
+"""Tokens: the opinion is one word."""
+_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+
+
+def build_approvals(
+    config: Config,
+    env: Env,
+    store: Store,
+    clock: Clock,
+    models: ModelSelector,
+    carrier: QuestionForwarder,
+) -> ApprovalService:
+    settings = config.approvals
+    rules = ApprovalRules(
+        mode=ApprovalMode(settings.mode),
+        deny=settings.deny,
+        allow=config.command_allowlist,
+        members=settings.members,
+        cron=settings.cron_mode in {"approve", "allow"},
+        yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _TRUE_WORDS,
+        home=str(user_home(env)),
+        ours=str(hermes_root(env)),
+        path=env.get("PATH", ""),
+    )
+    limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
+    desk = ApprovalService(store, clock, rules, limits, _ModelOpinion(config, models))
+    desk.set_forwarder(carrier)
+    return desk
+
+
+class _ModelOpinion(Struct, frozen=True):
+    """Asks the model of the slot `auxiliary.approval`, or the usual one."""
+
+    config: Config
+    models: ModelSelector
+
+    async def __call__(self, system: str, question: str) -> str:
+        slot = self.config.auxiliary.approval
+        with anyio.fail_after(slot.timeout or 30):
+            wish = auxiliary_flags(self.config, slot)
+            model = await (self.models.wished(wish) if wish else self.models.find())
+            asked = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
+            effort = slot.reasoning_effort or None
+            request = ModelRequest(system, [asked], max_output=MAX_OPINION_TOKENS, effort=effort)
+            async with model.stream(request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Assistant):
+                        return chunk.text
+        raise ModelError("There was no answer.")

@@ -1,0 +1,81 @@
+"""How long conversations are kept within the window: what the settings say, and who is asked."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hermes.agent.context_size import CompactionLimits
+from hermes.app.models import ModelSelector, summary_flags
+from hermes.compaction.service import CompactionService
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.models.settings import ModelOverrides
+from hermes.ports.model import Model
+from hermes.ports.store import Store
+from hermes.session.recorder import PriceFunction
+
+if TYPE_CHECKING:
+    from hermes.compaction.compactor import Compactor
+
+COMPACTION_ENGINE = "compressor"
+STATEFUL_TOOLS = ("todo", "terminal")
+"""The list of tasks, and where the shell stands."""
+
+
+class CompactionDeps(Struct, frozen=True):
+    """What a profile has for it."""
+
+    store: Store
+    clock: Clock
+    price: PriceFunction
+    models: ModelSelector
+    redact: Callable[[str], str]
+
+
+def build_compaction(config: Config, means: CompactionDeps) -> CompactionService | None:
+    """None where the settings switch it off."""
+    settings = config.compression
+    if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
+        return None
+    limits = CompactionLimits(
+        threshold=settings.threshold,
+        target=settings.target_ratio,
+        first=settings.protect_first_n,
+        last=settings.protect_last_n,
+        most=settings.hygiene_hard_message_limit,
+        max_output=config.main_model.max_tokens or 0,
+        codex_raise=settings.codex_gpt55_autoraise,
+        abort=settings.abort_on_summary_failure,
+        stateful=STATEFUL_TOOLS,
+    )
+    return CompactionService(means.store, limits, partial(_build_compactor, config, means))
+
+
+def _build_compactor(
+    config: Config, means: CompactionDeps, limits: CompactionLimits
+) -> "Compactor":
+    from hermes.compaction.compactor import Compactor  # noqa: PLC0415 - most sessions stay short
+    from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
+    from hermes.compaction.view_store import ViewStore  # noqa: PLC0415 - as above
+
+    slot = config.auxiliary.compression
+    scribe = SummaryWriter(
+        models=_SummaryModels(means.models, summary_flags(config)),
+        redact=means.redact,
+        timeout=slot.timeout or 120.0,
+        effort=slot.reasoning_effort or None,
+    )
+    views = ViewStore(means.store, means.clock)
+    return Compactor(views, means.clock, means.price, limits, scribe)
+
+
+class _SummaryModels(Struct, frozen=True):
+    """The model of the settings first, when they name one; then the one of the turn."""
+
+    models: ModelSelector
+    wish: ModelOverrides | None
+
+    async def __call__(self, usual: Model) -> Sequence[Model]:
+        return [usual] if self.wish is None else [await self.models.wished(self.wish), usual]

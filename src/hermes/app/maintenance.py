@@ -1,0 +1,133 @@
+"""What a long-running process does for its store once a day: forget, tidy, prune as asked."""
+
+import logging
+from datetime import timedelta
+
+from hermes.app.build import App
+from hermes.app.learning import curation_limits
+from hermes.gateway.questions import QuestionPosts
+from hermes.kit.errors import HermesError
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter
+from hermes.session.run_failures import prune_failures
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY = 300.0
+"""Seconds: a start is busy enough."""
+
+QUEUE_RETENTION = timedelta(days=30)
+"""How long it is known that something was done: platforms repeat themselves for less."""
+
+RUN_RETENTION = timedelta(hours=24)
+MAX_RUN_BYTES = 200 * 1024 * 1024
+"""How long the events of ended runs are kept for readers, and how much of them."""
+
+RESPONSE_RETENTION = timedelta(days=30)
+MAX_RESPONSE_BYTES = 200 * 1024 * 1024
+"""How long responses can be gone on from, and how much of them is kept."""
+
+CHANGE_RETENTION = timedelta(days=365)
+"""How long a change of memory or a skill can be undone."""
+
+PRUNE_BATCH = 200
+
+
+class ProfileMaintenance:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = FIRST_DELAY
+        while True:
+            await self._app.clock.sleep(pause)
+            pause = max(self._app.config.sessions.min_interval_hours, 1.0) * 3600
+            try:
+                await self.once()
+            except StoreError as error:
+                log.warning("the store could not be tidied: %s", error)
+
+    async def once(self) -> None:
+        store, sessions = self._app.store, self._app.config.sessions
+        forgotten = await store.queues.forget(self._app.clock.now() - QUEUE_RETENTION)
+        now = self._app.clock.now()
+        runs = await store.journal.forget(now - RUN_RETENTION, MAX_RUN_BYTES)
+        responses = await store.responses.forget(now - RESPONSE_RETENTION, MAX_RESPONSE_BYTES)
+        await self._app.approvals.forget_old()
+        await QuestionPosts(store, self._app.clock).forget_old()
+        await prune_failures(store, now)
+        await curate_if_due(self._app)
+        await self._app.learning.ledger.forget(now - CHANGE_RETENTION)
+        pruned = 0
+        if sessions.auto_prune:
+            pruned = await self._prune(timedelta(days=sessions.retention_days))
+            if pruned and sessions.vacuum_after_prune:
+                await store.vacuum()
+        await store.optimize()
+        log.info(
+            "upkeep: forgot %d settled parcels, %d runs and %d responses, pruned %d sessions",
+            forgotten,
+            runs,
+            responses,
+            pruned,
+        )
+
+    async def _prune(self, age: timedelta) -> int:
+        """Sessions that ended, or were last used, before that; the oldest go first."""
+        now = self._app.clock.now()
+        archive = self._app.store.archive_for(OWNER)
+        where = SessionFilter(started_before=now - age, reviews=True)
+        pruned, kept = 0, 0
+        while found := await archive.list(where, PRUNE_BATCH, kept):
+            old = [one.session.id for one in found if one.last_at < now - age]
+            kept += len(found) - len(old)
+            pruned += await archive.delete(old)
+        return pruned
+
+
+MAX_DUPLICATES = 5
+"""Entries of memory whose removal is proposed in one go."""
+
+
+async def curate_if_due(app: App) -> None:
+    """As often as the settings say, and only after a while in which nothing was said."""
+    settings = app.config.curator
+    if not settings.enabled or not app.home.skills.is_dir():
+        return
+    curator = app.learning.curator
+    if not curator.due(timedelta(hours=settings.interval_hours)):
+        return
+    if not await _is_idle(app, timedelta(hours=settings.min_idle_hours)):
+        return
+    try:
+        found = await curator.curate(curation_limits(app.config))
+    except HermesError as error:
+        log.warning("the skills could not be looked after: %s", error)
+        return
+    for one in found:
+        log.info("skill %s is now %s: not used for %d days", one.name, one.becomes, one.days)
+    if settings.consolidate:
+        try:
+            await propose_merges(app)
+        except HermesError as error:
+            log.warning("no merges could be proposed: %s", error)
+
+
+async def propose_merges(app: App) -> None:
+    """What says the same twice waits for the person as proposals."""
+    from hermes.learning.memory.duplicates import find_duplicates, propose_removal  # noqa: PLC0415 - once a week
+
+    proposals = list(await app.learning.curator.propose_merges(curation_limits(app.config).keep))
+    notebook = app.learning.notebook
+    doubles = (await find_duplicates(notebook))[:MAX_DUPLICATES]
+    proposals += [await propose_removal(notebook, double) for double in doubles]
+    for one in proposals:
+        log.info("proposed: %s (%s)", one.summary, one.why)
+
+
+async def _is_idle(app: App, long: timedelta) -> bool:
+    archive = app.store.archive_for(OWNER)
+    latest = await archive.latest()
+    return latest is None or app.clock.now() - await archive.active_at(latest.id) >= long

@@ -1,0 +1,161 @@
+"""Whether the turns of a profile's chats are run by another gateway, and by which."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hermes.agent.plan import Plan, RuntimePlan
+from hermes.app.planner import StandardPlanner
+from hermes.approvals.policy import API_SOURCE
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.ports.approvals import Approvals
+from hermes.ports.blobs import Blobs
+from hermes.ports.followups import Followups
+from hermes.ports.model import Model
+from hermes.ports.runtime import Runtime
+from hermes.ports.store import Store
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Message
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session
+from hermes.session.runner import Planner
+
+if TYPE_CHECKING:
+    from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+    from hermes.runtimes.proxy.followups import RemoteFollowups
+
+NO_TIMEOUT = 10.0 * 365 * 86_400
+"""Seconds: what 0 means where something must be written."""
+URL_VARIABLE = "GATEWAY_PROXY_URL"
+KEY_VARIABLE = "GATEWAY_PROXY_KEY"
+
+
+def proxy_url(config: Config, env: Mapping[str, str]) -> str | None:
+    """The address of the other gateway; the environment goes before the settings."""
+    given = env.get(URL_VARIABLE, "").strip() or config.gateway.proxy_url.strip()
+    return given.rstrip("/") or None
+
+
+def remote_gateway(config: Config, env: Mapping[str, str]) -> "RemoteGateway | None":
+    """Where it is, and how to be let in there."""
+    url = proxy_url(config, env)
+    if url is None:
+        return None
+    from hermes.runtimes.proxy.chat_runtime import RemoteGateway  # noqa: PLC0415 - most homes have no proxy
+
+    given = config.gateway.proxy
+    return RemoteGateway(
+        url=url.removesuffix("/v1"),
+        key=env.get(KEY_VARIABLE, "").strip(),
+        connect=given.connect_timeout or NO_TIMEOUT,
+        read=given.idle_timeout or NO_TIMEOUT,
+        patience=given.link_timeout,
+        total=given.total_timeout,
+    )
+
+
+class ProxyDeps(Struct, frozen=True, kw_only=True):
+    """What of this house a turn that is run elsewhere needs."""
+
+    blobs: Blobs
+    clock: Clock
+    store: Store
+    later: Followups
+    counsel: Approvals
+
+
+def build_followups(
+    config: Config, env: Mapping[str, str], near: ProxyDeps
+) -> "RemoteFollowups | None":
+    """Who hears what the other gateway says after a turn; to be run with the chats."""
+    far = remote_gateway(config, env)
+    if far is None:
+        return None
+    from hermes.runtimes.proxy.followups import RemoteFollowups  # noqa: PLC0415 - as above
+
+    return RemoteFollowups(far, near.clock, near.store, near.later)
+
+
+def with_proxy(
+    planner: StandardPlanner,
+    config: Config,
+    env: Mapping[str, str],
+    near: ProxyDeps,
+    afterwards: "RemoteFollowups | None",
+) -> Planner:
+    """The planner as it is, or one that entrusts the turns of chats to the other gateway."""
+    far = remote_gateway(config, env)
+    if far is None:
+        return planner
+    from hermes.runtimes.proxy.remote_runtime import RemoteRuntime  # noqa: PLC0415 - as above
+    from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps  # noqa: PLC0415 - as above
+
+    parts = RemoteTurnDeps(
+        far=far,
+        blobs=near.blobs,
+        clock=near.clock,
+        counsel=near.counsel,
+        afterwards=afterwards,
+    )
+    return _ProxyPlanner(planner, RemoteRuntime(parts))
+
+
+class RemoteModels:
+    """For the chats of a gateway whose turns another one runs: that one chooses the model."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def choose(self, name: str, provider: str | None) -> Model:
+        raise self._not_here()
+
+    async def doubt(self, name: str, provider: str | None) -> str:
+        raise self._not_here()
+
+    async def keep(self, model: Model) -> Sequence[str]:
+        raise self._not_here()
+
+    def current(self, session: Session) -> str:
+        return f"chosen by the far gateway at {self._url}"
+
+    async def offers(self) -> Sequence[str]:
+        raise self._not_here()
+
+    def _not_here(self) -> UsageError:
+        return UsageError(
+            f"The turns of this chat are run by the far gateway at {self._url}, "
+            "and it chooses the model.",
+            hint="Choose another one there.",
+        )
+
+
+def remote_models(config: Config, env: Mapping[str, str]) -> RemoteModels | None:
+    """None where the turns of chats are run here."""
+    url = proxy_url(config, env)
+    return None if url is None else RemoteModels(url)
+
+
+class _ProxyPlanner:
+    """Only what comes from a chat goes away: who sits at this machine talks to this one.
+
+    So do programs that come in over the API, also where they can be told something later.
+    """
+
+    def __init__(self, here: StandardPlanner, runtime: Runtime) -> None:
+        self._here = here
+        self._runtime = runtime
+
+    async def plan(
+        self, session: Session, scope: Scope, history: Sequence[Message]
+    ) -> Plan | RuntimePlan:
+        if scope.address is None or scope.address.channel == API_SOURCE:
+            return await self._here.plan(session, scope, history)
+        return RuntimePlan(
+            scope=scope,
+            runtime=self._runtime,
+            system=self._here.extra_instructions(session, scope),
+            history=history,
+            watch=self._here.watch,
+        )

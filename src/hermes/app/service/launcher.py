@@ -1,0 +1,184 @@
+"""Start a gateway beside us: a session of its own, its words in a log, and a pipe to hear it by."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.config.home import Home, user_home
+from hermes.kit.errors import ConfigError, HermesError
+from hermes.kit.files import file_error
+
+READY_TIMEOUT = 60.0
+"""Seconds until a start that says nothing is left to itself."""
+
+_LOG_LIMIT = 5 * 1024 * 1024
+_MAX_SHOWN = 2000
+
+
+class LaunchFailed(HermesError):
+    """The gateway ended before it was ready; its exit code is handed on."""
+
+    code = "gateway_failed"
+
+    def __init__(self, message: str, *, hint: str, ended_with: int) -> None:
+        super().__init__(message, hint=hint)
+        self.ended_with = ended_with
+
+
+class LaunchNotReady(HermesError):
+    code = "gateway_not_ready"
+
+
+class Launched(Struct, frozen=True):
+    pid: int
+    status: str = ""
+
+
+def gateway_command(home: Home, *more: str) -> list[str]:
+    """The words that run the gateway of a home in the foreground.
+
+    `-P`: a file in the folder it starts in is never taken for one of its modules.
+    """
+    words = [sys.executable, "-P", "-m", "hermes", "--profile", home.profile, "gateway", "run"]
+    return [*words, *more]
+
+
+def launch(
+    home: Home,
+    env: Mapping[str, str],
+    command: Sequence[str],
+    tell: Callable[[str], None],
+    patience: float = READY_TIMEOUT,
+) -> Launched:
+    """Returns when it is ready; `tell` hears what it says until then.
+
+    Raises `Failed` when it ended instead, `NotReady` when it takes too long and goes on.
+    """
+    log = home.logs / "gateway.log"
+    ours, theirs = os.pipe()
+    with closing(_Pipe(ours, patience)) as pipe:
+        try:
+            before = _prepared(log)
+            process = _started(home, env, [*command, "--ready-fd", str(theirs)], log, theirs)
+        finally:
+            os.close(theirs)
+        said = ""
+        for line in pipe.lines():
+            if line == "READY=1":
+                return Launched(_detach(process), said)
+            if line.startswith("STATUS="):
+                said = line.removeprefix("STATUS=")
+                tell(said)
+            if line.startswith("EXTEND_TIMEOUT_USEC="):
+                pipe.wait_longer(line.partition("=")[2])
+        if pipe.silent:
+            raise LaunchNotReady(
+                f"The gateway (pid {_detach(process)}) is not ready after {pipe.waited:.0f} s",
+                hint=f"It goes on trying; see `hermes gateway status` and {log}",
+            )
+        raise _failure(process.wait(), log, before)
+
+
+class _Pipe:
+    def __init__(self, handle: int, patience: float) -> None:
+        self._handle = handle
+        self._begun = time.monotonic()
+        self._until = self._begun + patience
+        self.silent = False
+
+    def lines(self) -> Iterator[str]:
+        """Until the other end is closed, or nothing more came in time."""
+        rest = b""
+        while True:
+            ready, _, _ = select.select([self._handle], [], [], self.left)
+            if not ready:
+                self.silent = True
+                return
+            data = os.read(self._handle, 4096)
+            if not data:
+                return
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+
+    def wait_longer(self, micros: str) -> None:
+        if micros.isdecimal():
+            self._until = max(self._until, time.monotonic() + int(micros) / 1e6)
+
+    @property
+    def left(self) -> float:
+        """Seconds that are still waited."""
+        return max(self._until - time.monotonic(), 0.0)
+
+    @property
+    def waited(self) -> float:
+        return time.monotonic() - self._begun
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _prepared(log: Path) -> int:
+    """Room for what the gateway says; returns where it will begin."""
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_name("gateway.log.1"))
+        return log.stat().st_size if log.exists() else 0
+    except OSError as error:
+        raise _log_error(log, error) from error
+
+
+def _started(
+    home: Home, env: Mapping[str, str], command: Sequence[str], log: Path, pipe: int
+) -> "subprocess.Popen[bytes]":
+    try:
+        handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _log_error(log, error) from error
+    variables = {**env, "HERMES_HOME": str(home.root)}
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "INVOCATION_ID"):
+        variables.pop(name, None)
+    folder = user_home(env)
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            command,
+            cwd=folder if folder.is_dir() else home.root,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            pass_fds=(pipe,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(handle)
+
+
+def _detach(process: "subprocess.Popen[bytes]") -> int:
+    """It outlives us, so nobody here will ever ask how it ended."""
+    process.returncode = 0
+    return process.pid
+
+
+def _failure(code: int, log: Path, before: int) -> LaunchFailed:
+    with log.open("rb") as file:
+        file.seek(max(before, log.stat().st_size - _MAX_SHOWN))
+        said = file.read(_MAX_SHOWN).decode(errors="replace").strip()
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return LaunchFailed(
+        f"The gateway {how} before it was ready" + (f":\n{said}" if said else ""),
+        hint=f"All that it said is in {log}" if said else "See why: hermes gateway run",
+        ended_with=128 - code if code < 0 else code,
+    )
+
+
+def _log_error(log: Path, error: OSError) -> ConfigError:
+    message = f"{log} cannot be written: {error.strerror}"
+    return file_error(error, message, "Make the folder of the logs writable for you.")

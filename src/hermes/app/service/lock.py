@@ -1,0 +1,237 @@
+"""Who runs the gateway of a home: the record in its lock, and whether that process still lives."""
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.kit.errors import ConfigError, HermesError
+from hermes.kit.files import file_error, read_regular_file
+from hermes.kit.process_identity import is_surely_dead, process_id
+
+RECORD_KIND = "hermes-gateway"
+
+
+class ProcessRecord(Struct, frozen=True, kw_only=True):
+    """`start_time` is in clock ticks since boot; `holder` tells the process from all others.
+
+    `profile` and `home` say whose gateway it is: one that serves several profiles leaves the
+    same record in the home of each.
+    """
+
+    pid: int
+    kind: str = RECORD_KIND
+    argv: tuple[str, ...] = ()
+    start_time: int | float | str | None = None
+    holder: str = ""
+    profile: str = DEFAULT_PROFILE
+    home: str = ""
+    started_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+    @property
+    def surely_dead(self) -> bool:
+        return bool(self.holder) and is_surely_dead(self.holder)
+
+    @property
+    def surely_alive(self) -> bool:
+        """Its pid is one of ours to look up, and belongs to no other process."""
+        ours = self.holder.split("/")[:2] == process_id().split("/")[:2]
+        return bool(self.holder) and ours and not is_surely_dead(self.holder)
+
+    def serves_other_profile(self, home: Home) -> bool:
+        """Whether it is the gateway of another profile that serves this home as well."""
+        return bool(self.home) and Path(self.home) != home.path
+
+
+def own_record(home: Home, now: datetime, argv: Sequence[str] | None = None) -> ProcessRecord:
+    """This process as the gateway of `home`."""
+    holder = process_id()
+    start = holder.rpartition("/")[2]
+    return ProcessRecord(
+        pid=os.getpid(),
+        argv=tuple(sys.argv if argv is None else argv),
+        start_time=int(start) if start.isdecimal() else None,
+        holder=holder,
+        profile=home.profile,
+        home=str(home.path),
+        started_at=now,
+    )
+
+
+def read_record(path: Path) -> ProcessRecord | None:
+    """None for a file that is missing, empty, or holds something else."""
+    try:
+        record = msgspec.json.decode(read_regular_file(path), type=ProcessRecord)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return record if record.kind == RECORD_KIND and record.pid > 0 else None
+
+
+_TRIES = 100
+_PAUSE = 0.01
+"""Seconds between two tries while somebody only looks, or has not yet written who it is."""
+
+
+class AlreadyRunning(HermesError):
+    """Somebody else is the gateway of this home; `record` says who, when that is known."""
+
+    code = "already_running"
+
+    def __init__(self, home: Home, record: ProcessRecord | None) -> None:
+        self.home = home
+        self.record = record
+        super().__init__(
+            _already_running_message(home, record), hint=_already_running_hint(home, record)
+        )
+
+
+class HomeLock:
+    """Held until `release`, or until this process is gone."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path = path
+        self._handle = handle
+
+    def write(self, record: ProcessRecord) -> None:
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, msgspec.json.encode(record) + b"\n", 0)
+
+    def release(self) -> None:
+        """The record goes first: a free lock must not name anybody."""
+        os.ftruncate(self._handle, 0)
+        os.close(self._handle)
+
+
+class HomeLocks:
+    """The locks of all profiles that one process serves."""
+
+    def __init__(self, held: Sequence[HomeLock]) -> None:
+        self._held = list(held)
+
+    def release(self) -> None:
+        while self._held:
+            self._held.pop().release()
+
+
+def take_lock(home: Home, record: ProcessRecord) -> HomeLock:
+    """Raises `AlreadyRunning`, or `ConfigError` when there cannot be a lock."""
+    try:
+        handle = _locked(home.gateway_lock)
+    except OSError as error:
+        raise _unusable(home.gateway_lock, error) from error
+    if handle is None:
+        raise AlreadyRunning(home, read_record(home.gateway_lock))
+    lock = HomeLock(home.gateway_lock, handle)
+    try:
+        lock.write(record)
+    except OSError as error:
+        lock.release()
+        raise _unusable(home.gateway_lock, error) from error
+    return lock
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    hint = "Make it yours, or use another: export HERMES_HOME=DIRECTORY"
+    return file_error(error, f"{path} cannot be used: {error.strerror}", hint)
+
+
+def take_locks(homes: Sequence[Home], record: ProcessRecord) -> HomeLocks:
+    """All of them or none. Raises `AlreadyRunning` for the first that somebody else serves."""
+    held: list[HomeLock] = []
+    try:
+        held.extend(take_lock(home, record) for home in homes)
+    except BaseException:
+        HomeLocks(held).release()
+        raise
+    return HomeLocks(held)
+
+
+def running_gateway(home: Home) -> ProcessRecord | None:
+    """The gateway that serves this home now, its own or another profile's."""
+    record = read_record(home.gateway_lock)
+    if record is None or record.surely_dead:
+        return None
+    # What runs elsewhere, say in a container, is known by its lock alone.
+    return record if record.surely_alive or _is_locked(home.gateway_lock) else None
+
+
+def _locked(path: Path) -> int | None:
+    """A handle that has the lock of the file at `path`; None when somebody else has it."""
+    for _ in range(_TRIES):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if _try(handle, fcntl.LOCK_EX):
+            if _is_at(handle, path):
+                return handle
+            os.close(handle)
+            continue
+        os.close(handle)
+        record = read_record(path)
+        if record is not None and not record.surely_dead:
+            return None
+        time.sleep(_PAUSE)
+    return None
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """A lock on a file that was removed meanwhile keeps nobody out."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return not _try(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
+
+
+def _try(handle: int, how: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _already_running_message(home: Home, record: ProcessRecord | None) -> str:
+    if record is None:
+        return f"Another process holds {home.gateway_lock} and does not say who it is"
+    since = f", since {record.started_at.astimezone():%Y-%m-%d %H:%M}" if record.started_at else ""
+    process = f"(pid {record.pid}{since})"
+    if record.surely_dead:
+        return f"The gateway {process} is gone, but a process that it left still holds its lock"
+    if record.serves_other_profile(home):
+        return (
+            f"Profile {home.profile} is served already by the gateway of profile "
+            f"{record.profile} {process}"
+        )
+    return f"The gateway of profile {home.profile} is running already {process}"
+
+
+def _already_running_hint(home: Home, record: ProcessRecord | None) -> str:
+    flag = "" if home.profile == DEFAULT_PROFILE else f" -p {home.profile}"
+    if record is None or record.surely_dead:
+        return f"Find it with: fuser {home.gateway_lock}"
+    if record.serves_other_profile(home):
+        return (
+            "One gateway for all profiles is enough; to run one for each, set "
+            f"gateway.multiplex_profiles to false in profile {record.profile} and restart it."
+        )
+    return (
+        f"See how it is with `hermes{flag} gateway status`, end it with `hermes{flag} gateway "
+        f"stop`, or take its place with `hermes{flag} gateway run --replace`."
+    )

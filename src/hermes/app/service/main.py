@@ -1,0 +1,372 @@
+"""The tenants of one process: opened, joined, watched, and let go in order."""
+
+import gc
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+import anyio
+import anyio.abc
+import msgspec
+from msgspec import structs
+
+from hermes.app.channels import ProcessResources, open_process_resources
+from hermes.app.service.api_host import ApiHost
+from hermes.app.service.notifier import Notifier
+from hermes.app.service.options import Ending, RunOptions
+from hermes.app.service.process import (
+    END_SIGNALS,
+    GatewayProcess,
+    hold_gateway,
+    noted_failure,
+    unblock_signals,
+)
+from hermes.app.service.profile_service import ProfileService, ProfileServiceDeps, serve_profile
+from hermes.app.service.restart_guard import StartAdvice
+from hermes.app.service.router import Router
+from hermes.app.service.state_file import phase_of, platforms_of
+from hermes.app.service.status import Phase, PlatformState, Snapshot
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
+from hermes.config.home import Home, profile_home
+from hermes.config.loader import load_config
+from hermes.config.profiles import profiles_to_serve
+from hermes.config.schema import Config
+from hermes.gateway.failure_messages import with_profile_flag
+from hermes.gateway.shutdown_budget import stop_timeout
+from hermes.kit.clock import SystemClock
+from hermes.kit.errors import HermesError
+from hermes.kit.files import TEMPORARY, file_error
+from hermes.kit.text import one_line
+from hermes.ports.channel import ChannelManifest
+
+log = logging.getLogger(__name__)
+
+STATUS_INTERVAL = 2.0
+"""Seconds between two looks at how everybody is."""
+
+OnSnapshot = Callable[[Snapshot], None]
+"""Hears how it goes: when it begins to serve, every now and then, and when it is to end."""
+
+
+class GatewayService:
+    """`signal` and `failure` say, after the end, what brought it about."""
+
+    def __init__(
+        self,
+        gateway_process: GatewayProcess,
+        env: Env,
+        notifier: Notifier,
+        manifests: Mapping[str, ChannelManifest],
+        tell: OnSnapshot,
+    ) -> None:
+        self._gateway_process = gateway_process
+        self._env = env
+        self._notifier = notifier
+        self._manifests = manifests
+        self._tell = tell
+        self._clock = SystemClock()
+        self._profile_services: dict[str, ProfileService] = {}
+        self._api_host = ApiHost(self._clock, self.status)
+        self._absent: dict[str, str] = {}
+        self._ending: Ending | None = None
+        self._assembled = False
+        self._closing = anyio.Event()
+        self.signal = 0
+        self.failure = ""
+
+    async def run(
+        self,
+        homes: Sequence[Home],
+        shared: ProcessResources,
+        advice: StartAdvice,
+        *,
+        multiplexed: bool,
+    ) -> Ending:
+        deps = ProfileServiceDeps(
+            owner=homes[0],
+            env=self._env,
+            shared=shared,
+            manifests=self._manifests,
+            restart=self.restart,
+            programs=self._api_host,
+            park=advice.park,
+            multiplexed=multiplexed,
+            restarted=self._gateway_process.before is Ending.RESTART,
+        )
+        async with anyio.create_task_group() as group, AsyncExitStack() as stack:
+            await group.start(self._hear_signals, group.cancel_scope)
+            if advice.wait:
+                self._notifier.waiting(advice.wait, advice.reason)
+                await self._clock.sleep(advice.wait)
+            await self._open(homes, deps, group)
+            # Only now there are files to write it to.
+            log.info("the gateway starts for %s", ", ".join(self._profile_services))
+            # Before anybody is at work: a tenant that is told to end would take its app along.
+            await self._api_host.open(self._profile_services[homes[0].profile].app, stack)
+            for tenant in self._profile_services.values():
+                await self._api_host.attach(tenant.profile, tenant.app)
+            Router(self._profile_services).assemble()
+            self._assembled = True
+            for tenant in self._profile_services.values():
+                await tenant.listening.wait()
+            group.start_soon(self._gateway_process.state.keep)
+            group.start_soon(self._notifier.keep_alive, self._clock)
+            group.start_soon(self._watch)
+            tune_gc()
+            snapshot = self._snapshot()
+            self._gateway_process.state.write(snapshot)
+            self._tell(snapshot)
+            self._notifier.ready(status_line(snapshot))
+            log.info("the gateway is ready: %s", _full_status_line(snapshot))
+            await self._until_ended()
+            await stack.aclose()
+            log.info("the gateway has ended: %s", self._ending or Ending.FAILED)
+            group.cancel_scope.cancel()
+        return self._ending or Ending.FAILED
+
+    def status(self) -> bytes:
+        return msgspec.json.encode(self._snapshot())
+
+    def restart(self) -> None:
+        """Let running turns end, then leave with the word that we want to be started again."""
+        self._close(Ending.RESTART)
+
+    async def _open(
+        self, homes: Sequence[Home], deps: ProfileServiceDeps, group: anyio.abc.TaskGroup
+    ) -> None:
+        """A profile that cannot be opened is left out, unless it is the process's own."""
+        for home in homes:
+            try:
+                tenant: ProfileService = await group.start(serve_profile, home, deps)
+            except HermesError as error:
+                if home == deps.owner:
+                    raise
+                reason = with_profile_flag(error.sentence, home.profile)
+                log.warning("the profile %s is not served: %s", home.profile, reason)
+                self._absent[home.profile] = reason
+                continue
+            self._profile_services[home.profile] = tenant
+            # What nobody's work logs goes to the owner's files, whoever's secret it may hold.
+            self._profile_services[deps.owner.profile].app.add_log_redactor(tenant.app.redactor)
+
+    async def _until_ended(self) -> None:
+        for tenant in self._profile_services.values():
+            await tenant.ended.wait()
+        if self._ending is None:
+            failed = [f"{one.profile}: {one.failure}" for one in self._profile_services.values()]
+            self.failure = "; ".join(failed)
+
+    async def _hear_signals(
+        self,
+        scope: anyio.CancelScope,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with anyio.open_signal_receiver(*END_SIGNALS) as signals:
+            unblock_signals()
+            task_status.started()
+            async for one in signals:
+                if self._ending is not None:
+                    log.warning("signal %d again: not waiting any longer", one)
+                    scope.cancel()
+                    return
+                if one is signal.SIGUSR1:
+                    self.restart()
+                else:
+                    self.signal = one
+                    self._close(self._gateway_process.ending_of_signal(one))
+                if not self._assembled:
+                    scope.cancel()
+
+    def _close(self, ending: Ending) -> None:
+        if self._ending is not None:
+            return
+        self._ending = ending
+        if not self._assembled:
+            return
+        log.info("the gateway is to end (%s); running turns may end first", ending)
+        drain = max((one.gateway.drain for one in self._profile_services.values()), default=0.0)
+        self._notifier.stopping("letting running turns end", stop_timeout(drain))
+        self._closing.set()
+        self._api_host.drain()
+        for tenant in self._profile_services.values():
+            tenant.close()
+        snapshot = self._snapshot()
+        self._gateway_process.state.put(snapshot)
+        self._tell(snapshot)
+
+    async def _watch(self) -> None:
+        told = ""
+        while True:
+            snapshot = self._snapshot()
+            self._gateway_process.state.put(snapshot)
+            self._tell(snapshot)
+            if told != (told := status_line(snapshot)) and self._ending is None:
+                self._notifier.status(told)
+            await self._clock.sleep(STATUS_INTERVAL)
+
+    def _snapshot(self) -> Snapshot:
+        platforms: dict[str, PlatformState] = {}
+        phases: set[Phase] = set()
+        active = self._api_host.active
+        for tenant in self._profile_services.values():
+            states = tenant.gateway.supervisor.snapshot()
+            told = platforms_of(states) | _failed_platforms(tenant)
+            told = {name: _with_profile_hint(state, tenant.profile) for name, state in told.items()}
+            platforms |= {self._named(tenant, name): state for name, state in told.items()}
+            phases.add(Phase.DEGRADED if tenant.failure or tenant.troubles else phase_of(states))
+            active += tenant.running
+        programs = self._api_host.states()
+        own = self._gateway_process.home.profile
+        platforms |= {name: _with_profile_hint(state, own) for name, state in programs.items()}
+        phases |= {Phase.DEGRADED for one in programs.values() if one.error_code}
+        for profile, reason in self._absent.items():
+            platforms[profile] = _fatal("profile_not_served", reason)
+            phases.add(Phase.DEGRADED)
+        return structs.replace(
+            self._gateway_process.state.snapshot,
+            gateway_state=self._phase(phases),
+            restart_requested=self._ending is Ending.RESTART,
+            active_agents=active,
+            platforms=platforms,
+            served_profiles=tuple(sorted(self._profile_services)),
+            sandboxes=self._sandboxes(),
+        )
+
+    def _sandboxes(self) -> dict[str, tuple[str, ...]]:
+        found = {
+            one.profile: one.app.toolbox.sandboxes.found()
+            for one in self._profile_services.values()
+        }
+        return {profile: tuple(lines) for profile, lines in found.items() if lines}
+
+    def _phase(self, phases: set[Phase]) -> Phase:
+        if self._ending is not None:
+            return Phase.DRAINING
+        return Phase.DEGRADED if Phase.DEGRADED in phases else Phase.RUNNING
+
+    def _named(self, tenant: ProfileService, platform: str) -> str:
+        own = tenant.profile == self._gateway_process.home.profile
+        return platform if own else f"{tenant.profile}/{platform}"
+
+
+def status_line(snapshot: Snapshot) -> str:
+    """For whoever looks at the unit: who is served, and which platforms are not there."""
+    parts = [f"serving {', '.join(snapshot.served_profiles)}"]
+    for state in ("connecting", "retrying", "paused", "fatal"):
+        found = sorted(item for item in snapshot.platforms.items() if item[1].state == state)
+        if found:
+            parts.append(f"{state}: {', '.join(_with_reason(*one) for one in found)}")
+    return "; ".join(parts)
+
+
+def _full_status_line(snapshot: Snapshot) -> str:
+    """The same with every platform that is there."""
+    there = sorted(name for name, one in snapshot.platforms.items() if one.state == "connected")
+    return f"{status_line(snapshot)}; connected: {', '.join(there) or 'none'}"
+
+
+def _with_reason(name: str, platform: PlatformState) -> str:
+    """What does not mend itself is told of with its reason."""
+    if platform.state != "fatal" or not platform.error_message:
+        return name
+    return f"{name} ({one_line(platform.error_message, 300)})"
+
+
+def _with_profile_hint(platform: PlatformState, profile: str) -> PlatformState:
+    """What it says to do next is about that profile."""
+    why = platform.error_message
+    return (
+        structs.replace(platform, error_message=with_profile_flag(why, profile))
+        if why
+        else platform
+    )
+
+
+def _failed_platforms(tenant: ProfileService) -> dict[str, PlatformState]:
+    troubles = {name: _fatal("not_opened", why) for name, why in tenant.troubles.items()}
+    if tenant.failure:
+        troubles["gateway"] = _fatal("failed", tenant.failure)
+    return troubles
+
+
+def _fatal(code: str, reason: str) -> PlatformState:
+    return PlatformState(state="fatal", error_code=code, error_message=reason)
+
+
+def run_gateway(
+    home: Home,
+    env: Env,
+    options: RunOptions,
+    manifests: Mapping[str, ChannelManifest] | None = None,
+    tell: OnSnapshot = lambda snapshot: None,
+) -> int:
+    """Blocks until the end and returns the exit code.
+
+    `manifests` are channels besides those that come with the program; `tell` hears how it goes.
+    Raises `ConfigError` when the settings are wrong, `TemporaryError` when
+    the machine lacks something now, and `AlreadyRunning`.
+    """
+    notifier = Notifier(env, options.ready_fd)
+    try:
+        with noted_failure(home, SystemClock()):
+            config = load_config(home, profile_env(home.dotenv, env)).config
+            homes = homes_to_serve(home, config)
+        with hold_gateway(home, homes, options, SystemClock()) as gateway_process:
+            service = GatewayService(gateway_process, env, notifier, manifests or {}, tell)
+            try:
+                ending = anyio.run(_serve, service, gateway_process, homes, config)
+            except BaseExceptionGroup as errors:
+                raise _cause_of(errors) from errors
+            return gateway_process.end(ending, service.signal, service.failure)
+    finally:
+        notifier.close()
+
+
+def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error there is, raised on purpose or a temporary one of the system; else all."""
+    match errors.exceptions:
+        case [BaseExceptionGroup() as inner]:
+            return _cause_of(inner)
+        case [HermesError() as error]:
+            return error
+        case [OSError(errno=number) as error] if number in TEMPORARY:
+            return file_error(error, f"{error.filename or 'A file'}: {error.strerror}")
+        case _:
+            return errors
+
+
+def homes_to_serve(home: Home, config: Config) -> list[Home]:
+    """The own one first; with several, only those that `gateway.served_profiles` names, if any."""
+    profiles = [name for name, _ in profiles_to_serve(config.multiplexed, home)]
+    allowed = config.gateway.served_profiles
+    others = [
+        profile_home(home.root, name)
+        for name in profiles
+        if name != home.profile and (not allowed or name in allowed)
+    ]
+    return [home, *others]
+
+
+async def _serve(
+    service: GatewayService, gateway_process: GatewayProcess, homes: Sequence[Home], config: Config
+) -> Ending:
+    advice = gateway_process.count_start(config.gateway)
+    if advice.reason:
+        log.warning("%s", advice.reason)
+    async with open_process_resources() as shared:
+        return await service.run(homes, shared, advice, multiplexed=config.multiplexed)
+
+
+_GC_THRESHOLDS = (20_000, 20, 20)
+"""A turn makes thousands of objects that need no collector; looking for cycles at Python's own pace
+took a tenth of the time of many turns at once."""
+
+
+def tune_gc() -> None:
+    """What is there now stays: looking through it again and again would hold up everybody."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)

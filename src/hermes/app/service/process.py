@@ -1,0 +1,216 @@
+"""The signals that end a gateway: one that comes early waits until somebody can hear it."""
+
+import logging
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from signal import SIGUSR1
+
+import msgspec
+from msgspec import structs
+
+from hermes.app.service.control import StopOptions, stop_gateway
+from hermes.app.service.lock import (
+    HomeLocks,
+    ProcessRecord,
+    own_record,
+    running_gateway,
+    take_locks,
+)
+from hermes.app.service.options import Ending, RunOptions, exit_code
+from hermes.app.service.restart_guard import StartAdvice, StartRecord, advise_start, record_start
+from hermes.app.service.shutdown_markers import (
+    STOP,
+    clear_planned_stop,
+    planned_stop,
+    take_previous_ending,
+    write_clean_shutdown,
+)
+from hermes.app.service.state_file import StateFile
+from hermes.app.service.status import SERVING, Phase, Snapshot
+from hermes.config.home import Home
+from hermes.config.sections.messaging import Gateway
+from hermes.kit.clock import Clock
+from hermes.kit.errors import ConfigError, HermesError
+from hermes.kit.files import file_error, write_atomic
+
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+
+@contextmanager
+def signals_blocked() -> Generator[None]:
+    """Else one that comes before `let_through` would end the process on the spot.
+
+    Processes that are started meanwhile would be deaf to them, too; there must be none.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
+
+
+log = logging.getLogger(__name__)
+
+
+class GatewayProcess:
+    """`before` is how the gateway before this one ended; None when there was none."""
+
+    def __init__(
+        self, home: Home, record: ProcessRecord, clock: Clock, options: RunOptions
+    ) -> None:
+        self.home = home
+        self.record = record
+        self.state = StateFile(home, record, clock)
+        self._clock = clock
+        self._options = options
+        self._left: Ending | None = None
+        self._followed = False
+        self.before = take_previous_ending(home)
+        clear_planned_stop(home)
+
+    def count_start(self, settings: Gateway) -> StartAdvice:
+        """Whether this start should wait, and whether interrupted turns should be parked."""
+        start = StartRecord(at=self._clock.now(), pid=self.record.pid, after=self.before)
+        with _write_errors_named(self.home):
+            starts = record_start(self.home, start)
+        advice = advise_start(starts, settings)
+        return structs.replace(advice, wait=0.0) if self._options.force else advice
+
+    def ending_of_signal(self, signal: int) -> Ending:
+        """What a signal means: SIGUSR1 a restart, others an end, announced or out of the blue."""
+        if signal == SIGUSR1:
+            return Ending.RESTART
+        stop = planned_stop(self.home, self.record)
+        self._followed = stop is not None and stop.reason != STOP
+        log.info("signal %d, %s", signal, f"planned: {stop.reason}" if stop else "not planned")
+        return Ending.STOPPED if stop else Ending.SIGNAL
+
+    def end(self, ending: Ending, signal: int = 0, reason: str = "") -> int:
+        """The last word, once all work is done. Returns the exit code."""
+        last = _final_snapshot(self.state.snapshot, ending, reason or _reason(ending, signal))
+        again = self._followed or ending is Ending.RESTART
+        self.state.write(structs.replace(last, restart_requested=again))
+        if ending not in {Ending.FAILED, Ending.CRASHED}:
+            self._say_farewell(ending)
+        self._left = ending
+        return exit_code(ending, signal)
+
+    def _say_farewell(self, ending: Ending) -> None:
+        try:
+            write_clean_shutdown(self.home, self.record, ending, self._clock.now())
+        except OSError as error:
+            # The end is in order all the same; the next start only takes it for a crash.
+            log.warning("the end could not be noted: %s", error)
+
+    def fail(self, error: BaseException) -> None:
+        """Something was raised that nobody turned into an ending."""
+        if self._left is None:
+            reason = error.sentence if isinstance(error, HermesError) else repr(error)
+            self.end(Ending.FAILED, reason=reason)
+
+
+@contextmanager
+def hold_gateway(
+    home: Home, served: Sequence[Home], options: RunOptions, clock: Clock
+) -> Generator[GatewayProcess]:
+    """Be the gateway of `home` and of all it serves, `home` among them or not.
+
+    Raises `AlreadyRunning` when another gateway serves one of them, unless it is to be replaced.
+    """
+    record = own_record(home, clock.now())
+    if options.replace:
+        _replace(home, clock)
+    homes = {one.path: one for one in (home, *served)}
+    with noted_failure(home, clock):
+        locks = take_locks(list(homes.values()), record)
+    try:
+        with signals_blocked():
+            with _write_errors_named(home):
+                gateway_process = GatewayProcess(home, record, clock, options)
+                data = msgspec.json.encode(record) + b"\n"
+                write_atomic(home.gateway_pid, data, mode=0o600)
+                names = tuple(sorted(one.profile for one in homes.values()))
+                gateway_process.state.write(Snapshot(served_profiles=names))
+            yield from _record_failure(gateway_process)
+    finally:
+        _release(home, locks)
+
+
+def _record_failure(gateway_process: GatewayProcess) -> Generator[GatewayProcess]:
+    try:
+        yield gateway_process
+    except BaseException as error:
+        gateway_process.fail(error)
+        raise
+
+
+def _replace(home: Home, clock: Clock) -> None:
+    running = running_gateway(home)
+    if running is None or running.serves_other_profile(home):
+        return
+    log.info("replacing the gateway with pid %d", running.pid)
+    stop_gateway(home, running, clock, StopOptions(reason="replaced"))
+
+
+def _release(home: Home, locks: HomeLocks) -> None:
+    with suppress(OSError):
+        home.gateway_pid.unlink(missing_ok=True)
+        clear_planned_stop(home)
+    locks.release()
+
+
+@contextmanager
+def noted_failure(home: Home, clock: Clock) -> Generator[None]:
+    """Whoever asks why no gateway runs is told of this start, not of the end of the one before."""
+    try:
+        yield
+    except ConfigError as error:
+        if running_gateway(home) is None:
+            state = StateFile(home, own_record(home, clock.now()), clock)
+            failed = Phase.STARTUP_FAILED
+            state.write(Snapshot(gateway_state=failed, exit_reason=error.sentence))
+        raise
+
+
+@contextmanager
+def _write_errors_named(home: Home) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"{error.filename or home.path} cannot be written: {error.strerror}"
+        hint = "Make it yours, or use another: export HERMES_HOME=DIRECTORY"
+        raise file_error(error, message, hint) from error
+
+
+def _final_snapshot(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
+    """A gateway that was not told to stop says that it runs, so that it is started again."""
+    match ending:
+        case Ending.STOPPED:
+            phase = Phase.STOPPED
+        case Ending.FAILED | Ending.CRASHED if now.gateway_state is Phase.STARTING:
+            phase = Phase.STARTUP_FAILED
+        case _:
+            phase = now.gateway_state if now.gateway_state in SERVING else Phase.RUNNING
+    return structs.replace(
+        now,
+        gateway_state=phase,
+        exit_reason=reason,
+        active_agents=0,
+    )
+
+
+def _reason(ending: Ending, signal: int) -> str:
+    match ending:
+        case Ending.STOPPED:
+            return "stopped on request"
+        case Ending.RESTART:
+            return "restart was asked for"
+        case Ending.SIGNAL:
+            return f"ended by signal {signal}"
+        case Ending.FAILED | Ending.CRASHED:
+            return "failed"

@@ -1,0 +1,267 @@
+"""One profile that the gateway process serves: its app, its channels, its gateway."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+import anyio
+import anyio.abc
+from msgspec import Struct
+
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.channels import ConfiguredChannels, ProcessResources
+from hermes.app.chat_directory import ChatDirectory
+from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.hooks import open_profile_hooks
+from hermes.app.maintenance import ProfileMaintenance
+from hermes.app.service.api_host import ApiHost
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.sections.messaging import ProfileRoute
+from hermes.gateway.gateway import BorrowedChannel, Gateway, HandleInbound
+from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.restart_notice import post_restart_notices
+from hermes.gateway.targets import home_channels
+from hermes.ipc.protocol import env_fingerprint
+from hermes.ipc.server import IpcServer, ServerCallbacks
+from hermes.kit.errors import ConfigError
+from hermes.kit.retry import Backoff
+from hermes.logs.files import LogScope, log_to
+from hermes.ports.channel import Channel, ChannelManifest
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import platform_of
+
+log = logging.getLogger(__name__)
+
+RESTART_BACKOFF = Backoff(base=1.0, cap=60.0)
+STABLE_SECONDS = 600.0
+"""Seconds after which a gateway that breaks is not breaking over and over."""
+
+
+class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
+    """What all tenants of a process are given; `owner` is the home that the process is for.
+
+    `park` sets turns aside that were interrupted, because the process ended too often. What
+    fails is tried again as each part does, unless `retry` says otherwise for all of them.
+    """
+
+    owner: Home
+    env: Env
+    shared: ProcessResources
+    restart: Callable[[], None]
+    programs: ApiHost
+    manifests: Mapping[str, ChannelManifest] = {}
+    park: bool = False
+    multiplexed: bool = False
+    restarted: bool = False
+    retry: Backoff | None = None
+
+
+class ProfileService:
+    """`troubles` are platforms that could not be opened, and why."""
+
+    def __init__(
+        self,
+        app: App,
+        channels: Mapping[str, Channel],
+        troubles: Mapping[str, str],
+        hooks: Hooks,
+        deps: ProfileServiceDeps,
+    ) -> None:
+        self.app = app
+        self._hooks = hooks
+        self._deps = deps
+        self.profile = app.home.profile
+        self.channels = channels
+        self.troubles = troubles
+        self.pacers = {name: RateLimiter(app.clock, one.caps) for name, one in channels.items()}
+        self.door = build_access(app, channels, multiplexed=deps.multiplexed)
+        self.failure = ""
+        self._directory = ChatDirectory(app.home.channel_directory, app.clock)
+        self.ended = anyio.Event()
+        self.listening = anyio.Event()
+        """Its local door is open, or will not be before it is opened a second time."""
+        self._gateway: Gateway | None = None
+        self._local: IpcServer | None = None
+        self._lent: Mapping[str, BorrowedChannel] = {}
+        self.borrowers: list[ProfileService] = []
+        self.closing = False
+        self._closed_at = 0.0
+        self._posted_restart_notices = False
+        self._hear: HandleInbound | None = None
+        self._ready = anyio.Event()
+
+    @property
+    def routes(self) -> Sequence[ProfileRoute]:
+        config = self.app.config
+        return config.gateway.profile_routes or config.profile_routes
+
+    @property
+    def gateway(self) -> Gateway:
+        if self._gateway is None:
+            raise RuntimeError(f"the gateway of {self.profile} is not built yet")
+        return self._gateway
+
+    def assemble(self, lent: Mapping[str, BorrowedChannel]) -> None:
+        self._lent = lent
+        self._build()
+
+    def _build(self) -> None:
+        parts = GatewayOptions(
+            channels=self.channels,
+            door=self.door,
+            directory=self._directory,
+            lent=self._lent,
+            pacers=self.pacers,
+            hooks=self._hooks,
+            linger=self._linger,
+            restart=self._deps.restart,
+            park=self._deps.park,
+            retry=self._deps.retry,
+        )
+        self._gateway = build_gateway(self.app, parts)
+
+    def begin(self, hear: HandleInbound) -> None:
+        """All tenants are assembled, so that messages may pass between them."""
+        self._hear = hear
+        self._ready.set()
+
+    @property
+    def running(self) -> int:
+        """How many turns are going on, in chats and at the local door."""
+        return self.gateway.actors.running + (self._local.busy if self._local else 0)
+
+    def close(self) -> None:
+        """Begin nothing more, let what runs come to its end, then leave."""
+        if not self.closing:
+            self.closing, self._closed_at = True, anyio.current_time()
+        self.gateway.close()
+        if self._local is not None:
+            self._local.close()
+
+    async def _linger(self) -> None:
+        """The last answers of others may have to leave by our channels."""
+        longest = max(one.gateway.shutdown_seconds for one in (self, *self.borrowers))
+        with anyio.CancelScope(deadline=self._closed_at + longest):
+            for borrower in self.borrowers:
+                await borrower.gateway.delivered.wait()
+
+    async def _post_restart_notices(self) -> None:
+        """To who asked for a restart, also when it went wrong, and to the home channels.
+
+        Once: a gateway that was built anew has come back from nothing that anybody asked for.
+        """
+        if self._posted_restart_notices:
+            return
+        platforms = self.app.config.platforms
+        quiet = {n for n, one in platforms.items() if not one.gateway_restart_notification}
+        homes = home_channels(self.app.env, platforms).values() if self._deps.restarted else ()
+        told = [one for one in (*self.channels, *self._lent) if platform_of(one) not in quiet]
+        try:
+            await post_restart_notices(self.app.store, self.app.clock, homes, told)
+            self._posted_restart_notices = True
+        except StoreError as error:
+            log.warning("nobody could be told that the gateway is back: %s", error)
+        self.poll_queues()
+
+    def poll_queues(self) -> None:
+        """Another process has put something into the inbox or the outbox."""
+        self.gateway.poll_queues()
+
+    async def run(self) -> None:
+        """Until its gateway is closed; one that breaks is built anew after a while."""
+        await self._ready.wait()
+        failures = 0
+        while True:
+            begun = self.app.clock.monotonic()
+            try:
+                return await self._work()
+            except Exception as error:
+                # One profile's trouble is not the others'.
+                log.exception("the gateway of profile %s broke", self.profile)
+                self.failure = str(error) or type(error).__name__
+                self.listening.set()
+            failures = 1 if self.app.clock.monotonic() - begun > STABLE_SECONDS else failures + 1
+            await self.app.clock.sleep(RESTART_BACKOFF.delay(failures))
+            if self.closing:
+                return None
+            self._build()
+            self.failure = ""
+
+    async def _work(self) -> None:
+        services = ServerCallbacks(wake=self.poll_queues)
+        marks = env_fingerprint(self._deps.env)
+        local = IpcServer(self.app.home.path, self.app, marks, services)
+        async with anyio.create_task_group() as group:
+            await group.start(local.run)
+            self._local = local
+            self.listening.set()
+            if self.closing:
+                local.close()
+            group.start_soon(ProfileMaintenance(self.app).run)
+            group.start_soon(self._directory.run)
+            if self.app.afterwards is not None:
+                group.start_soon(self.app.afterwards.run)
+            await self._post_restart_notices()
+            await self.gateway.run(self._hear)
+            # Those at the local door and of the API were told to end together with the chats.
+            with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
+                await local.idle()
+                await self._deps.programs.idle()
+            group.cancel_scope.cancel()
+
+
+async def serve_profile(
+    home: Home,
+    deps: ProfileServiceDeps,
+    *,
+    task_status: anyio.abc.TaskStatus[ProfileService] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Open a profile, say so, serve it, and hold it until cancelled.
+
+    Everything it logs goes to its own files.
+    """
+    own = home.path == deps.owner.path
+    choices = AppOptions(
+        workspace=str(home.path / "workspace"),
+        source="gateway",
+        looks_back=True,
+        logs=True,
+        log_share=LogScope.OWN_AND_NOBODYS if own else LogScope.OWN,
+    )
+    with log_to(home.logs):
+        async with AsyncExitStack() as stack:
+            opening = open_app(home, deps.env, choices, deps.shared.model_servers)
+            app = await stack.enter_async_context(opening)
+            (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
+            channels, troubles = await _open_channels(app, stack, deps)
+            hooks = await stack.enter_async_context(open_profile_hooks(home, app.clock))
+            for warning in hooks.warnings:
+                log.warning("%s", warning)
+            heard = hooks if hooks.names else NoHooks()
+            tenant = ProfileService(app, channels, troubles, heard, deps)
+            task_status.started(tenant)
+            try:
+                await tenant.run()
+            finally:
+                deps.programs.detach(tenant.profile)
+                tenant.ended.set()
+            # Its files stay open until the process is done: the last lines are written to them.
+            await anyio.sleep_forever()
+
+
+async def _open_channels(
+    app: App, stack: AsyncExitStack, deps: ProfileServiceDeps
+) -> tuple[Mapping[str, Channel], Mapping[str, str]]:
+    wanted = ConfiguredChannels(app, deps.manifests)
+    troubles = dict.fromkeys(wanted.missing, "This version has no such channel.")
+    channels: dict[str, Channel] = {}
+    for name in wanted.names:
+        try:
+            channels[name] = await wanted.open(name, stack, deps.shared)
+        except ConfigError as error:
+            troubles[name] = error.sentence
+    for name, reason in troubles.items():
+        log.error("the channel %s is not served: %s", name, reason)
+    return channels, troubles

@@ -1,0 +1,130 @@
+"""Keep `gateway_state.json` true at little cost: on change only, at most once a second."""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import assert_never
+
+import anyio
+import msgspec
+from msgspec import structs
+
+from hermes.app.service.lock import ProcessRecord
+from hermes.app.service.status import GatewayState, Phase, PlatformState, Snapshot
+from hermes.config.home import Home
+from hermes.gateway.supervisor import ChannelCondition, ChannelState
+from hermes.kit.clock import Clock
+from hermes.kit.files import write_atomic
+
+log = logging.getLogger(__name__)
+
+WRITE_INTERVAL = 1.0
+
+
+class StateFile:
+    """`put` is cheap and may be called at any time; `keep` writes; `write` does so at once."""
+
+    def __init__(self, home: Home, record: ProcessRecord, clock: Clock) -> None:
+        self._path = home.gateway_state
+        self._record = record
+        self._clock = clock
+        self._changed = anyio.Event()
+        self._written: Snapshot | None = None
+        self.snapshot = Snapshot()
+        self.writes = 0
+
+    def put(self, snapshot: Snapshot) -> None:
+        """What is to be told; the same as before changes nothing."""
+        snapshot = structs.replace(snapshot, platforms=self._dated(snapshot.platforms))
+        if snapshot != self.snapshot:
+            self.snapshot = snapshot
+            self._changed.set()
+
+    async def keep(self) -> None:
+        """Write what was put, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if self.snapshot != self._written:
+                await anyio.to_thread.run_sync(self._write, self.snapshot)
+                await self._clock.sleep(WRITE_INTERVAL)
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Put it and have it on disk when this returns."""
+        self.put(snapshot)
+        if self.snapshot != self._written:
+            self._write(self.snapshot)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        state = GatewayState(
+            pid=self._record.pid,
+            kind=self._record.kind,
+            argv=self._record.argv,
+            start_time=self._record.start_time,
+            gateway_state=snapshot.gateway_state,
+            exit_reason=snapshot.exit_reason,
+            restart_requested=snapshot.restart_requested,
+            active_agents=snapshot.active_agents,
+            platforms=snapshot.platforms,
+            served_profiles=snapshot.served_profiles,
+            sandboxes=snapshot.sandboxes,
+            updated_at=self._clock.now(),
+        )
+        data = msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"
+        try:
+            write_atomic(self._path, data, mode=0o600)
+        except OSError as error:
+            # The gateway does its work all the same; only its status cannot be read.
+            log.warning("%s cannot be written: %s", self._path, error.strerror)
+            return
+        self._written = snapshot
+        self.writes += 1
+
+    def _dated(self, platforms: Mapping[str, PlatformState]) -> dict[str, PlatformState]:
+        now = self._clock.now()
+        return {name: self._since(name, one, now) for name, one in platforms.items()}
+
+    def _since(self, name: str, state: PlatformState, now: datetime) -> PlatformState:
+        if state.updated_at is not None:
+            return state
+        before = self.snapshot.platforms.get(name)
+        if before is not None and structs.replace(before, updated_at=None) == state:
+            return before
+        return structs.replace(state, updated_at=now)
+
+
+_HEALTHY = frozenset(
+    {ChannelCondition.LISTENING, ChannelCondition.WAITING, ChannelCondition.PAUSED}
+)
+
+
+def platforms_of(channels: Mapping[str, ChannelState]) -> dict[str, PlatformState]:
+    return {name: _platform(channel) for name, channel in channels.items()}
+
+
+def phase_of(channels: Mapping[str, ChannelState]) -> Phase:
+    """Degraded as long as one of them fails; one that connects, or rests by order, does not."""
+    well = all(channel.condition in _HEALTHY for channel in channels.values())
+    return Phase.RUNNING if well else Phase.DEGRADED
+
+
+def _platform(channel: ChannelState) -> PlatformState:
+    reason = channel.reason or None
+    match channel.condition:
+        case ChannelCondition.LISTENING:
+            return PlatformState(state="connected", updated_at=channel.since)
+        case ChannelCondition.WAITING:
+            return PlatformState(state="connecting", updated_at=channel.since)
+        case ChannelCondition.PAUSED:
+            return PlatformState(state="paused", updated_at=channel.since)
+        case ChannelCondition.CLOSED:
+            return PlatformState(state="disconnected", updated_at=channel.since)
+        case ChannelCondition.FAILED | ChannelCondition.DEAF:
+            return PlatformState(
+                state="retrying",
+                error_code=channel.condition.value,
+                error_message=reason,
+                updated_at=channel.since,
+            )
+        case _:
+            assert_never(channel.condition)

@@ -1,0 +1,216 @@
+"""The gateway as a service of systemd: the text of its unit, and the few commands around it."""
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.app.service.options import ExitCode
+from hermes.config.home import DEFAULT_PROFILE, Home, user_home
+from hermes.gateway.shutdown_budget import stop_timeout
+from hermes.kit.errors import ConfigError, HermesError, UsageError
+from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
+
+_TIMEOUT = 20.0
+WATCHDOG = 120
+"""Seconds without a sign of life after which systemd starts the gateway anew."""
+
+_TEMPLATE = """\
+# Written by `hermes gateway install`, which replaces it; put changes into {name}.d/*.conf
+[Unit]
+Description=Hermes gateway ({profile})
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={command}
+WorkingDirectory={folder}
+Environment={environment}
+Restart=always
+RestartSec=5
+RestartForceExitStatus={restart}
+RestartPreventExitStatus={wrong_config}
+SuccessExitStatus=130 143
+TimeoutStartSec=120
+TimeoutStopSec={stop}
+WatchdogSec={watchdog}
+KillMode=mixed
+# Tools run in this service too, and may need sudo, containers or any folder of their user:
+# so nothing here takes rights away. These keep one tool from ending everything, and keep
+# memory with secrets in it from being written to disk.
+OOMPolicy=continue
+LimitCORE=0
+
+[Install]
+WantedBy=default.target
+"""
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """Where it lies and what is in it."""
+
+    name: str
+    path: Path
+    text: str
+
+
+def unit_name(home: Home) -> str:
+    suffix = "" if home.profile == DEFAULT_PROFILE else f"-{home.profile}"
+    return f"hermes-gateway{suffix}.service"
+
+
+def unit_folder(env: Mapping[str, str]) -> Path:
+    given = env.get("XDG_CONFIG_HOME", "")
+    base = Path(given) if given.startswith("/") else user_home(env) / ".config"
+    return base / "systemd" / "user"
+
+
+def unit_path(home: Home, env: Mapping[str, str]) -> Path:
+    return unit_folder(env) / unit_name(home)
+
+
+def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain: float) -> Unit:
+    """`drain` is how many seconds the gateway gives to running turns at its end."""
+    name = unit_name(home)
+    variables = {"PATH": env.get("PATH", ""), "HERMES_HOME": str(home.root)}
+    text = _TEMPLATE.format(
+        name=name,
+        profile=home.profile,
+        command=" ".join(_in_command(word) for word in _startable(command)),
+        folder=_path(user_home(env)),
+        environment=" ".join(
+            _quoted(f"{key}={value}") for key, value in variables.items() if value
+        ),
+        restart=int(ExitCode.RESTART),
+        wrong_config=int(ExitCode.WRONG_CONFIG),
+        stop=int(stop_timeout(drain)),
+        watchdog=WATCHDOG,
+    )
+    return Unit(name=name, path=unit_path(home, env), text=text)
+
+
+def install_unit(unit: Unit, home: Home, *, force: bool = False) -> bool:
+    """Returns whether anything changed. Raises `UsageError` when the unit serves another home."""
+    there = _read(unit.path)
+    if there is not None:
+        other = _home_in(there)
+        if other is not None and other != _quoted(f"HERMES_HOME={home.root}") and not force:
+            raise UsageError(
+                f"{unit.path} is the service of another home: {other}",
+                hint="Remove it there with `hermes gateway uninstall`, or replace it with --force.",
+            )
+    if there == unit.text:
+        return False
+    try:
+        unit.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(unit.path, unit.text.encode(), mode=0o644)
+    except OSError as error:
+        raise ConfigError(
+            f"{unit.path} cannot be written: {error.strerror}",
+            hint=write_error_hint(error, "Make the folder writable for you."),
+        ) from error
+    return True
+
+
+def serves_home(home: Home, env: Mapping[str, str]) -> bool:
+    """Whether a unit is installed for this very home."""
+    text = _read(unit_path(home, env))
+    return text is not None and _home_in(text) == _quoted(f"HERMES_HOME={home.root}")
+
+
+class SystemctlResult(Struct, frozen=True):
+    code: int
+    text: str
+
+
+class Systemctl:
+    """`systemctl --user`, where there is one that works."""
+
+    def __init__(self, env: Mapping[str, str], program: str = "systemctl") -> None:
+        self._env = dict(env)
+        self._program = program
+
+    def works(self) -> bool:
+        answer = self._run("show", "--property=Version")
+        return answer.code == 0
+
+    def must(self, *words: str, patience: float = _TIMEOUT) -> None:
+        answer = self._run(*words, patience=patience)
+        if answer.code != 0:
+            about = words[-1].endswith(".service")
+            raise HermesError(
+                f"`{self._program} --user {' '.join(words)}` failed: {answer.text}",
+                hint=f"See: journalctl --user -u {words[-1]} -n 50" if about else "",
+            )
+
+    def property(self, unit: str, name: str) -> str:
+        """Empty when it cannot be learnt."""
+        answer = self._run("show", f"--property={name}", "--value", unit)
+        return answer.text if answer.code == 0 else ""
+
+    def is_active(self, unit: str) -> bool:
+        return self.property(unit, "ActiveState") in {"active", "activating", "reloading"}
+
+    def main_pid(self, unit: str) -> int:
+        text = self.property(unit, "MainPID")
+        return int(text) if text.isdecimal() else 0
+
+    def _run(self, *words: str, patience: float = _TIMEOUT) -> SystemctlResult:
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed program, no shell
+                [self._program, "--user", *words],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=patience,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return SystemctlResult(-1, str(error))
+        said = done.stdout if done.returncode == 0 else done.stderr or done.stdout
+        return SystemctlResult(done.returncode, said.decode(errors="replace").strip())
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return read_regular_file(path).decode(errors="replace")
+    except OSError:
+        return None
+
+
+def _home_in(text: str) -> str | None:
+    found = re.search(r'^Environment=.*?("HERMES_HOME=(?:[^"\\]|\\.)*")', text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _startable(command: Sequence[str]) -> list[str]:
+    """systemd refuses a program whose path has quotes or the like; `env` starts any."""
+    odd = set("\"'\\$") & set(command[0])
+    return ["/usr/bin/env", *command] if odd else list(command)
+
+
+def _in_command(word: str) -> str:
+    """A word of ExecStart: quoted, and with no variable or specifier in it."""
+    return _quoted(word).replace("$", "$$")
+
+
+def _quoted(text: str) -> str:
+    _check_one_line(text)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _path(path: Path) -> str:
+    """A path that stands alone on its line takes no quotes, only specifiers count."""
+    _check_one_line(str(path))
+    return str(path).replace("%", "%%")
+
+
+def _check_one_line(text: str) -> None:
+    if any(ord(char) < 32 for char in text):
+        raise UsageError(
+            f"{text!r} cannot be written into a service: it holds a control character",
+            hint="Move the home, or what is in PATH, to a folder with an ordinary name.",
+        )

@@ -1,0 +1,218 @@
+"""What the model sees of a session of this profile: how much it is, and what is pinned to it."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from msgspec import structs
+
+from hermes.agent.context_size import (
+    CompactionLimits,
+    compaction_threshold,
+    tool_tokens,
+    total_tokens,
+)
+from hermes.agent.system_prompt import section_sizes
+from hermes.app.build import App
+from hermes.app.prompt_context import (
+    file_provenance,
+    instruction_files,
+    printable,
+    read_instructions,
+)
+from hermes.app.send_targets import load_send_targets
+from hermes.commands.services import ContextUsage, InstructionFile
+from hermes.compaction.pins import Pins
+from hermes.compaction.service import CompactionOptions, CompactionResult
+from hermes.compaction.view import CompactionState
+from hermes.config.home import Home
+from hermes.gateway.followups import location_at
+from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.gateway.session_keys import keys_at
+from hermes.kit.clock import Clock
+from hermes.kit.files import write_error_hint
+from hermes.kit.ids import new_id
+from hermes.ports.store import ChangeSession
+from hermes.schema.errors import ToolError, UsageError
+from hermes.schema.scope import OWNER, Address, Role, Scope
+from hermes.schema.sessions import Session, SessionChange
+from hermes.tools.provenance.file_provenance import FileProvenance
+from hermes.tools.provenance.trust_store import INSTRUCTION_FILES
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+class SessionWindow:
+    """Looking changes nothing, and does not wait for a turn that is running."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._pins = Pins(app.store, app.clock)
+
+    async def filling(self, session: Session, role: Role) -> ContextUsage:
+        app = self._app
+        model = await app.models.model_for(session)
+        rows = await app.store.archive_for(session.principal).messages(session.id)
+        messages = [row.message for row in rows]
+        compressing = app.runner.compressing
+        record, limits = CompactionState(), CompactionLimits()
+        if compressing is not None:
+            record, limits = await compressing.record(session), compressing.limits
+            messages = await compressing.seen(session, messages)
+        scope = Scope(
+            profile=app.home.profile,
+            session=session.id,
+            run="",
+            workspace=session.cwd,
+            source=session.source,
+            role=role,
+        )
+        specs = app.planner.listed(scope, model)
+        prompt = section_sizes(session.system)
+        parts = {name: size // _CHARACTERS_PER_TOKEN for name, size in prompt.items()}
+        parts |= {"tools": tool_tokens(specs), "history": total_tokens(messages)}
+        return ContextUsage(
+            window=model.window,
+            trigger=compaction_threshold(limits, model.window, model.name, model.provider),
+            parts=parts,
+            times=record.times,
+            cost=record.cost,
+        )
+
+    async def compress(
+        self, session: Session, wish: CompactionOptions, *, preview: bool
+    ) -> CompactionResult:
+        if self._app.runner.compressing is None:
+            raise UsageError(
+                "Compression is switched off.", hint="hermes config set compression.enabled true"
+            )
+        return await self._app.runner.compress(session, wish, preview=preview)
+
+    async def pins(self, session: Session) -> Sequence[str]:
+        return await self._pins.of(session.id)
+
+    async def pin(self, session: Session, text: str) -> None:
+        async with self._app.runner.holding(session.id) as lease:
+            await self._pins.add(session.id, text, lease.fence)
+
+    async def unpin(self, session: Session, number: int) -> str:
+        async with self._app.runner.holding(session.id) as lease:
+            return await self._pins.remove(session.id, number, lease.fence)
+
+
+_END_REASON = "another was handed over"
+
+
+class ChatHandoff:
+    """Implements `hermes.commands.services.Handing`."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def hand_off(self, session: Session, platform: str) -> str:
+        app, address = self._app, self._home_of(platform)
+        key = await self._key_at(address)
+        now = app.clock.now()
+        here = SessionChange(key=key, system="", ended_at=None, end_reason="")
+        over = SessionChange(ended_at=now, end_reason=_END_REASON)
+        name = f" “{session.title}”" if session.title else ""
+        told = f"The session{name} of the terminal goes on here. Write to go on with it."
+        reply = outbox_post(new_id("send"), OutboxMessage(address=address, text=told, at=now))
+        place = location_at(session.id, key, address, now)
+        async with app.runner.holding(session.id) as lease:
+            while (old := await app.store.archive_for(OWNER).by_key(key)) and old.id != session.id:
+                # Whoever is in the middle of something there is not cut off.
+                async with app.runner.holding(old.id) as theirs:
+                    await app.store.commit(ChangeSession(old.id, over), fence=theirs.fence)
+            moved = ChangeSession(session.id, here)
+            await app.store.commit(moved, place, reply, fence=lease.fence)
+        app.outgoing.announce(address)
+        return f"{platform}, chat {address.chat}"
+
+    def _home_of(self, platform: str) -> Address:
+        places = load_send_targets(self._app.home, self._app.env)
+        if platform in places.homes:
+            return structs.replace(places.homes[platform], channel=platform)
+        if platform not in places.platforms:
+            known = ", ".join(sorted(places.homes)) or "none"
+            raise UsageError(
+                f"There is no platform {platform!r}.", hint=f"Those with a home channel: {known}."
+            )
+        raise UsageError(
+            f"{platform} has no home channel.", hint="/sethome in a chat there makes it one."
+        )
+
+    async def _key_at(self, address: Address) -> str:
+        """Under which name the owner has spoken there; in a group others may have, too."""
+        keys = await keys_at(self._app.store, address)
+        archive = self._app.store.archive_for(OWNER)
+        for key in keys:
+            session = await archive.by_key(key)
+            if session is not None and session.principal == OWNER:
+                return key
+        if len(keys) == 1:
+            return keys[0]
+        raise UsageError(
+            "You have not spoken with me in that chat yet.", hint="Write something there first."
+        )
+
+
+class ProjectInstructions:
+    """Implements `hermes.commands.services.Guides`."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+
+    @cached_property
+    def _origins(self) -> FileProvenance:
+        return file_provenance(self._home, self._clock)
+
+    def of(self, workspace: str) -> list[InstructionFile]:
+        place = Path(workspace)
+        if not workspace:
+            return []
+        return [
+            InstructionFile(printable(path), self._origins.speaks(path, data, place), _decode(data))
+            for path, data in instruction_files(place)
+        ]
+
+    def vouch(self, workspace: str, name: str) -> InstructionFile:
+        """As it stands now; a change of it has to be vouched for anew."""
+        if not workspace:
+            raise UsageError("This session has no folder in which a file could be trusted.")
+        path = Path(os.path.realpath(workspace), name)
+        real = Path(os.path.realpath(path))
+        known = [os.path.realpath(one) for one, _ in instruction_files(Path(workspace))]
+        inside = real.is_relative_to(os.path.realpath(workspace)) and real.name in INSTRUCTION_FILES
+        if not inside and str(real) not in known:
+            raise UsageError(
+                f"{name} does not tell how things are done here.",
+                hint=f"Such files are called {', '.join(INSTRUCTION_FILES)}; "
+                "/trust lists those in use.",
+            )
+        try:
+            data = read_instructions(real)
+        except OSError as error:
+            raise UsageError(f"{printable(path)} cannot be read: {error.strerror}.") from error
+        except ToolError as error:
+            raise UsageError(f"{printable(path)} cannot be read: {error}") from error
+        self._keep(real, data)
+        return InstructionFile(printable(real), True, _decode(data))
+
+    def _keep(self, real: Path, data: bytes) -> None:
+        try:
+            self._origins.trusted.keep(real, data)
+        except OSError as error:
+            raise UsageError(
+                f"{printable(real)} is not followed: that you vouch for it could not be written "
+                f"down: {error.filename}: {error.strerror}.",
+                hint=write_error_hint(
+                    error, "Make that a file that you may write, then try again."
+                ),
+            ) from error
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace").strip()

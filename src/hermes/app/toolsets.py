@@ -1,0 +1,171 @@
+"""Which toolsets are offered where, and what is to be written to switch them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from hermes.app.sandboxes import backend_on, unsupported_reason
+from hermes.app.toolbox import NO_MCP, configured_toolsets, mcp_servers_on
+from hermes.channels.catalog import MANIFESTS
+from hermes.config.key_paths import format_path
+from hermes.config.platforms import PLATFORMS
+from hermes.config.schema import Config
+from hermes.kit.text import did_you_mean
+from hermes.schema.errors import UsageError
+from hermes.tools.tool_wrappers import load_specs
+from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets
+
+EMPTY_TOOLSET = "safe"
+"""Stands for an empty list, which would mean that of the command line."""
+
+
+class ToolsetRow(Struct, frozen=True, kw_only=True):
+    """One toolset as programs see it; `missing` says why something in it cannot be had."""
+
+    name: str
+    tools: Sequence[str]
+    on: Mapping[str, bool]
+    missing: Sequence[str] = ()
+
+
+def known_platforms(config: Config) -> list[str]:
+    """Those that somebody could mean here: the command line first, then all that are named."""
+    named = [*config.platforms, *config.platform_toolsets, *MANIFESTS]
+    return list(dict.fromkeys(["cli", "api_server", *sorted(named)]))
+
+
+def shown_platforms(config: Config) -> list[str]:
+    """The command line, and whatever was ever set up."""
+    wanted = [name for name, one in config.platforms.items() if one.enabled]
+    return list(dict.fromkeys(["cli", *wanted, *config.platform_toolsets]))
+
+
+def is_enabled(config: Config, name: str, platform: str) -> bool:
+    """Whether a plain toolset is offered there."""
+    off = _expand_composites(config.agent.disabled_toolsets)
+    if name in config.mcp_servers:
+        return config.mcp_servers[name].enabled and name in mcp_servers_on(config, platform)
+    return name in _expand_composites(configured_toolsets(config, platform)) and name not in off
+
+
+def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
+    specs = load_specs()
+    rows: list[ToolsetRow] = []
+    for name, tools in TOOLSETS.items():
+        absent = [tool for tool in tools if tool not in specs]
+        lacking = [f"{tool} is not part of this installation" for tool in absent]
+        if name == "terminal":
+            lacking += _missing_shell(config, platforms)
+        on = {one: is_enabled(config, name, one) for one in platforms}
+        rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=lacking))
+    for name in config.mcp_servers:
+        on = {one: is_enabled(config, name, one) for one in platforms}
+        rows.append(ToolsetRow(name=name, tools=["(of an MCP server)"], on=on))
+    known = {*known_toolsets(), *config.mcp_servers, NO_MCP}
+    unknown = {
+        name: None
+        for platform in platforms
+        for name in configured_toolsets(config, platform)
+        if name not in known
+    }
+    why = ("the settings name it, but it is not part of this installation",)
+    off = dict.fromkeys(platforms, False)
+    return rows + [ToolsetRow(name=name, tools=(), on=off, missing=why) for name in unknown]
+
+
+def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
+    """The plain toolsets that are meant. Raises `UsageError` for what is none."""
+    plain: dict[str, None] = {}
+    known = [*known_toolsets(), *config.mcp_servers]
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UsageError(
+                f"There is no toolset {name!r}.", hint=near or "`hermes tools list` shows them."
+            )
+        plain.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
+    if not plain:
+        raise UsageError("There is nothing in that toolset to switch.")
+    return list(plain)
+
+
+def check_platform(name: str, config: Config) -> None:
+    known = [*known_platforms(config), *(one.prefix.lower() for one in PLATFORMS)]
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise UsageError(
+            f"There is no platform {name!r}.", hint=near or "For example: cli, api_server, webhook."
+        )
+
+
+def settings_to_disable(
+    config: Config, names: Sequence[str], platform: str | None
+) -> dict[str, list[str]]:
+    """The settings to write, by their names."""
+    if platform is None:
+        off = _expand_composites(config.agent.disabled_toolsets)
+        more = [name for name in names if name not in off]
+        listed = [*config.agent.disabled_toolsets, *more]
+        return {"agent.disabled_toolsets": listed} if more else {}
+    chosen = configured_toolsets(config, platform)
+    on = mcp_servers_on(config, platform)
+    left = _without(chosen, [name for name in names if name not in config.mcp_servers])
+    if any(name in on for name in names):
+        left = _with_servers(config, left, [name for name in on if name not in names])
+    left = left or [EMPTY_TOOLSET]
+    return {} if left == chosen else {_setting_name(platform): left}
+
+
+def settings_to_enable(
+    config: Config, names: Sequence[str], platform: str | None
+) -> dict[str, list[str]]:
+    off = config.agent.disabled_toolsets
+    blocked = [name for name in names if name in _expand_composites(off)]
+    if platform is not None and blocked:
+        raise UsageError(
+            f"{', '.join(blocked)}: switched off on all platforms.",
+            hint=f"Switch on everywhere: hermes tools enable {' '.join(blocked)}",
+        )
+    written: dict[str, list[str]] = {}
+    if blocked:
+        written["agent.disabled_toolsets"] = _without(off, names)
+    for place in [platform] if platform else ["cli", *config.platform_toolsets]:
+        chosen = configured_toolsets(config, place)
+        servers = [name for name in names if name in config.mcp_servers]
+        more = [name for name in names if name not in [*_expand_composites(chosen), *servers]]
+        left = [*(one for one in chosen if one != EMPTY_TOOLSET), *more] if more else chosen
+        named = [name for name in chosen if name in config.mcp_servers]
+        if (named or NO_MCP in chosen) and not {*servers} <= {*named}:
+            left = _with_servers(config, left, list(dict.fromkeys([*named, *servers])))
+        if left != chosen:
+            written[_setting_name(place)] = left
+    return written
+
+
+def _missing_shell(config: Config, platforms: Sequence[str]) -> list[str]:
+    reasons = (unsupported_reason(backend_on(config.terminal, one)) for one in platforms)
+    return list(dict.fromkeys(filter(None, reasons)))
+
+
+def _expand_composites(names: Iterable[str]) -> list[str]:
+    return [plain for name in names for plain in COMPOSITES.get(name, (name,))]
+
+
+def _without(names: Iterable[str], gone: Sequence[str]) -> list[str]:
+    """The rest of a list; a toolset of several is taken apart only where it has to be."""
+    kept: dict[str, None] = {}
+    for name in names:
+        parts = COMPOSITES.get(name, (name,))
+        whole = not any(one in gone for one in parts)
+        kept.update(dict.fromkeys([name] if whole else [one for one in parts if one not in gone]))
+    return list(kept)
+
+
+def _setting_name(platform: str) -> str:
+    return format_path(("platform_toolsets", platform))
+
+
+def _with_servers(config: Config, chosen: Iterable[str], servers: Sequence[str]) -> list[str]:
+    """The list with these servers and no others: where none is named, all would be meant."""
+    others = [name for name in chosen if name not in config.mcp_servers and name != NO_MCP]
+    return [*others, *(servers or [NO_MCP])]

@@ -1,0 +1,232 @@
+"""A web page as text, for who typed its address: within limits, and not from inside by a detour.
+
+An address that leads into this machine or its network is opened only where `inside` says that
+the person may reach it anyhow, and only as it was typed. Where a page leads to must be public.
+A name is looked up once: it cannot mean a server elsewhere first and this machine then.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Collection
+from ipaddress import IPv4Address, ip_address
+from socket import AF_INET, AddressFamily
+from typing import TypeAlias
+from urllib.parse import SplitResult, urljoin
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
+
+from hermes.kit.html_text import html_text
+from hermes.kit.public_urls import Ip, as_ip, is_public, parse_http_url
+from hermes.kit.terminal_text import escape_controls, single_line
+from hermes.schema.errors import ToolError
+
+USER_AGENT = "hermes"
+_TEXT_TYPES = re.compile(
+    r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson)", re.IGNORECASE
+)
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
+_CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", re.IGNORECASE)
+_CHARSETS = re.compile(
+    r"utf-?(?:8|16(?:le|be)?)|us-ascii|latin-?1|iso-?8859-?\d{1,2}|(?:windows-|cp)125\d"
+    r"|gbk|gb2312|gb18030|big5|shift[_-]?jis|windows-31j|euc-(?:jp|kr|cn|tw)|koi8-[ru]",
+    re.IGNORECASE,
+)
+"""Other codecs are no letters, or take far longer than the page is long."""
+_METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "100.100.100.200")))
+_Site: TypeAlias = tuple[str, str, int | None]
+
+
+class PageLimits(Struct, frozen=True, kw_only=True):
+    """Bytes, seconds for all of it, and how often an address may lead to another."""
+
+    size: int = 2_000_000
+    seconds: float = 20.0
+    redirects: int = 5
+
+
+class PageReader:
+    """`lookup` says what a name means, if not this machine.
+
+    `anywhere`: a page may lead into this machine or its network as well, except to where the
+    makers of a cloud tell a machine its secrets. Sites that are `shunned`, and all below them,
+    are not opened.
+    """
+
+    def __init__(
+        self,
+        *,
+        inside: bool,
+        anywhere: bool = False,
+        shunned: Collection[str] = (),
+        limits: PageLimits | None = None,
+        lookup: AbstractResolver | None = None,
+    ) -> None:
+        self._inside = inside
+        self._anywhere = anywhere
+        self._blocked_sites = shunned
+        self._limits = limits or PageLimits()
+        self._lookup = lookup
+
+    async def read(self, url: str) -> str:
+        """Raises `ToolError` that says why there is none."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                return await self._follow(url)
+        except TimeoutError as error:
+            raise ToolError(f"it took longer than {self._limits.seconds:g} seconds") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            reason = single_line(str(error)) or type(error).__name__
+            raise ToolError(f"it cannot be opened: {reason}") from error
+
+    async def _follow(self, url: str) -> str:
+        typed: _Site | None = None
+        names = DnsCache(self._lookup or aiohttp.ThreadedResolver())
+        for _ in range(self._limits.redirects + 1):
+            parts = parse_http_url(url)
+            if parts is None:
+                raise ToolError("it is no address of a web page")
+            if site := _blocked_site(parts.hostname or "", self._blocked_sites):
+                raise ToolError(f"security.website_blocklist has {site}")
+            typed = typed or _site_of(parts)
+            may = _is_not_metadata if self._anywhere else is_public
+            if self._inside and _site_of(parts) == typed:
+                may = _any_address
+            found = await self._open(url, parts, _CheckedResolver(names, may))
+            if found.text is not None:
+                return found.text
+            url = urljoin(url, found.leads_to)
+        raise ToolError("it leads from one address to the next")
+
+    async def _open(
+        self, url: str, parts: SplitResult, resolver: "_CheckedResolver"
+    ) -> "_PageResult":
+        number = as_ip(parts.hostname or "")
+        if number is not None and not resolver.may(number):
+            raise _internal_address_error()
+        connector = aiohttp.TCPConnector(resolver=resolver, force_close=True)
+        jar = aiohttp.DummyCookieJar()
+        headers = {"User-Agent": USER_AGENT, "Accept": "text/html, text/*;q=0.9, */*;q=0.1"}
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, cookie_jar=jar) as client,
+                client.get(url, headers=headers, allow_redirects=False) as response,
+            ):
+                return await self._answer(response)
+        except aiohttp.ClientConnectorError as error:
+            if resolver.refused:
+                raise _internal_address_error() from error
+            raise
+
+    async def _answer(self, response: aiohttp.ClientResponse) -> "_PageResult":
+        if response.status in _REDIRECT_CODES and "Location" in response.headers:
+            return _PageResult(leads_to=response.headers["Location"])
+        if response.status >= 400:
+            reason = single_line(response.reason or "")
+            raise ToolError(f"the server answered {response.status} {reason}".strip())
+        if not _TEXT_TYPES.fullmatch(response.content_type):
+            raise ToolError(f"it is no text but {single_line(response.content_type)}")
+        data = bytearray()
+        async for chunk in response.content.iter_chunked(65_536):
+            data += chunk
+            if len(data) > self._limits.size:
+                raise ToolError(f"it is larger than {self._limits.size:,} bytes")
+        html = response.content_type in _HTML
+        # A thread cannot be stopped, but what it does here ends: it goes over the page once.
+        return _PageResult(
+            text=await asyncio.to_thread(_body_text, bytes(data), response.charset, html)
+        )
+
+
+def _blocked_site(host: str, sites: Collection[str]) -> str:
+    """The one of them that the host is, or is below."""
+    labels = host.lower().rstrip(".").split(".")
+    ends = (".".join(labels[place:]) for place in range(len(labels)))
+    return next((end for end in ends if end in sites), "")
+
+
+class _PageResult(Struct, frozen=True, kw_only=True):
+    text: str | None = None
+    leads_to: str = ""
+
+
+class DnsCache:
+    """What names mean, for as long as one page is looked for."""
+
+    def __init__(self, lookup: AbstractResolver) -> None:
+        self._lookup = lookup
+        self._known: dict[tuple[str, int], list[ResolveResult]] = {}
+
+    async def meaning(self, host: str, port: int, family: AddressFamily) -> list[ResolveResult]:
+        """Public addresses alone where there are any: a stranger may have added the others."""
+        if (host, port) not in self._known:
+            found = await self._lookup.resolve(host, port, family)
+            outside = [one for one in found if _is_public_host(one["host"])]
+            self._known[host, port] = outside or found
+        return self._known[host, port]
+
+
+class _CheckedResolver(AbstractResolver):
+    """What is looked up is what is connected to, so a name cannot mean two things."""
+
+    def __init__(self, names: DnsCache, may: Callable[[Ip], bool]) -> None:
+        self._names = names
+        self.may = may
+        self.refused = False
+
+    async def resolve(
+        self, host: str, port: int = 0, family: AddressFamily = AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._names.meaning(host, port, family)
+        allowed = [one for one in found if (ip := as_ip(one["host"])) and self.may(ip)]
+        self.refused = not allowed
+        if not allowed:
+            raise OSError(f"{host} leads into this network")
+        return allowed
+
+    async def close(self) -> None:
+        """The names are for the next address, too."""
+
+
+def _is_not_metadata(number: Ip) -> bool:
+    """Public, or of this machine or its network, but not a place that only machines ask."""
+    inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
+    if isinstance(inner, IPv4Address):
+        return _is_not_metadata(inner)
+    return not number.is_link_local and number not in _METADATA_ADDRESSES
+
+
+def _any_address(number: Ip) -> bool:
+    return True
+
+
+def _is_public_host(host: str) -> bool:
+    number = as_ip(host)
+    return number is not None and is_public(number)
+
+
+def _site_of(parts: SplitResult) -> _Site:
+    return parts.scheme.lower(), (parts.hostname or "").lower(), parts.port
+
+
+def _internal_address_error() -> ToolError:
+    return ToolError("it leads into this machine or its network")
+
+
+def _body_text(data: bytes, charset: str | None, html: bool) -> str:
+    text = _decode(data, charset)
+    return escape_controls(html_text(text) if html else text)
+
+
+def _decode(data: bytes, charset: str | None) -> str:
+    named = _CHARSET.search(data[:2_048])
+    for name in (charset, named and named[1].decode("ascii"), "utf-8"):
+        if not name or not _CHARSETS.fullmatch(name):
+            continue
+        try:
+            return data.decode(name)
+        except (LookupError, UnicodeDecodeError):
+            continue
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,221 @@
+"""Questions, grants and /yolo as rows: what was asked and allowed outlives whoever asked."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from hermes.approvals.grants import Grant
+from hermes.kit.clock import Clock
+from hermes.kit.process_identity import is_surely_dead, shares_boot
+from hermes.ports.approvals import ApprovalRequest
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import Store
+from hermes.schema.errors import NotFound, StateConflict
+from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.schema.scope import Address
+
+QUESTION_KIND = "question"
+GRANT_KIND = "grant"
+YOLO_KIND = "yolo"
+
+OPEN = "open"
+ANSWERED = "answered"
+USED = "used"
+LAPSED = "lapsed"
+
+INBOX = "inbox"
+"""The lane of what turns are begun with; what lies there is taken up after the next start."""
+
+ANSWER_TTL = timedelta(minutes=15)
+"""For how long an answer counts that nobody was there to hear."""
+RETENTION = timedelta(days=30)
+
+
+class QuestionRecord(Struct, frozen=True, kw_only=True):
+    """One question and what became of it; `words` are a reason, or the answer to a clarification.
+
+    `digest` tells the same wish again, `principal` is who wished it, and `wish` is missing for
+    a clarification. `call` is what waits for the answer and has done nothing yet, `key` its
+    session's place in the inbox; `holder` is who hears of the answer, and nobody when it is empty.
+    `ends` is when it stops to wait, by the monotonic clock of its machine.
+    """
+
+    question: Question
+    digest: str
+    principal: str
+    state: str = OPEN
+    wish: ApprovalRequest | None = None
+    address: Address | None = None
+    answer: str = ""
+    words: str = ""
+    by: str = ""
+    at: datetime | None = None
+    call: str = ""
+    key: str = ""
+    holder: str = ""
+    ends: float = 0.0
+
+
+def digest_of(*parts: str) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+class ApprovalStore:
+    """Every change is made only from the state that was read; the loser of a race is told."""
+
+    def __init__(self, store: Store, clock: Clock, holder: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._holder = holder
+
+    async def asked(self, identity: str) -> QuestionRecord | None:
+        found = await self._store.records.get(QUESTION_KIND, identity)
+        return found and _decode_question(found)
+
+    async def of_session(
+        self, session: str, *, only_open: bool = False
+    ) -> Sequence[QuestionRecord]:
+        found = await self._store.records.find(
+            QUESTION_KIND, session=session, only_open=only_open, limit=100
+        )
+        return [_decode_question(one) for one in found]
+
+    async def refusals(self, session: str, run: str) -> int:
+        """How many wishes of a turn nobody allowed."""
+        asked = [
+            one
+            for one in await self.of_session(session)
+            if one.question.run == run and one.question.kind is QuestionKind.APPROVAL
+        ]
+        return sum(one.state == LAPSED or one.answer == ApprovalChoice.DENY for one in asked)
+
+    async def was_refused(self, session: str, run: str, digest: str) -> bool:
+        """Whether a person said no to this very wish in this turn, and the turn has heard it."""
+        return any(
+            (one.question.run, one.digest, one.state, one.answer)
+            == (run, digest, USED, ApprovalChoice.DENY)
+            for one in await self.of_session(session)
+        )
+
+    async def all_open(self) -> Sequence[QuestionRecord]:
+        found = await self._store.records.find(QUESTION_KIND, only_open=True)
+        return [_decode_question(one) for one in found]
+
+    async def is_resumable(self, row: QuestionRecord) -> bool:
+        """Whether its turn is taken up where it waits: what that was begun with is not done."""
+        if not row.call or not row.key:
+            return False
+        return row.key in await self._store.queues.topics(INBOX)
+
+    async def change(
+        self,
+        before: QuestionRecord | None,
+        after: QuestionRecord,
+        *more: PutRecord,
+        let_go: bool = False,
+    ) -> bool:
+        """False when somebody was quicker. What is let go waits for whoever takes it up."""
+        holder = "" if let_go else self._holder
+        after = structs.replace(after, at=self._clock.now(), holder=holder)
+        matter = StateRecord(
+            kind=QUESTION_KIND,
+            id=after.question.id,
+            session=after.question.session,
+            state=after.state,
+            at=self._clock.now(),
+            body=Raw(msgspec.json.encode(after)),
+            open=after.state == OPEN,
+            holder=holder,
+        )
+        try:
+            await self._store.commit(PutRecord(matter, was=before.state if before else ""), *more)
+        except StateConflict:
+            return False
+        return True
+
+    def grant_write(self, grant: Grant) -> PutRecord:
+        return PutRecord(self._grant(grant, "given"), was="")
+
+    def _grant(self, grant: Grant, state: str) -> StateRecord:
+        return StateRecord(
+            kind=GRANT_KIND,
+            id=grant.id,
+            session=grant.session,
+            state=state,
+            at=self._clock.now(),
+            body=Raw(msgspec.json.encode(grant)),
+            open=state == "given",
+        )
+
+    async def grants(self, session: str | None = None) -> Sequence[Grant]:
+        """All, or those that count in a session."""
+        found = await self._store.records.find(GRANT_KIND, only_open=True)
+        grants = [msgspec.json.decode(one.body, type=Grant) for one in found]
+        return [one for one in grants if session is None or one.session in {"", session}]
+
+    async def revoke(self, identity: str) -> Grant:
+        """By id, or by the last letters of one. Raises `NotFound`."""
+        found = [one for one in await self.grants() if one.id.endswith(identity) and identity]
+        if len(found) != 1:
+            what = "several grants" if found else "no grant"
+            raise NotFound(f"There is {what} {identity!r}.", hint="/approvals lists them.")
+        await self._store.commit(PutRecord(self._grant(found[0], "revoked"), was="given"))
+        return found[0]
+
+    async def yolo(self, session: str) -> bool:
+        found = await self._store.records.get(YOLO_KIND, session)
+        return found is not None and found.open
+
+    async def set_yolo(self, session: str, *, on: bool) -> None:
+        matter = StateRecord(
+            kind=YOLO_KIND,
+            id=session,
+            session=session,
+            state="on" if on else "off",
+            at=self._clock.now(),
+            body=Raw(b"{}"),
+            open=on,
+        )
+        await self._store.commit(PutRecord(matter))
+
+    async def lapse(self, row: QuestionRecord) -> bool:
+        return await self.change(row, structs.replace(row, state=LAPSED))
+
+    async def sweep(self) -> None:
+        """What nobody comes back for is over."""
+        for row in await self.all_open():
+            if is_abandoned(row) and not await self.is_resumable(row):
+                await self.lapse(row)
+
+    async def forget_old(self) -> None:
+        """What is over goes after a while."""
+        await self.sweep()
+        before = self._clock.now() - RETENTION
+        for kind in (QUESTION_KIND, GRANT_KIND, YOLO_KIND):
+            await self._store.records.forget(kind, before)
+
+
+def is_abandoned(row: QuestionRecord) -> bool:
+    """Whether whoever asked it is surely gone."""
+    return not row.holder or is_surely_dead(row.holder)
+
+
+def is_awaited(row: QuestionRecord, clock: Clock) -> bool:
+    """Whether its process still waits, if it lives.
+
+    The clock that nobody can set is asked where it is the same one; else the time of day, which
+    counts for no more than was given for an answer.
+    """
+    question = row.question
+    if row.ends and shares_boot(row.holder):
+        return clock.monotonic() < row.ends
+    longest = timedelta(seconds=question.seconds) if question.seconds else timedelta.max
+    return timedelta(0) < question.until - clock.now() <= longest
+
+
+def _decode_question(matter: StateRecord) -> QuestionRecord:
+    row = msgspec.json.decode(matter.body, type=QuestionRecord)
+    return structs.replace(row, state=matter.state, holder=matter.holder)

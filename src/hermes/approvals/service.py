@@ -1,0 +1,432 @@
+"""Where leave is asked for and given: rules, then a model's opinion, then a person.
+
+A question is a row before anybody hears of it. An answer finds whoever waits, here or after
+the next start, and counts once.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import anyio.to_thread
+from msgspec import Struct, structs
+
+from hermes.approvals import messages
+from hermes.approvals.approval_store import (
+    ANSWERED,
+    ApprovalStore,
+    QuestionRecord,
+    digest_of,
+    is_abandoned,
+    is_awaited,
+)
+from hermes.approvals.grants import Grant, can_be_saved, leaves_sandbox, make_grant
+from hermes.approvals.policy import (
+    Allowed,
+    ApprovalRules,
+    Denied,
+    NeedsApproval,
+    StandingApprovals,
+    apply_policy,
+    unreachable_reason,
+)
+from hermes.approvals.questions import (
+    Answerer,
+    ForwardedQuestions,
+    QuestionForwarder,
+    QuestionWaiter,
+    answerable_without_id,
+    chosen_answer,
+    is_addressed_to,
+    is_asked_at,
+    matches_id,
+    matching_questions,
+    may_answer,
+    needs_id,
+    parse_choice,
+    request_digest,
+)
+from hermes.approvals.smart_review import AskModel, Opinion, ask_opinion
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.process_identity import new_holder_id
+from hermes.ports.approvals import ApprovalRequest, Decision, RecoveredQuestions
+from hermes.ports.events import Emit
+from hermes.ports.records import PutRecord
+from hermes.ports.store import Store
+from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.schema.scope import OWNER, Address, Role, Scope
+
+
+class QuestionTimeouts(Struct, frozen=True, kw_only=True):
+    """Seconds that a person has."""
+
+    approval: float = 60.0
+    clarify: float = 3600.0
+
+
+class AnswerResult(Struct, frozen=True):
+    """What an answer came to: a sentence for who gave it, and how many questions it settled.
+
+    `news` says that the words were for a question in words which is over: where one can speak,
+    they are something to say.
+    """
+
+    told: str
+    count: int = 0
+    news: bool = False
+
+
+class ApprovalService:
+    """Implements `hermes.ports.approvals.Counsel` and `Questions`, and takes the answers."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rules: ApprovalRules,
+        limits: QuestionTimeouts | None = None,
+        judge: AskModel | None = None,
+    ) -> None:
+        self._holder = new_holder_id()
+        self._rows = ApprovalStore(store, clock, self._holder)
+        self._clock = clock
+        self._rules = rules
+        self._limits = limits or QuestionTimeouts()
+        self._judge = judge
+        self._carrying = ForwardedQuestions(self._rows, clock, self._holder)
+        self._waiting = QuestionWaiter(self._rows, clock, self._carrying)
+
+    @property
+    def rules(self) -> ApprovalRules:
+        return self._rules
+
+    def seconds(self, kind: QuestionKind) -> float:
+        return self._limits.approval if kind is QuestionKind.APPROVAL else self._limits.clarify
+
+    def set_forwarder(self, carrier: QuestionForwarder) -> None:
+        """Who brings members' questions to where the owner is."""
+        self._carrying.set_forwarder(carrier)
+
+    def leave(self) -> None:
+        """The house is closing: questions of turns that are cut off now stay for the next start.
+
+        Turns that only wait for a person, and are taken up again then, end at once.
+        """
+        self._waiting.leave()
+
+    async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
+        return await self._waiting.left(session, resumed=resumed)
+
+    async def over(self, session: str) -> None:
+        await self._waiting.over(session)
+
+    async def sweep(self) -> None:
+        await self._rows.sweep()
+
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+        decision = await self._rule(scope, wish, tell)
+        # It may need no question any more.
+        await self._waiting.drop_expected(scope.call)
+        return decision
+
+    async def _rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+        found, bound = apply_policy(self._rules, wish, scope, StandingApprovals()), wish
+        if isinstance(found, NeedsApproval):
+            bound = await self._bound(scope, wish)
+            found = apply_policy(self._rules, bound, scope, await self._standing(scope))
+        match found:
+            case Allowed():
+                return Decision(allowed=True)
+            case Denied(why=why):
+                return Decision(allowed=False, why=why)
+            case NeedsApproval():
+                decision = await self._decide(scope, bound, found, tell)
+        if decision.allowed and await self._bound(scope, wish) != bound:
+            return Decision(allowed=False, why=messages.FILE_CHANGED)
+        return decision
+
+    async def _bound(self, scope: Scope, wish: ApprovalRequest) -> ApprovalRequest:
+        """Sealed with what is in the files that a command names: others may write them."""
+        if not wish.shell or wish.kind or not (leaves_sandbox(wish) or wish.foreign):
+            return wish
+        from hermes.approvals.seals import SealContext, seal_request  # noqa: PLC0415 - few ever need it
+
+        where = SealContext(folder=wish.folder, workspace=scope.workspace, path=self._rules.path)
+        return await anyio.to_thread.run_sync(seal_request, wish, where)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        if not scope.attended:
+            return None
+        question = self._question(scope, QuestionKind.CLARIFY, text, tuple(choices))
+        digest = digest_of("clarify", text, *choices)
+        asked = QuestionRecord(question=question, digest=digest, principal="")
+        row = await self._waiting.put(scope, asked, tell)
+        return row.words if row is not None else None
+
+    async def _standing(self, scope: Scope) -> StandingApprovals:
+        grants = await self._rows.grants(scope.session)
+        owner = scope.role is Role.OWNER
+        own = [one for one in grants if (one.is_from_owner if owner else one.by == scope.principal)]
+        return StandingApprovals(grants=own, yolo=await self._rows.yolo(scope.session))
+
+    async def _decide(
+        self, scope: Scope, wish: ApprovalRequest, doubt: NeedsApproval, tell: Emit
+    ) -> Decision:
+        earlier = await self._waiting.earlier(scope.session, request_digest(scope, wish))
+        if earlier is None and doubt.smart and self._judge is not None:
+            match await ask_opinion(self._judge, wish, doubt.why):
+                case Opinion.APPROVE:
+                    return Decision(allowed=True)
+                case Opinion.DENY:
+                    why = f"Not done: it was judged harmful. {doubt.why} Find a safer way."
+                    return Decision(allowed=False, why=why)
+                case Opinion.ESCALATE:
+                    pass
+        why = unreachable_reason(scope, doubt)
+        home = await self._carrying.home_of(scope, doubt) if why else None
+        if why and home is None:
+            return Decision(allowed=False, why=why)
+        return await self._ask(scope, self._request(scope, wish, doubt, home), tell)
+
+    async def _ask(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> Decision:
+        if asked.wish is not None and (why := messages.too_long_reason(asked.wish)):
+            return Decision(allowed=False, why=why)
+        if await self._rows.was_refused(scope.session, scope.run, asked.digest):
+            return Decision(allowed=False, why=messages.ALREADY_REFUSED)
+        if await self._rows.refusals(scope.session, scope.run) >= messages.MAX_REFUSALS:
+            return Decision(allowed=False, why=messages.TOO_MANY_REFUSALS)
+        async with self._carrying.reserve_slot(asked) as full:
+            if full:
+                return Decision(allowed=False, why=full)
+            row = await self._waiting.put(scope, asked, tell)
+        return messages.decision_of(row, self._limits.approval)
+
+    def _request(
+        self, scope: Scope, wish: ApprovalRequest, doubt: NeedsApproval, home: Address | None
+    ) -> QuestionRecord:
+        lasting = (
+            tuple(ApprovalChoice)
+            if can_be_saved(wish)
+            else (ApprovalChoice.ONCE, ApprovalChoice.DENY)
+        )
+        text = messages.approval_prompt(wish, doubt.why)
+        question = structs.replace(
+            self._question(scope, QuestionKind.APPROVAL, text, lasting),
+            subject=messages.request_subject(wish),
+            reason=messages.request_reason(wish),
+            asked=OWNER if doubt.owner_only else scope.principal,
+            elsewhere=home is not None,
+        )
+        return QuestionRecord(
+            question=question,
+            digest=request_digest(scope, wish),
+            principal=scope.principal,
+            wish=wish,
+            address=home,
+        )
+
+    def _question(
+        self, scope: Scope, kind: QuestionKind, text: str, choices: tuple[str, ...]
+    ) -> Question:
+        seconds = self.seconds(kind)
+        return Question(
+            id=new_id("ask"),
+            kind=kind,
+            session=scope.session,
+            run=scope.run,
+            text=text,
+            origin=messages.request_origin(scope),
+            choices=choices,
+            asked=scope.principal,
+            until=self._clock.now() + timedelta(seconds=seconds),
+            seconds=seconds,
+        )
+
+    async def pending(self, who: Answerer) -> Sequence[QuestionRecord]:
+        """What waits for an answer there, oldest first."""
+        return [
+            row
+            for row in await self._rows.all_open()
+            if is_asked_at(who, row) and await self._is_awaited(row, who)
+        ]
+
+    async def _is_awaited(self, row: QuestionRecord, who: Answerer) -> bool:
+        if row.holder == self._holder:
+            return self._waiting.has(row.question.id)
+        if not is_abandoned(row):
+            return is_awaited(row, self._clock)
+        # Another session may have taken its place meanwhile, and then the turn is over.
+        same = row.question.elsewhere or row.question.session == who.session
+        return same and await self._rows.is_resumable(row)
+
+    async def answer(
+        self, who: Answerer, choice: ApprovalChoice, *, question: str = "", words: str = "",
+        everything: bool = False,
+    ) -> AnswerResult:  # fmt: skip
+        """Answer the one request for approval that waits, the one named, or all of them.
+
+        `question` is an id, or the last letters of one. Where several wait, it must be named,
+        and so must what was brought here from somebody else's chat.
+        """
+        waiting = await self._approvals(who)
+        chosen = [one for one in waiting if matches_id(one.question, question)]
+        if not chosen:
+            latest = await self._latest(who, question, QuestionKind.APPROVAL)
+            other = [one for one in waiting if latest is None and may_answer(who, one)]
+            late = messages.late_message(latest, self._clock)
+            return AnswerResult(messages.several_message(other) if other else late)
+        own = [one for one in chosen if may_answer(who, one)]
+        if not own:
+            return AnswerResult(messages.not_allowed_message(chosen[0]))
+        meant = answerable_without_id(own, choice, everything=everything) if not question else own
+        if not meant or (len(meant) > 1 and not everything):
+            return AnswerResult(messages.several_message(own))
+        heard = await self._settle_all(meant, who, choice, words)
+        left = [one for one in own if one not in meant]
+        return (
+            AnswerResult(f"{heard.told}\n{messages.several_message(left)}", heard.count)
+            if left
+            else heard
+        )
+
+    async def _settle_all(
+        self, chosen: Sequence[QuestionRecord], who: Answerer, choice: ApprovalChoice, words: str
+    ) -> AnswerResult:
+        settled: list[QuestionRecord] = []
+        for row in chosen:
+            # What cannot be remembered is allowed once.
+            meant = choice if choice in row.question.choices else ApprovalChoice.ONCE
+            if not await self._settle(row, who, meant, words):
+                latest = await self._rows.asked(row.question.id)
+                return AnswerResult(messages.late_message(latest, self._clock), len(settled))
+            settled.append(row)
+        lasts = all(choice in row.question.choices for row in settled)
+        return AnswerResult(
+            messages.answer_message(choice, settled, shortened=not lasts), len(settled)
+        )
+
+    async def reply(self, who: Answerer, words: str, *, question: str = "") -> AnswerResult | None:
+        """Bare words: None when they are no answer to anything that is asked of whom says them.
+
+        Where several questions could be meant, none is: yes and no go with the id of one.
+        """
+        if question:
+            row = next((o for o in await self.pending(who) if o.question.id == question), None)
+            said = None if row is None else await self._reply_to(row, who, words)
+            return said or _late_result(await self._rows.asked(question), self._clock)
+        meant = await self._meant(who, words)
+        if not meant:
+            return None
+        approvals = [one for one in meant if one.question.kind is QuestionKind.APPROVAL]
+        if approvals and (len(meant) > 1 or needs_id(meant[0].question, words)):
+            return AnswerResult(messages.several_message(approvals))
+        return await self._reply_to(meant[-1], who, words)
+
+    async def _reply_to(
+        self, row: QuestionRecord, who: Answerer, words: str
+    ) -> AnswerResult | None:
+        if row.question.kind is QuestionKind.APPROVAL:
+            choice = parse_choice(row.question, words)
+            if choice is None:
+                return AnswerResult(messages.unclear_message(row.question, words))
+            return await self.answer(who, choice, question=row.question.id)
+        if row.question.asked != who.principal or not words.strip():
+            return None
+        if await self._settle(row, who, None, chosen_answer(row.question, words)):
+            return AnswerResult("", 1)
+        return _late_result(await self._rows.asked(row.question.id), self._clock)
+
+    async def _meant(self, who: Answerer, words: str) -> list[QuestionRecord]:
+        """The questions that bare words may answer, oldest first."""
+        waiting = [one for one in await self.pending(who) if is_addressed_to(who, one)]
+        return matching_questions(waiting, words)
+
+    async def waits(self) -> bool:
+        """Whether anything is asked of anybody."""
+        return bool(await self._rows.all_open())
+
+    async def asks(self, who: Answerer, name: str) -> bool:
+        """Whether a request of that name waits there."""
+        return any(matches_id(one.question, name) for one in await self._approvals(who))
+
+    async def takes(self, who: Answerer, words: str, *, question: str = "") -> bool:
+        """Whether `reply` would take the words for an answer.
+
+        Said to a `question` that is over, or for somebody else to answer, yes and no are told so;
+        other words are news.
+        """
+        if not words.strip():
+            return False
+        if not question:
+            return bool(await self._meant(who, words))
+        row = await self._rows.asked(question)
+        if row is None:
+            return False
+        waiting = [one for one in await self.pending(who) if is_addressed_to(who, one)]
+        if any(one.question.id == question for one in waiting):
+            return True
+        approval = row.question.kind is QuestionKind.APPROVAL
+        return approval and parse_choice(row.question, words) is not None
+
+    async def grants(self) -> Sequence[Grant]:
+        return await self._rows.grants()
+
+    async def revoke(self, identity: str) -> Grant:
+        """Raises `NotFound`."""
+        return await self._rows.revoke(identity)
+
+    async def yolo(self, session: str) -> bool:
+        return await self._rows.yolo(session)
+
+    async def set_yolo(self, session: str, *, on: bool) -> None:
+        await self._rows.set_yolo(session, on=on)
+
+    async def forget_old(self) -> None:
+        await self._rows.forget_old()
+
+    async def _approvals(self, who: Answerer) -> list[QuestionRecord]:
+        return [
+            one for one in await self.pending(who) if one.question.kind is QuestionKind.APPROVAL
+        ]
+
+    async def _latest(
+        self, who: Answerer, question: str, kind: QuestionKind
+    ) -> QuestionRecord | None:
+        rows = await self._rows.of_session(who.session) if who.session else ()
+        asked = [one for one in rows if one.question.kind is kind]
+        named = [one for one in asked if matches_id(one.question, question)]
+        if named or not question:
+            return named[-1] if named else None
+        return await self._rows.asked(question)
+
+    async def _settle(
+        self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None, words: str
+    ) -> bool:
+        answer = "" if choice is None else choice.value
+        after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
+        done = await self._rows.change(row, after, *self._grant_writes(row, who, choice))
+        if done:
+            self._waiting.wake(row.question.id)
+        return done
+
+    def _grant_writes(
+        self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None
+    ) -> list[PutRecord]:
+        lasting = (
+            choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
+            and choice in row.question.choices
+        )
+        if not lasting or row.wish is None:
+            return []
+        session = row.question.session if choice is ApprovalChoice.SESSION else ""
+        grant = make_grant(
+            row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
+        )
+        return [self._rows.grant_write(grant)]
+
+
+def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:
+    news = latest is not None and latest.question.kind is QuestionKind.CLARIFY
+    return AnswerResult(messages.late_message(latest, clock), news=news)

@@ -1,1 +1,0 @@
-"""What `hermes doctor` looks at, one module for each part of the house."""

@@ -1,0 +1,78 @@
+"""The book of changes on the command line: the same for memory and for skills."""
+
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from hermes.kit.errors import UsageError
+from hermes.kit.text import plural
+from hermes.learning.ledger.change import Change, Proposal
+from hermes.learning.ledger.diffs import change_text, entry_line, proposal_text, short_id
+from hermes.learning.ledger.ledger import Ledger
+
+
+class LedgerActions(Struct, frozen=True):
+    """Changes of one `kind`; `accept` carries a proposal out and says what came of it."""
+
+    ledger: Ledger
+    kind: str
+    args: Namespace
+    say: Callable[[str], None]
+    accept: Callable[[Proposal], Awaitable[str]]
+    undo: Callable[[str], Awaitable[Change]]
+
+    async def act(self) -> int | None:
+        """The exit code; None when the action is not one of these."""
+        actions = {
+            "log": self._log,
+            "diff": self._diff,
+            "undo": self._undo,
+            "pending": self._pending,
+            "approve": self._approve,
+            "reject": self._reject,
+        }
+        action = actions.get(self.args.action)
+        if action is None:
+            return None
+        await action()
+        return 0
+
+    async def _log(self) -> None:
+        entries = await self.ledger.log(self.kind, max(1, self.args.number))
+        for entry in entries:
+            self.say(entry_line(entry))
+        if not entries:
+            self.say("Nothing was ever changed.")
+
+    async def _diff(self) -> None:
+        self.say(change_text((await self.ledger.get(self.args.change)).change))
+
+    async def _undo(self) -> None:
+        undone = await self.undo(self.args.change)
+        self.say(f"{undone.summary}  ({short_id(undone.id)})")
+
+    async def _pending(self) -> None:
+        waiting = await self.ledger.waiting(self.kind)
+        for one in waiting:
+            self.say(proposal_text(one))
+        if not waiting:
+            self.say("Nothing waits for a decision.")
+
+    async def _approve(self) -> None:
+        for proposal in await self._meant():
+            self.say(await self.accept(proposal))
+
+    async def _reject(self) -> None:
+        meant = await self._meant()
+        for proposal in meant:
+            await self.ledger.decide(proposal, accepted=False)
+        self.say(f"{plural(len(meant), 'proposal')} rejected")
+
+    async def _meant(self) -> Sequence[Proposal]:
+        if self.args.proposal == "all":
+            return await self.ledger.waiting(self.kind)
+        found = await self.ledger.proposal(self.args.proposal)
+        if found.kind != self.kind:
+            raise UsageError(f"{self.args.proposal} is about {found.kind}.")
+        return [found]

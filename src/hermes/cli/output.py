@@ -1,0 +1,103 @@
+"""Colour and width for people at a terminal, plain text for everybody else."""
+
+import os
+from collections.abc import Sequence
+from typing import TextIO
+
+from hermes.cli.context import CliContext
+from hermes.kit.terminal_text import display_width, fit, pad
+
+_CODES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_ASSUMED_WIDTH = 100
+_MIN_WIDTH = 20
+
+
+class Style:
+    def __init__(self, stream: TextIO, env_value: str | None, term: str | None = None) -> None:
+        """`env_value` is NO_COLOR: any value but an empty one turns colour off."""
+        self._stream = stream
+        self.watched = stream.isatty()
+        """Whether it is a terminal at all."""
+        self.moves = self.watched and term != "dumb"
+        """Whether a line on the screen can be taken back and written anew."""
+        self.on = self.moves and not env_value
+
+    def __call__(self, text: str, *names: str) -> str:
+        if not self.on or not text:
+            return text
+        codes = ";".join(_CODES[name] for name in names)
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def wrapped(self, text: str, later: str = "") -> str:
+        """Broken between words where the terminal ends; further lines begin with `later`."""
+        from textwrap import wrap
+
+        lines = wrap(
+            text,
+            self.columns - 1,
+            subsequent_indent=later,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+        return "\n".join(lines)
+
+    @property
+    def columns(self) -> int:
+        """How wide the terminal is just now; a file is taken to be of ordinary width."""
+        if not self.watched:
+            return _ASSUMED_WIDTH
+        try:
+            return max(os.get_terminal_size(self._stream.fileno()).columns, _MIN_WIDTH)
+        except OSError:
+            return _ASSUMED_WIDTH
+
+
+COLUMN_GAP = "  "
+
+
+class Printer:
+    """`width` is None when nobody looks: a pipe or a file has no edge."""
+
+    def __init__(self, context: CliContext) -> None:
+        self._stream = context.stdout
+        self._encoding = getattr(context.stdout, "encoding", None) or "utf-8"
+        self.style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
+        self.width = _terminal_width(context.stdout, context.env.get("COLUMNS", ""))
+
+    def line(self, text: str = "") -> None:
+        # A terminal that cannot show a character shows a question mark instead of dying of it.
+        shown = text.encode(self._encoding, "replace").decode(self._encoding)
+        self._stream.write(shown + "\n")
+
+    def data(self, chunk: bytes) -> None:
+        """Bytes for a program: UTF-8, whatever the terminal is set to."""
+        raw = getattr(self._stream, "buffer", None)
+        if raw is None:
+            self._stream.write(chunk.decode())
+            return
+        self._stream.flush()
+        raw.write(chunk)
+
+    def table(self, rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+        """Rows in columns; the first row is the heading, the last column takes the rest."""
+        widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+        for place, row in enumerate(rows):
+            cells = [
+                pad(cell, width, right=number in right)
+                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            text = COLUMN_GAP.join(cells).rstrip()
+            text = text if self.width is None else fit(text, self.width)
+            self.line(self.style(text, "bold") if place == 0 else text)
+
+
+def _terminal_width(stream: TextIO, columns: str) -> int | None:
+    if not stream.isatty():
+        return None
+    if columns.isdecimal() and len(columns) < 6 and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -1,0 +1,77 @@
+"""A call and its result in a few words, for people who look on."""
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.text import one_line, plural
+from hermes.schema.messages import Result, ToolCall, text_of
+
+MAX_DIFF_LINES = 40
+FIRST_LINES = 4
+LAST_LINES = 6
+_LABEL_ARGUMENTS = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
+_MAX_LINE = 400
+
+
+class ResultSummary(Struct, frozen=True):
+    """One line that says how it went, and some more to look at below it."""
+
+    head: str
+    lines: tuple[str, ...] = ()
+    diff: bool = False
+
+
+def describe_call(call: ToolCall, most: int = 0) -> str:
+    """The tool and the one argument that says most, of that at most so many characters."""
+    args = msgspec.json.decode(call.args)
+    if not isinstance(args, dict):
+        return call.name
+    known = msgspec.convert(args, dict[str, object])
+    telling = next(
+        (known[name] for name in _LABEL_ARGUMENTS if isinstance(known.get(name), str)), ""
+    )
+    return f"{call.name} {one_line(str(telling), min(most or _MAX_LINE, _MAX_LINE))}".rstrip()
+
+
+def describe_result(result: Result) -> ResultSummary:
+    head = _error_text(text_of(result)) if result.failed else ""
+    lines = result.shown.splitlines()
+    if result.shown.startswith("--- "):
+        return _diff_summary(lines[2:], head)
+    if not lines:
+        return ResultSummary(head or _unless_json(text_of(result)))
+    first, *others = [*([head] if head else []), *_first_and_last(lines)]
+    return ResultSummary(first, tuple(others))
+
+
+def _error_text(text: str) -> str:
+    """What the tool itself says went wrong."""
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, object])
+    except msgspec.DecodeError:
+        return one_line(text, _MAX_LINE)
+    for name in ("error", "exit_code_meaning"):
+        if isinstance(said := fields.get(name), str) and said:
+            return one_line(said, _MAX_LINE)
+    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
+
+
+def _unless_json(text: str) -> str:
+    """A result made for the model only is not for reading."""
+    return "" if text.startswith("{") else one_line(text, _MAX_LINE)
+
+
+def _diff_summary(lines: list[str], head: str) -> ResultSummary:
+    added = sum(line.startswith("+") for line in lines)
+    removed = sum(line.startswith("-") for line in lines)
+    more = len(lines) - MAX_DIFF_LINES
+    shown = [*lines[:MAX_DIFF_LINES], *([f"… {plural(more, 'more line')}"] if more > 0 else [])]
+    return ResultSummary(head or f"+{added} -{removed}", tuple(shown), diff=True)
+
+
+def _first_and_last(lines: list[str]) -> list[str]:
+    """The first lines and the last ones; between them, how many there are."""
+    left_out = len(lines) - FIRST_LINES - LAST_LINES
+    if left_out <= 1:
+        return lines
+    return [*lines[:FIRST_LINES], f"… {left_out:,} lines …", *lines[-LAST_LINES:]]

@@ -1,0 +1,267 @@
+"""The terminal UI brought together with an agent, and the terminal afterwards."""
+
+import asyncio
+import re
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from errno import EIO
+from functools import partial
+from threading import Lock
+from typing import TypeAlias, assert_never
+
+from msgspec import structs
+
+from hermes.cli.boundary import print_error, silence_stdout
+from hermes.cli.context import CliContext
+from hermes.cli.verbs.chat.display_settings import display_options_of
+from hermes.cli.verbs.chat.options import conversation_options, has_gateway
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
+from hermes.config.loader import load_config
+from hermes.config.schema import Config
+from hermes.ipc import client as local
+from hermes.kit.clock import SystemClock
+from hermes.kit.terminal_text import single_line
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.tui import client as tui
+from hermes.tui.app import UiSettings, run_ui
+
+_MAX_LISTED = 200
+_MAX_HITS = 30
+_HIT_MARKS = re.compile(">>>|<<<")
+_MAX_LINES = 400
+"""Lines of what was said that are left in the terminal afterwards."""
+FIRST_RUN_NOTE = "New here? Ask “What is in this folder?”, or press F1 for the keys."
+"""For whoever has never said anything in this home."""
+
+
+ConnectAgent: TypeAlias = Callable[[], AbstractContextManager[local.AgentClient]]
+"""Finds somebody to talk to, for as long as the context lasts."""
+
+
+def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) -> int:
+    """The screen comes first, the agent while the person begins to type."""
+    start = structs.replace(conversation_options(args), person=True, screen=True)
+    home = context.home()
+    config = load_config(home, profile_env(home.dotenv, context.env)).config
+    setting = UiSettings(
+        history=home.path / "cli_history",
+        clock=SystemClock(),
+        look=theme_name(config, context.env),
+        taste=display_options_of(config),
+        signals=True,
+        headless=headless,
+    )
+
+    def find() -> AbstractContextManager[local.AgentClient]:
+        from hermes.ipc.connect import connect
+
+        return connect(home, context.env, start, partial(has_gateway, home))
+
+    with closing(TerminalClient(find, context)) as companion:
+        ended = run_ui(companion, setting)
+        _print_ending(context, companion.now, ended.text)
+    if ended.trouble is not None:
+        print_error(ended.trouble)
+    return ended.code
+
+
+def theme_name(config: Config, env: Env) -> str:
+    """As the settings say, else as the terminal says of itself, else dark."""
+    skin = config.display.skin
+    if skin in {"dark", "light"}:
+        return skin
+    ground = (env.get("COLORFGBG") or "").rpartition(";")[2]
+    return "light" if ground in {"7", "15"} else "dark"
+
+
+def _print_ending(context: CliContext, now: tui.ConversationState, text: str) -> None:
+    """The screen of before comes back: the end of what was said goes there."""
+    lines = text.splitlines()
+    if len(lines) > _MAX_LINES:
+        lines = [f"… {len(lines) - _MAX_LINES:,} lines before …", *lines[-_MAX_LINES:]]
+    if now.started:
+        lines.append(f"Go on later with: hermes -r {now.session}")
+    try:
+        context.stdout.write("".join(line + "\n" for line in lines))
+        context.stdout.flush()
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        # The terminal was closed: nobody is left to tell, and all of it is kept.
+        silence_stdout()
+
+
+class TerminalClient:
+    """An agent as the terminal UI knows it."""
+
+    def __init__(self, find: ConnectAgent, context: CliContext) -> None:
+        self._find = find
+        self._context = context
+        self._open = ExitStack()
+        self._opening = Lock()
+        self._found: local.AgentClient | None = None
+        self._commands: Mapping[str, str] = {}
+        self._first = () if context.home().state_db.exists() else (FIRST_RUN_NOTE,)
+
+    def open(self) -> None:
+        with self._opening:
+            self._found = self._open.enter_context(self._find())
+            self._commands = _command_summaries(self._found.greeting.commands)
+
+    def close(self) -> None:
+        """Whoever leaves at once may have to wait for what is being opened."""
+        with self._opening:
+            self._open.close()
+
+    @property
+    def _partner(self) -> local.AgentClient:
+        if self._found is None:
+            raise RuntimeError("nobody was found yet")
+        return self._found
+
+    @property
+    def hello(self) -> tui.Greeting:
+        if self._found is None:
+            return tui.Greeting(model="", folder="")
+        greeting = self._found.greeting
+        trouble = greeting.trouble
+        return tui.Greeting(
+            model=greeting.model,
+            folder=greeting.folder,
+            notes=(*greeting.notes, *self._first),
+            warnings=greeting.warnings,
+            commands=self._commands,
+            trouble=single_line(trouble.message) if trouble else "",
+            hint=trouble.hint if trouble else "",
+        )
+
+    @property
+    def now(self) -> tui.ConversationState:
+        if self._found is None:
+            return tui.ConversationState(session="")
+        return tui.ConversationState(**structs.asdict(self._found.state))
+
+    def say(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
+        return self._partner.say(local.UserInput(parts), show)
+
+    def answer(self, question: str, words: str) -> None:
+        self._partner.answer(question, words)
+
+    def steer(self, word: str, text: str) -> None:
+        self._partner.steer(word, text)
+
+    def news(self) -> bool:
+        return self._partner.news()
+
+    def command(self, line: str) -> tui.CommandReply:
+        reply = self._partner.command(line)
+        match reply:
+            case local.ResumedReply(told=told):
+                # The screen shows more than a recap.
+                return tui.ResumedReply(told)
+            case local.TextReply(text=text, clear=clear, clip=clip, undone=undone):
+                return tui.TextReply(text, clear, clip, undone)
+            case local.SubmitReply(parts=parts, told=told, undone=undone):
+                return tui.SubmitReply(parts, told, undone)
+            case local.QuitReply():
+                return tui.QuitReply()
+            case local.ScreenReply(what=what, words=words):
+                return tui.ScreenReply(what, words)
+            case local.NotACommand():
+                return tui.NotACommand()
+            case _:
+                assert_never(reply)
+
+    def before(self) -> tui.RecentHistory:
+        past = self._partner.past()
+        return tui.RecentHistory(rows=past.rows, cut=past.cut, asked=past.asked, more=past.more)
+
+    def cost(self, ended: RunEnded) -> float | None:
+        return self._partner.report(ended).estimated_cost_usd
+
+    def interrupt(self) -> None:
+        self._partner.interrupt()
+
+    def compose_text(self, draft: str) -> str:
+        from hermes.cli.editor import compose_text
+
+        return compose_text(draft, self._context.env)
+
+    def sessions(self, words: str) -> Sequence[tui.SessionOption]:
+        return asyncio.run(self._sessions(words))
+
+    async def _sessions(self, words: str) -> Sequence[tui.SessionOption]:
+        from hermes.app.archive import open_archive
+
+        home = self._context.home()
+        if not home.state_db.exists():
+            return []
+        async with open_archive(home, SystemClock()) as store:
+            archive = store.archive_for(OWNER)
+            digests = await archive.list(SessionFilter(min_messages=1), _MAX_LISTED)
+            if not words.strip():
+                return [_session_option(one) for one in digests]
+            fitting = [one for one in digests if _matches(one, words)]
+            said: dict[str, str] = {}
+            for hit in await archive.search(words, _MAX_HITS):
+                said.setdefault(hit.session.id, _HIT_MARKS.sub("", hit.snippet))
+        named = {one.session.id for one in fitting}
+        fitting += [one for one in digests if one.session.id in said.keys() - named]
+        # One whose name fits needs no other reason to be there.
+        return [
+            _session_option(one, "" if one.session.id in named else said[one.session.id])
+            for one in fitting
+        ]
+
+    def models(self) -> Sequence[tui.ModelOption]:
+        return asyncio.run(self._models())
+
+    async def _models(self) -> Sequence[tui.ModelOption]:
+        from hermes.app.available_models import find_available
+        from hermes.app.model_settings import model_settings
+        from hermes.app.models import with_weights
+
+        home = self._context.home()
+        env = profile_env(home.dotenv, self._context.env)
+        settings = with_weights(model_settings(load_config(home, env).config), home)
+        offers = await find_available(settings, env.get)
+        found: list[tui.ModelOption] = []
+        for offer in offers:
+            provider = offer.provider
+            found += [tui.ModelOption(provider=provider, model=model) for model in offer.models]
+            if offer.trouble:
+                found.append(tui.ModelOption(provider=provider, trouble=offer.trouble))
+        return found
+
+
+def _command_summaries(names: Sequence[str]) -> Mapping[str, str]:
+    """What each command is for; other names of one come last."""
+    from hermes.commands.registry import standard_commands
+
+    known = standard_commands().commands
+    own = {one.name: one.summary for one in known}
+    other = {name: f"the same as /{one.name}" for one in known for name in one.aliases}
+    explained = own | other
+    order = sorted(names, key=lambda name: (name in other, name))
+    return {name: explained.get(name, "") for name in order}
+
+
+def _matches(digest: SessionSummary, words: str) -> bool:
+    session = digest.session
+    text = f"{session.id} {session.title} {digest.preview}".lower()
+    return all(word in text for word in words.lower().split())
+
+
+def _session_option(digest: SessionSummary, found: str = "") -> tui.SessionOption:
+    session = digest.session
+    return tui.SessionOption(
+        id=session.id,
+        about=session.title or digest.preview or "(no words)",
+        messages=digest.messages,
+        last_at=digest.last_at,
+        found=found,
+    )

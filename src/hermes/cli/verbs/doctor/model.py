@@ -1,0 +1,113 @@
+"""Whether there is a model, and whether it can be reached with the key there is."""
+
+from collections.abc import Iterator
+
+import anyio
+
+from hermes.app.model_settings import model_settings
+from hermes.app.models import ModelSelector
+from hermes.cli.verbs.doctor.finding import (
+    CheckContext,
+    Finding,
+    error_finding,
+    finding_of_error,
+    ok_finding,
+    warning_finding,
+)
+from hermes.kit.text import similar_names
+from hermes.models.discovery import list_models
+from hermes.models.embedded.catalog import find_weights, weights_catalog
+from hermes.models.embedded.download import format_size
+from hermes.models.embedded.folder import ModelFolder, folder_at, free_memory
+from hermes.models.model_check import is_listed
+from hermes.models.providers import EMBEDDED
+from hermes.models.resolver import ModelTarget
+from hermes.models.settings import ModelOverrides
+from hermes.models.urls import redacted_url
+from hermes.schema.errors import BadRequest, ConfigError, ModelError
+from hermes.store.blobs import FileBlobs
+
+MODEL_TIMEOUT = 5.0
+"""Seconds for all of it."""
+
+
+async def check_model(patient: CheckContext) -> list[Finding]:
+    home = patient.home
+    blobs = FileBlobs(home.cache / "blobs")
+    settings = model_settings(patient.config)
+    desk = ModelSelector(home, patient.env, settings, blobs, patient.clock)
+    where = "the model"
+    try:
+        with anyio.fail_after(MODEL_TIMEOUT):
+            target = (await desk.resolve(ModelOverrides())).primary
+            if target.provider == EMBEDDED:
+                return list(check_embedded(folder_at(target.base_url), target.model))
+            where = f"{target.provider} at {redacted_url(target.base_url)}"
+            models = await list_models(target, MODEL_TIMEOUT)
+    except TimeoutError:
+        return [_timeout_finding(where)]
+    except ConfigError as error:
+        why = error.hint.removesuffix(": hermes setup")
+        return [error_finding("model", _sentence(error), f"hermes setup   ({why})")]
+    except BadRequest as error:
+        return [_bad_request_finding(error)]
+    except ModelError as error:
+        return [finding_of_error("model", error, "hermes setup")]
+    finally:
+        await desk.aclose()
+    return list(_model_finding(target, list(models)))
+
+
+def _bad_request_finding(error: BadRequest) -> Finding:
+    """Some servers answer well and have no list; an address that is none is another matter."""
+    if isinstance(error.__cause__, ValueError):
+        return finding_of_error("model", error)
+    return warning_finding("model", f"It could not be checked: {error}.", "hermes -z hello")
+
+
+def check_embedded(place: ModelFolder, name: str) -> Iterator[Finding]:
+    """The model that runs inside Hermes: whether it is here whole, and has the room to run."""
+    weights = find_weights(name)
+    fetch = f"hermes setup --local --model {name}"
+    if not place.has(weights):
+        yield error_finding("model", f"{name} is chosen, but it is not on this machine.", fetch)
+        return
+    if not place.has_engine:
+        yield error_finding("model", "The engine of the embedded model is not installed.", fetch)
+        return
+    free = free_memory()
+    if free < weights.memory:
+        yield warning_finding(
+            "model",
+            f"{name} takes {format_size(weights.memory)} of memory, of which "
+            f"{format_size(free)} are free.",
+            "Close other programs, or take the smaller one: "
+            f"hermes setup --local --model {weights_catalog()[1].name}",
+        )
+        return
+    yield ok_finding("model", f"embedded/{name} is here ({format_size(weights.size)})")
+
+
+def _model_finding(target: ModelTarget, models: list[str]) -> Iterator[Finding]:
+    if models and not is_listed(target.model, models):
+        near = ", ".join(similar_names(target.model, models))
+        yield warning_finding(
+            "model",
+            f"{target.provider} does not list {target.model!r}.",
+            f"hermes model {near or 'NAME'} --provider {target.provider}",
+        )
+        return
+    yield ok_finding("model", f"{target.provider}/{target.model} answers")
+
+
+def _timeout_finding(where: str) -> Finding:
+    return error_finding(
+        "model",
+        f"No answer from {where} within {MODEL_TIMEOUT:.0f} seconds.",
+        "Check the network and the address, then: hermes model",
+    )
+
+
+def _sentence(error: ConfigError) -> str:
+    said = str(error)
+    return f"{said[:1].upper()}{said[1:]}."

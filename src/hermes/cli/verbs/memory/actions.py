@@ -1,0 +1,98 @@
+"""What `hermes memory` does."""
+
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from hermes.cli.context import CliContext
+from hermes.cli.ledger_actions import LedgerActions
+from hermes.config.home import ensure_home
+from hermes.config.loader import load_config
+from hermes.kit.clock import SystemClock
+from hermes.kit.errors import UsageError
+from hermes.kit.terminal_text import escape_controls
+from hermes.kit.text import one_line
+from hermes.learning.ledger.change import Change, Proposal
+from hermes.learning.ledger.diffs import short_id
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.memory.duplicates import find_duplicates, propose_removal
+from hermes.learning.memory.entries import (
+    InvalidOperation,
+    MemoryLimits,
+    MemoryTarget,
+    join_entries,
+)
+from hermes.learning.memory.memory_store import MEMORY_KIND, MemoryFull, MemoryStore
+from hermes.store.sqlite import open_store
+
+
+def perform(args: Namespace, context: CliContext) -> int:
+    return anyio.run(_perform, args, context)
+
+
+async def _perform(args: Namespace, context: CliContext) -> int:
+    home, clock = context.home(), SystemClock()
+    ensure_home(home)
+    settings = load_config(home, context.env).config.memory
+
+    def say(text: str) -> None:
+        context.stdout.write(escape_controls(text) + "\n")
+
+    async with open_store(home.state_db, clock) as store:
+        ledger = Ledger(store, home.path, clock)
+        limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
+        notebook = MemoryStore(home.path, ledger, limits, clock)
+        await ledger.settle()
+        book = LedgerActions(
+            ledger, MEMORY_KIND, args, say, _accept_with(notebook), _undo_with(notebook)
+        )
+        done = await book.act()
+        if done is not None:
+            return done
+        action = _curate if args.action == "curate" else _show
+        return await action(notebook, args, say)
+
+
+async def _show(notebook: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
+    for target in [MemoryTarget(args.target)] if args.target else list(MemoryTarget):
+        sheet = await notebook.read(target)
+        say(f"{target.file}  {sheet.usage}")
+        say(join_entries(sheet.entries) if sheet.entries else "(nothing yet)")
+    return 0
+
+
+async def _curate(notebook: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
+    found = await find_duplicates(notebook)
+    for double in found:
+        what = f"{double.target.file}: “{one_line(double.drop, 60)}”"
+        why = f"says nearly the same as “{one_line(double.keep, 60)}”"
+        if args.dry_run:
+            say(f"{what} {why}")
+        else:
+            proposal = await propose_removal(notebook, double)
+            say(f"proposed: remove {what}, which {why}  ({short_id(proposal.id)})")
+    none = "No two entries say the same, besides what was proposed before."
+    say("`hermes memory pending` shows proposals." if found else none)
+    return 0
+
+
+def _accept_with(notebook: MemoryStore) -> Callable[[Proposal], Awaitable[str]]:
+    async def accept(proposal: Proposal) -> str:
+        try:
+            sheet = await notebook.accept(proposal)
+        except (InvalidOperation, MemoryFull) as error:
+            raise UsageError(f"{proposal.summary}: {error}.") from error
+        return f"remembered: {proposal.summary}  ({sheet.usage})"
+
+    return accept
+
+
+def _undo_with(notebook: MemoryStore) -> Callable[[str], Awaitable[Change]]:
+    async def undo(name: str) -> Change:
+        try:
+            return await notebook.undo(name)
+        except MemoryFull as error:
+            raise UsageError(f"It cannot be put back: {error}.") from error
+
+    return undo

@@ -1,0 +1,135 @@
+"""What `hermes model` does: ask all that can be reached, show it, or change what is used."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import structs
+
+from hermes.app.available_models import ProviderModels, find_available
+from hermes.app.model_settings import model_settings
+from hermes.app.models import ModelSelector, with_weights
+from hermes.cli.context import CliContext
+from hermes.cli.output import Style
+from hermes.cli.profile_hints import with_profile_flag
+from hermes.cli.verbs.setup.local_model import DownloadableModel, downloadable_models
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
+from hermes.config.home import ensure_home
+from hermes.config.loader import load_config
+from hermes.kit.clock import SystemClock
+from hermes.kit.terminal_text import single_line
+from hermes.models.embedded.catalog import weights_catalog
+from hermes.models.embedded.download import format_size
+from hermes.models.key_pool import KeyPool
+from hermes.models.providers import EMBEDDED
+from hermes.models.resolver import NoProviderConfigured
+from hermes.models.urls import redacted_url
+from hermes.ports.model import Model
+from hermes.schema.errors import HermesError, UsageError
+from hermes.store.blobs import FileBlobs
+
+MAX_MODELS = 12
+_CHANGE_HINT = "\nChange it with: hermes model NAME [--provider NAME]\n"
+_NOTHING_REACHABLE = """\
+Nothing can be reached yet. Either start a local server (Ollama, LM Studio,
+llama.cpp, vLLM), or name an address, or set a key:
+
+  hermes config set model.base_url http://127.0.0.1:8000/v1
+  hermes config set OPENROUTER_API_KEY        (asks for it)
+"""
+
+
+async def show_or_choose(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    env = profile_env(home.dotenv, context.env)
+    clock = SystemClock()
+    told = model_settings(load_config(home, env).config)
+    settings = with_weights(KeyPool(home.auth, clock).under(told), home)
+    desk = ModelSelector(home, env, told, FileBlobs(home.cache / "blobs"), clock)
+    try:
+        if args.name:
+            ensure_home(home)
+            chosen, doubt = await _choose(args, desk)
+            removed = await desk.keep(chosen)
+            context.stdout.write(f"Using {single_line(desk.current())} from now on.\n")
+            if removed:
+                names = ", ".join(removed)
+                context.stdout.write(f"Removed from the settings of the former provider: {names}\n")
+            if doubt:
+                context.stderr.write(f"hermes: warning: {single_line(doubt)}\n")
+            return 0
+        with suppress(HermesError):
+            await desk.find()
+        offers = [
+            structs.replace(offer, base_url=redacted_url(offer.base_url))
+            for offer in _for_provider(args.provider, await find_available(settings, env.get))
+        ]
+    finally:
+        await desk.aclose()
+    fetching = downloadable_models(home) if args.provider in (None, EMBEDDED) else []
+    if args.json:
+        document = {"in_use": desk.current(), "providers": offers, "fetchable": fetching}
+        context.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        return 0
+    _print(args, context, env, desk.current(), offers)
+    _print_downloadable(context, [one for one in fetching if not one.here])
+    return 0
+
+
+async def _choose(args: Namespace, desk: ModelSelector) -> tuple[Model, str]:
+    """With what is to be said of it; where nothing is set up, it can only be one of our list."""
+    provider = args.provider
+    try:
+        model = await desk.choose(args.name, provider)
+    except NoProviderConfigured:
+        if args.name not in {one.name for one in weights_catalog()}:
+            raise
+        provider = EMBEDDED
+        model = await desk.choose(args.name, provider)
+    return model, "" if args.force else await desk.doubt(args.name, provider)
+
+
+def _print_downloadable(context: CliContext, rows: Sequence[DownloadableModel]) -> None:
+    """What could run inside Hermes; it is not fetched from here."""
+    if not rows:
+        return
+    out = context.stdout
+    fetch = with_profile_flag("hermes setup --local", context.profile)
+    out.write(f"\nCan be fetched, and then needs no key and no server: {fetch}\n")
+    for one in rows:
+        out.write(f"    {one.name:<20} {format_size(one.size)}, {one.licence}\n")
+
+
+def _for_provider(
+    provider: str | None, offers: Sequence[ProviderModels]
+) -> Sequence[ProviderModels]:
+    chosen = [offer for offer in offers if provider in (None, offer.provider)]
+    if provider and not chosen:
+        raise UsageError(
+            f"{provider} cannot be reached from here.", hint="`hermes model` lists what can."
+        )
+    return chosen
+
+
+def _print(
+    args: Namespace, context: CliContext, env: Env, current: str, offers: Sequence[ProviderModels]
+) -> None:
+    style = Style(context.stdout, env.get("NO_COLOR"), env.get("TERM"))
+    out = context.stdout
+    out.write(f"In use: {style(single_line(current), 'bold')}\n\n")
+    for offer in offers:
+        place = "on this machine, " if offer.local else ""
+        address = single_line(offer.base_url)
+        out.write(f"{style(single_line(offer.provider), 'bold')} ({place}{address})\n")
+        if offer.trouble:
+            trouble = style.wrapped(f"  {single_line(offer.trouble)}", "  ")
+            out.write(f"{style(trouble, 'yellow')}\n")
+        shown = offer.models if args.all else offer.models[:MAX_MODELS]
+        for model in shown:
+            mark = style("*", "green") if f"{offer.provider}/{model}" == current else " "
+            out.write(f"  {mark} {single_line(model)}\n")
+        if len(shown) < len(offer.models):
+            out.write(f"    … and {len(offer.models) - len(shown):,} more (--all)\n")
+    out.write(with_profile_flag(_CHANGE_HINT if offers else _NOTHING_REACHABLE, context.profile))

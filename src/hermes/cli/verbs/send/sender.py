@@ -1,0 +1,297 @@
+"""Where the text of a message comes from: the command line, a file, or what is piped in."""
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TextIO
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.app.send_targets import SendTargets, load_send_targets, resolve_names
+from hermes.app.service.status import GatewayStatus, gateway_status
+from hermes.cli.context import CliContext
+from hermes.cli.verbs.chat import decode_argument
+from hermes.cli.verbs.send.targets import target_text
+from hermes.config.home import Home, ensure_home
+from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.gateway.targets import (
+    AllHomesTarget,
+    ChatTarget,
+    HomeTarget,
+    LocalTarget,
+    OriginTarget,
+    ResolvedTargets,
+    UnresolvedReason,
+    UnresolvedTarget,
+    parse_targets,
+    resolve_targets,
+)
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.files import read_regular_file, write_atomic
+from hermes.kit.ids import new_id
+from hermes.kit.terminal_text import single_line
+from hermes.ports.store import EnqueueItem, ItemStatus, Store
+from hermes.schema.errors import ConfigError, UsageError
+from hermes.schema.scope import Address
+
+MAX_TEXT_BYTES = 1024 * 1024
+"""Bytes of one message; platforms take far less, and it is cut for them."""
+
+
+def text_to_send(args: Namespace, context: CliContext) -> str:
+    """Raises `UsageError` when there is none, or two."""
+    if args.message is not None and args.file is not None:
+        raise UsageError("Give the message on the command line or in a file, not both.")
+    if args.message is not None:
+        text = decode_argument(args.message)
+    elif args.file not in (None, "-"):
+        text = _read_file(Path(args.file))
+    elif args.file == "-" or not context.stdin.isatty():
+        text = _read_stdin(context.stdin)
+    else:
+        raise _no_text_error("There is nothing to send.")
+    if not text.strip():
+        raise _no_text_error("The message is empty.")
+    subject = " ".join(decode_argument(args.subject or "").split())
+    return f"{subject}\n\n{text}" if subject else text
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return _decode(read_regular_file(path, MAX_TEXT_BYTES), str(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read_stdin(stream: TextIO) -> str:
+    data = (
+        stream.buffer.read(MAX_TEXT_BYTES + 1)
+        if hasattr(stream, "buffer")
+        else stream.read().encode()
+    )
+    if len(data) > MAX_TEXT_BYTES:
+        raise UsageError(f"The message is longer than {MAX_TEXT_BYTES:,} bytes.")
+    return _decode(data, "What is piped in")
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        return data.decode().rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text.", hint="Only text can be sent.") from error
+
+
+def _no_text_error(what: str) -> UsageError:
+    return UsageError(
+        what, hint="For example: echo done | hermes send -t local; where else: hermes send --list"
+    )
+
+
+class SendOutcome(StrEnum):
+    """Accepted: it is in the outbox, and a gateway will bring it."""
+
+    DELIVERED = "delivered"
+    ACCEPTED = "accepted"
+    WRITTEN = "written"
+    FAILED = "failed"
+
+
+class TargetResult(Struct, frozen=True):
+    target: str
+    outcome: SendOutcome
+    about: str = ""
+    key: str = ""
+
+
+def print_results(lines: Sequence[TargetResult], args: Namespace, context: CliContext) -> int:
+    failed = any(line.outcome is SendOutcome.FAILED for line in lines)
+    if args.json:
+        data = {"ok": not failed, "results": lines}
+        context.stdout.write(msgspec.json.encode(data).decode() + "\n")
+        return int(failed)
+    for line in lines:
+        text = f"{single_line(line.target)}: {line.outcome.value}"
+        text += f" ({single_line(line.about)})" if line.about else ""
+        if line.outcome is SendOutcome.FAILED:
+            context.stderr.write(f"hermes: {text}\n")
+        elif not args.quiet:
+            context.stdout.write(f"{text}\n")
+    return int(failed)
+
+
+WakeGateway = Callable[[Path], bool]
+"""Tell the gateway of a home that there is something to do; False when none listens."""
+
+_POLL_INTERVALS = (0.02, 0.5)
+"""Seconds between two looks at the outbox, at first and at most."""
+
+
+class _QueuedText(Struct, frozen=True):
+    key: str
+    address: Address
+
+
+def send(args: Namespace, context: CliContext, wake: WakeGateway | None = None) -> int:
+    text = text_to_send(args, context)
+    home, clock = context.home(), SystemClock()
+    standing = gateway_status(home)
+    online = _online_platforms(standing)
+    places = load_send_targets(home, context.env, online or ())
+    goal = _resolve(args.to, places)
+    ensure_home(home)
+    lines = [
+        TargetResult(_target_name(one), SendOutcome.FAILED, _unresolved_text(one))
+        for one in goal.unreached
+    ]
+    if goal.local:
+        path = _write_local(home, text, clock)
+        lines.append(TargetResult("local", SendOutcome.WRITTEN, str(path)))
+    if goal.addresses:
+        sender = _Sender(home, standing, clock, wake or _wake_by_socket)
+        patience = 0.0 if args.no_wait else args.timeout
+        lines += anyio.run(sender.send, goal.addresses, text, patience)
+    return print_results(lines, args, context)
+
+
+class _Sender:
+    def __init__(
+        self, home: Home, standing: GatewayStatus, clock: Clock, wake: WakeGateway
+    ) -> None:
+        self._home = home
+        self._standing = standing
+        self._clock = clock
+        self._wake = wake
+
+    async def send(
+        self, addresses: Sequence[Address], text: str, patience: float
+    ) -> list[TargetResult]:
+        from hermes.store.sqlite import open_store
+
+        rows = [_QueuedText(new_id("send"), address) for address in addresses]
+        now = self._clock.now()
+        async with open_store(self._home.state_db, self._clock) as store:
+            await store.commit(*(_post(row, text, now) for row in rows))
+            woken = await anyio.to_thread.run_sync(self._wake_gateway)
+            if self._standing.record is not None and patience > 0:
+                await self._settled(store, [row for row in rows if self._serves(row)], patience)
+            return [await self._line(store, row, woken=woken) for row in rows]
+
+    def _wake_gateway(self) -> bool:
+        record = self._standing.record
+        if record is None:
+            return False
+        folders = dict.fromkeys([self._home.path, Path(record.home or self._home.path)])
+        return any(self._wake(folder) for folder in folders)
+
+    def _serves(self, row: _QueuedText) -> bool:
+        online = _online_platforms(self._standing)
+        return online is None or row.address.channel in online
+
+    async def _settled(self, store: Store, rows: Sequence[_QueuedText], patience: float) -> None:
+        until = self._clock.monotonic() + patience
+        pause, longest = _POLL_INTERVALS
+        open_keys = {row.key for row in rows}
+        while open_keys:
+            for key in list(open_keys):
+                fate, _ = await store.queues.fate(key)
+                if fate is not ItemStatus.WAITING:
+                    open_keys.discard(key)
+            left = until - self._clock.monotonic()
+            if left <= 0 or not open_keys:
+                return
+            await self._clock.sleep(min(pause, left))
+            pause = min(pause * 1.5, longest)
+
+    async def _line(self, store: Store, row: _QueuedText, *, woken: bool) -> TargetResult:
+        fate, reason = await store.queues.fate(row.key)
+        target = target_text(row.address)
+        match fate:
+            case ItemStatus.DONE:
+                return TargetResult(target, SendOutcome.DELIVERED, "", row.key)
+            case ItemStatus.PARKED:
+                return TargetResult(target, SendOutcome.FAILED, reason, row.key)
+            case ItemStatus.WAITING:
+                return TargetResult(
+                    target, SendOutcome.ACCEPTED, self._delay(row, reason, woken), row.key
+                )
+
+    def _delay(self, row: _QueuedText, reason: str, woken: bool) -> str:
+        flag = "" if self._home.profile == "default" else f" -p {self._home.profile}"
+        if self._standing.record is None:
+            return f"no gateway runs; it goes out after: hermes{flag} gateway start"
+        if not self._serves(row):
+            return f"the gateway that runs has no {row.address.channel}; it goes out once it has"
+        if reason:
+            return f"not yet delivered: {reason}"
+        return "" if woken else "the gateway was not reached; it goes out with its next message"
+
+
+def _online_platforms(standing: GatewayStatus) -> list[str] | None:
+    """The platforms that the running gateway has for this profile; None when it does not say."""
+    if standing.record is None or standing.state is None:
+        return None
+    return [name for name, one in standing.platforms.items() if one.state != "fatal"]
+
+
+def _resolve(words: str, places: SendTargets) -> ResolvedTargets:
+    targets = resolve_names(parse_targets(words), places.chats)
+    goal = resolve_targets(targets, places.homes, origin=places.origin, platforms=places.platforms)
+    if goal.unreached and len(goal.unreached) == len(targets):
+        raise UsageError(
+            "; ".join(_unresolved_text(one) for one in goal.unreached),
+            hint="`hermes send --list` shows where can be sent to.",
+        )
+    return goal
+
+
+def _post(row: _QueuedText, text: str, at: datetime) -> EnqueueItem:
+    return outbox_post(row.key, OutboxMessage(address=row.address, text=text, at=at, brought=True))
+
+
+def _target_name(unreached: UnresolvedTarget) -> str:
+    target = unreached.target
+    match target:
+        case HomeTarget(platform):
+            return platform
+        case ChatTarget(platform, chat, thread):
+            return target_text(Address(platform, chat, thread))
+        case OriginTarget():
+            return "origin"
+        case LocalTarget():
+            return "local"
+        case AllHomesTarget():
+            return "all"
+
+
+def _unresolved_text(unreached: UnresolvedTarget) -> str:
+    name = _target_name(unreached)
+    match unreached.why:
+        case UnresolvedReason.NO_ORIGIN:
+            return "There is no chat that this runs for, and no home channel"
+        case UnresolvedReason.NO_HOME:
+            return f"{name} has no home channel"
+        case UnresolvedReason.NO_HOME_ANYWHERE:
+            return "No platform has a home channel"
+        case UnresolvedReason.UNKNOWN_PLATFORM:
+            return f"The platform {name.partition(':')[0]} is not set up"
+
+
+def _write_local(home: Home, text: str, clock: Clock) -> Path:
+    folder = home.cron / "output" / "send"
+    path = folder / f"{clock.now():%Y-%m-%d_%H-%M-%S}_{new_id('text')[-6:].lower()}.md"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(path, text.encode(errors="surrogateescape") + b"\n", mode=0o600)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def _wake_by_socket(folder: Path) -> bool:
+    from hermes.ipc.socket_client import wake_gateway
+
+    return wake_gateway(folder)

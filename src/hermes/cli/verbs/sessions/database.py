@@ -1,0 +1,161 @@
+"""`sessions stats`: how many, from where, how big, and what it cost as far as prices are known."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hermes.cli.verbs.sessions.actions import NO_SESSIONS, SessionsAction
+from hermes.kit.terminal_text import escape_controls, single_line
+from hermes.kit.text import plural
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import ModelUsage
+from hermes.store.legacy_import import import_legacy as adopt_database
+from hermes.store.maintenance import StoreStats
+from hermes.store.sqlite import SqliteStore
+
+PRICE_UNKNOWN = "price unknown"
+
+
+class SourceCount(Struct, frozen=True):
+    source: str
+    sessions: int
+    messages: int
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """The document that `--json` prints."""
+
+    path: str
+    bytes: int
+    sessions: int
+    messages: int
+    sources: Sequence[SourceCount]
+    models: Sequence[ModelUsage]
+
+
+def stats(desk: SessionsAction) -> int:
+    totals = _empty_totals(desk) if desk.is_empty else desk.with_store(_fetch)
+    if desk.args.json:
+        desk.printer.data(msgspec.json.encode(totals) + b"\n")
+    elif not totals.sessions:
+        desk.note(NO_SESSIONS)
+    else:
+        _print(desk, totals)
+    return 0
+
+
+def _empty_totals(desk: SessionsAction) -> Totals:
+    path = str(desk.context.home().state_db)
+    return Totals(path=path, bytes=0, sessions=0, messages=0, sources=(), models=())
+
+
+async def _fetch(store: SqliteStore) -> Totals:
+    counted: StoreStats = await store.stats()
+    sources = [SourceCount(each.name, each.sessions, each.messages) for each in counted.sources]
+    return Totals(
+        path=str(store.path),
+        bytes=counted.size,
+        sessions=counted.sessions,
+        messages=sum(source.messages for source in sources),
+        sources=sources,
+        models=await store.archive_for(OWNER).usage(),
+    )
+
+
+def _print(desk: SessionsAction, totals: Totals) -> None:
+    printer = desk.printer
+    counts = f"{plural(totals.sessions, 'session')}, {plural(totals.messages, 'message')}"
+    printer.line(f"{counts}, {format_size(totals.bytes)} in {single_line(totals.path)}")
+    printer.line()
+    sources = sorted(totals.sources, key=lambda source: -source.sessions)
+    printer.table(
+        [
+            ("SOURCE", "SESSIONS", "MESSAGES"),
+            *(
+                (single_line(s.source) or "-", f"{s.sessions:,}", f"{s.messages:,}")
+                for s in sources
+            ),
+        ],
+        right=(1, 2),
+    )
+    if totals.models:
+        printer.line()
+        rows = [_model(use) for use in sorted(totals.models, key=lambda use: -use.usage.input)]
+        heading = ("MODEL", "CALLS", "TOKENS IN", "FROM CACHE", "TOKENS OUT", "COST")
+        printer.table([heading, *rows], right=(1, 2, 3, 4, 5))
+        printer.line()
+        printer.line(_cost(totals.models))
+
+
+def _model(use: ModelUsage) -> tuple[str, ...]:
+    name = "/".join(part for part in (use.provider, use.model) if part)
+    tokens = use.usage
+    cost = PRICE_UNKNOWN if use.cost is None else f"${use.cost:,.4f}"
+    numbers = (use.calls, tokens.input, tokens.cache_read, tokens.output)
+    return (single_line(name) or "-", *(f"{number:,}" for number in numbers), cost)
+
+
+def _cost(models: Sequence[ModelUsage]) -> str:
+    known = sum(use.cost for use in models if use.cost is not None)
+    unknown = sum(use.cost is None for use in models)
+    if unknown == len(models):
+        return f"What it cost is not known: {PRICE_UNKNOWN} for {plural(unknown, 'model')}."
+    rest = f", not counting {plural(unknown, 'model')} with {PRICE_UNKNOWN}" if unknown else ""
+    return f"It cost ${known:,.4f}{rest}."
+
+
+def format_size(count: int) -> str:
+    """Bytes in the unit that reads best."""
+    number = float(count)
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def backup(desk: SessionsAction) -> int:
+    desk.require_sessions()
+    target = Path(desk.args.file).expanduser().absolute()
+    if target.exists():
+        raise UsageError(f"{target} exists already.", hint="Choose a name that is still free.")
+    if not target.parent.is_dir():
+        raise UsageError(f"There is no folder {target.parent}.")
+    desk.with_store(lambda store: store.backup(target))
+    desk.printer.line(
+        f"Copied {format_size(target.stat().st_size)} to {escape_controls(str(target))}."
+    )
+    return 0
+
+
+def adopt(desk: SessionsAction) -> int:
+    path = desk.context.home().state_db
+    adopted = adopt_database(path, desk.clock)
+    if adopted.kept_as is None:
+        desk.note(f"{path} is ours already; there is nothing to take over.")
+        return 0
+    sessions, messages = plural(adopted.sessions, "session"), plural(adopted.messages, "message")
+    desk.printer.line(f"Took over {sessions} with {messages}.")
+    desk.printer.line(f"The old database is kept as {escape_controls(str(adopted.kept_as))}.")
+    return 0
+
+
+def optimize(desk: SessionsAction) -> int:
+    if desk.is_empty:
+        desk.note(NO_SESSIONS)
+        return 0
+
+    async def tidy(store: SqliteStore) -> tuple[int, int]:
+        before = (await store.stats()).size
+        await store.optimize()
+        await store.vacuum()
+        return before, (await store.stats()).size
+
+    before, after = desk.with_store(tidy)
+    desk.printer.line(
+        f"The database takes {format_size(after)} now; it took {format_size(before)}."
+    )
+    return 0

@@ -1,0 +1,198 @@
+"""`sessions show`: what was said, with one line for each tool call."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeAlias, cast
+
+import msgspec
+
+from hermes.cli.dates import clock_time, local_time
+from hermes.cli.output import Style
+from hermes.cli.tool_summary import describe_call
+from hermes.cli.verbs.sessions.actions import SessionsAction
+from hermes.cli.verbs.sessions.formats.jsonl import SessionExport, encode
+from hermes.cli.verbs.sessions.formats.markdown import (
+    SPEAKERS,
+    STOP_NOTES,
+    session_facts,
+    session_name,
+)
+from hermes.kit.terminal_text import escape_controls, fit, single_line
+from hermes.kit.text import plural
+from hermes.schema.attachments import display_parts
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    User,
+    text_of,
+)
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import StoredMessage
+from hermes.session.recap import INTERRUPTED, interrupted_at
+from hermes.session.run_failures import failure_reasons
+from hermes.store.sqlite import SqliteStore
+
+_MAX_SUMMARY = 100
+
+
+def show(desk: SessionsAction) -> int:
+    desk.require_sessions()
+    copy, cut = desk.with_store(lambda store: _load(store, desk.args.session))
+    if desk.args.json:
+        desk.printer.data(encode(copy))
+    elif desk.args.raw:
+        for stored in copy.messages:
+            desk.printer.data(text_of(stored.message).encode() + b"\n")
+    else:
+        _Transcript(desk, full=desk.args.full).print(copy, cut)
+    return 0
+
+
+async def _load(store: SqliteStore, name: str) -> tuple[SessionExport, frozenset[int]]:
+    copy = await load_session(store, name)
+    going_on = await store.leases.held(copy.session.id)
+    ends = await failure_reasons(store, copy.session.id)
+    return copy, interrupted_at(copy.messages, going_on=going_on, ends=ends)
+
+
+async def load_session(store: SqliteStore, name: str) -> SessionExport:
+    archive = store.archive_for(OWNER)
+    session = await archive.find(name)
+    messages = await archive.messages(session.id)
+    return SessionExport(session, messages, await archive.usage(session.id))
+
+
+class _Transcript:
+    def __init__(self, desk: SessionsAction, *, full: bool) -> None:
+        self._printer = desk.printer
+        self._style: Style = desk.printer.style
+        self._full = full
+        self._day = ""
+
+    def print(self, copy: SessionExport, cut: Collection[int]) -> None:
+        self._printer.line(self._style(session_name(copy.session), "bold"))
+        for label, value in [*session_facts(copy.session), ("messages", f"{len(copy.messages):,}")]:
+            self._printer.line(self._style(f"  {label:<9} {value}", "dim"))
+        if not copy.messages:
+            self._printer.line()
+            self._printer.line("Nothing was said in this session.")
+        for stored in copy.messages:
+            self._message(stored)
+            if stored.seq in cut:
+                self._printer.line(self._style(f"  {INTERRUPTED}", "yellow"))
+
+    def _message(self, stored: StoredMessage) -> None:
+        match stored.message:
+            case User(parts=parts, trust=trust) as said:
+                self._heading(SPEAKERS[trust], "green", stored)
+                self._parts(parts if self._full else display_parts(said))
+            case Assistant(parts=parts, stop=stop):
+                self._heading("Hermes", "cyan", stored)
+                self._parts(parts)
+                if stop in STOP_NOTES:
+                    self._printer.line(self._style(f"  ({STOP_NOTES[stop]})", "yellow"))
+            case Result() as result:
+                self._result(result)
+
+    def _heading(self, who: str, colour: str, stored: StoredMessage) -> None:
+        day, _, _ = local_time(stored.at).partition(" ")
+        time = clock_time(stored.at) if day == self._day else local_time(stored.at)
+        self._day = day
+        self._printer.line()
+        self._printer.line(f"{self._style(who, 'bold', colour)} {self._style(time, 'dim')}")
+
+    def _parts(self, parts: Sequence[Text | Media | Reasoning | ToolCall]) -> None:
+        for part in parts:
+            match part:
+                case Text(text=text):
+                    self._block(text)
+                case Reasoning(text=text):
+                    if self._full:
+                        self._block(text, "dim")
+                case Media(media_type=kind, name=name):
+                    self._printer.line(f"  [{single_line(name or kind)}]")
+                case ToolCall():
+                    self._call(part)
+
+    def _call(self, call: ToolCall) -> None:
+        sign = self._style("●", "cyan")
+        if self._full:
+            self._printer.line(f"  {sign} {single_line(call.name)}")
+            self._block(call.broken or bytes(call.args).decode("utf-8", "replace"), "dim", "      ")
+        else:
+            self._printer.line(f"  {sign} {self._cut(single_line(describe_call(call)))}")
+
+    def _result(self, result: Result) -> None:
+        sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
+        words = readable_result(text_of(result))
+        if self._full:
+            self._printer.line(f"    {sign}")
+            self._block(words, "dim", "      ")
+        else:
+            lines = words.count("\n") + 1
+            more = f" ({plural(lines, 'line')})" if lines > 1 else ""
+            gist = self._cut(single_line(words[: _MAX_SUMMARY * 20]))
+            self._printer.line(f"    {sign} {self._style(gist + more, 'dim')}")
+
+    def _cut(self, text: str) -> str:
+        return fit(text, min(_MAX_SUMMARY, (self._printer.width or _MAX_SUMMARY + 20) - 20))
+
+    def _block(self, text: str, colour: str = "", indent: str = "  ") -> None:
+        for line in escape_controls(text.strip("\n")).split("\n"):
+            shown = self._style(line, colour) if colour else line
+            self._printer.line(f"{indent}{shown}".rstrip())
+
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+MAIN_FIELDS = ("output", "content", "text", "answer", "result", "message", "error", "diff")
+"""What a tool has to say stands in the first of these; the rest is about it."""
+
+
+def readable_result(words: str) -> str:
+    """The words themselves where they are no JSON object or list."""
+    if not words.lstrip().startswith(("{", "[")):
+        return words
+    try:
+        found = cast("Json", msgspec.json.decode(words))
+    except (msgspec.DecodeError, RecursionError):
+        return words
+    return "\n".join(_lines(found)) or "(nothing)"
+
+
+def _lines(value: Json) -> Iterator[str]:
+    match value:
+        case dict():
+            yield from _fields(value)
+        case list():
+            for one in value:
+                first, *more = list(_lines(one)) or [""]
+                yield f"- {first}"
+                yield from (f"  {line}" for line in more)
+        case str():
+            yield from value.splitlines()
+        case bool() | None:
+            yield "" if value is None else ("yes" if value else "no")
+        case _:
+            yield str(value)
+
+
+def _fields(fields: Mapping[str, Json]) -> Iterator[str]:
+    """What is empty says nothing; what the tool has to say needs no label."""
+    main = next(
+        (name for name in MAIN_FIELDS if isinstance(fields.get(name), str) and fields[name]), ""
+    )
+    if main:
+        yield from _lines(fields[main])
+    for name, value in fields.items():
+        if name == main or value in ("", None, [], {}):
+            continue
+        lines = list(_lines(value))
+        if len(lines) == 1 and not isinstance(value, list):
+            yield f"{name}: {lines[0]}"
+        else:
+            yield f"{name}:"
+            yield from (f"  {line}" for line in lines)

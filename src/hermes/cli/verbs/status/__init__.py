@@ -1,0 +1,15 @@
+"""`hermes status`: everything there is to know about a profile on one screen."""
+
+from argparse import ArgumentParser, Namespace
+
+from hermes.cli.context import CliContext
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(args: Namespace, context: CliContext) -> int:
+    from hermes.cli.verbs.status.overview import show_status
+
+    return show_status(args, context)

@@ -1,0 +1,232 @@
+"""What `hermes status` shows. Nothing is asked over the network, and nothing is tried out."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.api.settings import PLATFORM_NAME as API
+from hermes.api.settings import is_enabled
+from hermes.app.archive import open_archive
+from hermes.app.channels import enabled_platforms
+from hermes.app.model_settings import model_settings
+from hermes.app.models import NO_MODEL, ModelSelector
+from hermes.app.sandboxes import SandboxDeps, Sandboxes
+from hermes.app.service.status import GatewayStatus, gateway_status
+from hermes.approvals.approval_store import QUESTION_KIND
+from hermes.cli.context import CliContext
+from hermes.cli.dates import relative_time
+from hermes.cli.output import Printer
+from hermes.cli.profile_hints import with_profile_flag
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.loader import load_config
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.terminal_text import single_line
+from hermes.kit.text import plural
+from hermes.learning.ledger.ledger import Ledger
+from hermes.models.key_pool import KeyPool
+from hermes.models.resolver import NoModelChosen, NoProviderConfigured, resolve_models
+from hermes.models.settings import ModelOverrides
+from hermes.sandbox.spawner import Spawner
+from hermes.schema.errors import ConfigError, StoreError
+from hermes.store.blobs import FileBlobs
+from hermes.subagents.delegations import KIND as DELEGATION
+from hermes.tools.processes.record import PROCESS_KIND as PROCESS
+
+_SETTINGS_UNREADABLE = "the settings cannot be read: hermes doctor"
+_STOPPED, _DIED = "not running", "killed, or it crashed"
+
+
+class PendingWork(Struct, frozen=True, kw_only=True):
+    """What somebody still has to attend to."""
+
+    questions: int = 0
+    processes: int = 0
+    delegations: int = 0
+    proposals: int = 0
+    messages: int = 0
+    given_up: int = 0
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    profile: str
+    home: str
+    model: str
+    gateway: str
+    channels: Sequence[str]
+    sandbox: Sequence[str]
+    sessions: int = 0
+    stored_messages: int = 0
+    waiting: PendingWork = PendingWork()
+    trouble: str = ""
+    model_trouble: str = ""
+
+
+def show_status(args: Namespace, context: CliContext) -> int:
+    overview = anyio.run(collect_overview, context.home(), context.env, SystemClock())
+    if args.json:
+        context.stdout.write(msgspec.json.encode(overview).decode() + "\n")
+        return 0
+    printer = Printer(context)
+    rows = _rows(overview)
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        label = printer.style(f"{name:<{width}}", "bold")
+        printer.line(f"{label}  {single_line(with_profile_flag(text, context.profile))}")
+    return 0
+
+
+async def collect_overview(home: Home, env: Env, clock: Clock) -> Overview:
+    standing = gateway_status(home)
+    settings = _settings(home, env)
+    model, no_model = (
+        await _model(home, settings, clock) if settings else (_SETTINGS_UNREADABLE, "")
+    )
+    sessions, messages, waiting, trouble = 0, 0, PendingWork(), ""
+    try:
+        sessions, messages, waiting = await _store_counts(home, clock)
+    except StoreError as error:
+        trouble = error.sentence
+    return Overview(
+        profile=home.profile,
+        home=str(home.path),
+        model=model,
+        model_trouble=no_model,
+        gateway=_gateway(standing, clock),
+        channels=_channels(standing, settings),
+        sandbox=await _sandbox(standing, settings, clock) if settings else [_SETTINGS_UNREADABLE],
+        sessions=sessions,
+        stored_messages=messages,
+        waiting=waiting,
+        trouble=trouble,
+    )
+
+
+def _settings(home: Home, env: Env) -> tuple[Config, Env] | None:
+    try:
+        own = profile_env(home.dotenv, env)
+        return load_config(home, own).config, own
+    except ConfigError:
+        return None
+
+
+async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tuple[str, str]:
+    """With what a turn would say, if it could not begin for want of a model or its key."""
+    config, env = settings
+    blobs = FileBlobs(home.cache / "blobs")
+    desk = ModelSelector(home, env, model_settings(config), blobs, clock)
+    name = NO_MODEL
+    try:
+        name = await desk.nearest()
+        if name == NO_MODEL:
+            await desk.resolve(ModelOverrides())
+        else:
+            resolve_models(KeyPool(home.auth, clock).under(model_settings(config)), env.get)
+    except (NoProviderConfigured, NoModelChosen) as error:
+        # Where there is one nevertheless, it was found by asking.
+        return name, error.sentence if name == NO_MODEL else ""
+    except ConfigError as error:
+        return name, error.sentence
+    finally:
+        await desk.aclose()
+    return name, ""
+
+
+def _gateway(standing: GatewayStatus, clock: Clock) -> str:
+    record, state = standing.record, standing.state
+    if record is None:
+        return _DIED if standing.died else _STOPPED
+    since = f", since {relative_time(record.started_at, clock.now())}" if record.started_at else ""
+    phase = state.gateway_state if state else "it has not said how it is"
+    turns = f", {plural(state.active_agents, 'turn')} now" if state else ""
+    return f"{phase} (pid {record.pid}{since}{turns})"
+
+
+def _channels(standing: GatewayStatus, settings: tuple[Config, Env] | None) -> list[str]:
+    """Of a gateway that runs; else those that it would have."""
+    if standing.record is None:
+        if settings is None:
+            return []
+        return [*([API] if is_enabled(*settings) else []), *enabled_platforms(*settings)]
+    return [
+        f"{name} {one.state}{f' ({one.error_message})' if one.error_message else ''}"
+        for name, one in sorted(standing.platforms.items())
+    ]
+
+
+async def _sandbox(
+    standing: GatewayStatus, settings: tuple[Config, Env], clock: Clock
+) -> list[str]:
+    """In the gateway that runs, if commands have shown it there; else what a trial shows here."""
+    config, env = settings
+    lines = [*standing.sandboxes]
+    if not lines:
+        with Spawner() as door:
+            parts = SandboxDeps(standing.home, env, config.terminal, door, clock)
+            lines = await Sandboxes(parts).check()
+    return [line.removeprefix("sandbox ") for line in lines] or [
+        f"terminal.backend {config.terminal.backend!r} cannot be used"
+    ]
+
+
+async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork]:
+    if not home.state_db.exists():
+        return 0, 0, PendingWork()
+    async with open_archive(home, clock) as store:
+        stats = await store.stats()
+
+        async def count(kind: str) -> int:
+            return len(await store.records.find(kind, only_open=True))
+
+        waiting = PendingWork(
+            questions=await count(QUESTION_KIND),
+            processes=await count(PROCESS),
+            delegations=await count(DELEGATION),
+            proposals=len(await Ledger(store, home.path, clock).waiting()),
+            messages=stats.waiting,
+            given_up=stats.parked,
+        )
+    return stats.sessions, stats.messages, waiting
+
+
+def _rows(one: Overview) -> list[tuple[str, str]]:
+    rows = [
+        ("profile", f"{one.profile}  ({one.home})"),
+        ("model", one.model_trouble or one.model),
+        ("gateway", one.gateway),
+    ]
+    if one.gateway == _STOPPED:
+        rows[-1] = ("gateway", f"{_STOPPED}: hermes gateway start")
+    asleep = " (on; the gateway does not run)" if one.gateway in {_STOPPED, _DIED} else ""
+    channels = ", ".join(one.channels)
+    rows.append(("channels", f"{channels}{asleep}" if channels else "none"))
+    rows += [("sandbox", line) for line in one.sandbox]
+    if one.trouble:
+        return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]
+    kept = f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}"
+    return [*rows, ("sessions", kept), ("waiting", _pending_text(one.waiting))]
+
+
+def _pending_text(one: PendingWork) -> str:
+    """What is there, with the command that shows it where there is one."""
+    parts = [
+        (one.questions, "question", ""),
+        (one.processes, "background process", ""),
+        (one.delegations, "delegation", ""),
+        (one.proposals, "proposal", " (hermes memory pending)"),
+        (one.messages, "message", " in the queue"),
+        (one.given_up, "message", " given up (hermes gateway status --deep)"),
+    ]
+    said = [f"{_count(count, noun)}{more}" for count, noun, more in parts if count]
+    return ", ".join(said) or "nothing"
+
+
+def _count(count: int, noun: str) -> str:
+    if noun.endswith("ss") and count != 1:
+        return f"{count:,} {noun}es"
+    return plural(count, noun)

@@ -1,0 +1,78 @@
+"""What a person pinned: told to the model at once, and again below every summary."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import AppendMessage, Fence, Store
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Text, Trust, User
+
+PIN_KIND = "pin"
+MAX_PINS = 20
+MAX_PIN = 500
+
+
+class _PinBody(Struct, frozen=True):
+    text: str
+
+
+class Pins:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def of(self, session: str) -> Sequence[str]:
+        return [text for _, text in await self._open(session)]
+
+    async def add(self, session: str, text: str, fence: Fence) -> None:
+        """Raises `UsageError` when it is too long, or too many are there."""
+        text = one_line(text, MAX_PIN + 1)
+        if len(text) > MAX_PIN:
+            raise UsageError(f"A pin has at most {MAX_PIN} characters.", hint="Say it shorter.")
+        if len(await self._open(session)) >= MAX_PINS:
+            raise UsageError(f"There are {MAX_PINS} pins already.", hint="Take one away: /unpin 1")
+        said = f"[Pinned by the person; it counts until they take it back] {text}"
+        message = User(new_id("msg"), (Text(said),), Trust.PROGRAM)
+        now = self._clock.now()
+        pin = self._matter(new_id("pin"), session, text, is_open=True)
+        await self._store.commit(
+            PutRecord(pin), AppendMessage(session, "", message, now), fence=fence
+        )
+
+    async def remove(self, session: str, number: int, fence: Fence) -> str:
+        """The `number`-th, from 1 on. Raises `UsageError`."""
+        pins = await self._open(session)
+        if not 1 <= number <= len(pins):
+            raise UsageError("There is no pin of that number.", hint="/pin lists them.")
+        matter, text = pins[number - 1]
+        said = f"[The person took this pin back] {text}"
+        message = User(new_id("msg"), (Text(said),), Trust.PROGRAM)
+        closed = self._matter(matter.id, session, text, is_open=False)
+        now = self._clock.now()
+        await self._store.commit(
+            PutRecord(closed), AppendMessage(session, "", message, now), fence=fence
+        )
+        return text
+
+    async def _open(self, session: str) -> list[tuple[StateRecord, str]]:
+        found = await self._store.records.find(
+            PIN_KIND, session=session, only_open=True, limit=MAX_PINS
+        )
+        return [(one, msgspec.json.decode(one.body, type=_PinBody).text) for one in found]
+
+    def _matter(self, identity: str, session: str, text: str, *, is_open: bool) -> StateRecord:
+        return StateRecord(
+            kind=PIN_KIND,
+            id=identity,
+            session=session,
+            state="pinned" if is_open else "taken back",
+            at=self._clock.now(),
+            body=Raw(msgspec.json.encode(_PinBody(text))),
+            open=is_open,
+        )

@@ -1,0 +1,32 @@
+"""Messages in the shape that old programs hand in and get back."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hermes.schema.chat_api import WireMessage, from_wire, to_wire
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Message
+from hermes.schema.sessions import StoredMessage
+
+Json = dict[str, Any]
+
+
+def parse_history(history: Sequence[Mapping[str, Any]], now: datetime) -> list[Message]:
+    """Messages of the chat API as ours; a system prompt is not part of the talk."""
+    try:
+        wires = msgspec.convert(list(history), list[WireMessage])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"conversation_history is not as the chat API has it: {error}") from error
+    stored = [from_wire(wire, now) for wire in wires]
+    return [row.message for row in stored if row is not None]
+
+
+def to_chat_message(row: StoredMessage) -> Json:
+    """As the chat API has it, without our own additions."""
+    fields = msgspec.to_builtins(to_wire(row))
+    fields.pop("hermes", None)
+    fields.setdefault("content", None)
+    return fields

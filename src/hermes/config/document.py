@@ -1,0 +1,110 @@
+"""The meaning of a change to settings, on plain values: what an edited file must then say."""
+
+from typing import cast
+
+from hermes.config.key_paths import KeyPath, format_path
+from hermes.config.yaml_values import describe_value
+from hermes.kit.errors import UsageError
+
+
+class UnsupportedEdit(Exception):
+    """The text is written in a way that this kind of change would harm."""
+
+
+def set_value(document: object, path: KeyPath, value: object) -> object:
+    """The same document with the value in it; missing sections are made."""
+    if document is None:
+        document = {}
+    parent = document
+    for depth, name in enumerate(path[:-1]):
+        inside = _get(parent, name, path[:depth])
+        if inside is None:
+            inside = _new_section(path[depth + 1])
+            _put(parent, name, inside, path[:depth])
+        parent = inside
+    _put(parent, path[-1], value, path[:-1])
+    return document
+
+
+def remove_value(document: object, path: KeyPath) -> object:
+    """The same document without the setting, and without sections that held nothing else."""
+    trail = [document]
+    for depth, name in enumerate(path):
+        trail.append(_get(trail[-1], name, path[:depth]))
+    for depth in range(len(path) - 1, -1, -1):
+        _drop(trail[depth], path[depth])
+        if trail[depth]:
+            break
+    return document
+
+
+def find_value(document: object, path: KeyPath) -> tuple[bool, object]:
+    """Whether the setting is there, and its value."""
+    value = document
+    for name in path:
+        if isinstance(value, dict):
+            mapping = cast("dict[object, object]", value)
+            if name not in mapping and isinstance(name, int):
+                name = str(name)  # noqa: PLW2901 - a key made of digits
+            if name not in mapping:
+                return False, None
+            value = mapping[name]
+        elif isinstance(value, list | tuple):
+            entries = cast("list[object]", value)
+            if not isinstance(name, int) or name >= len(entries):
+                return False, None
+            value = entries[name]
+        else:
+            return False, None
+    return True, value
+
+
+def _new_section(first: str | int) -> object:
+    entries: list[object] = []
+    mapping: dict[object, object] = {}
+    return entries if first == 0 else mapping
+
+
+def _get(parent: object, name: str | int, at: KeyPath) -> object:
+    _check(parent, name, at)
+    found, value = find_value(parent, (name,))
+    return value if found else None
+
+
+def _put(parent: object, name: str | int, value: object, at: KeyPath) -> None:
+    _check(parent, name, at)
+    if isinstance(parent, dict):
+        mapping = cast("dict[object, object]", parent)
+        mapping[name if name in mapping else str(name)] = value
+        return
+    entries = cast("list[object]", parent)
+    index = int(name)
+    if index == len(entries):
+        entries.append(value)
+    else:
+        entries[index] = value
+
+
+def _drop(parent: object, name: str | int) -> None:
+    if isinstance(parent, dict):
+        mapping = cast("dict[object, object]", parent)
+        del mapping[name if name in mapping else str(name)]
+    else:
+        del cast("list[object]", parent)[int(name)]
+
+
+def _check(parent: object, name: str | int, at: KeyPath) -> None:
+    where = format_path(at) or "the file"
+    if isinstance(parent, dict):
+        return
+    if not isinstance(parent, list):
+        raise UsageError(
+            f"{where} is {describe_value(parent)} and has no {name!r} in it",
+            hint=f"Unset it first with: hermes config unset {where}",
+        )
+    length = len(cast("list[object]", parent))
+    if not isinstance(name, int) or name > length:
+        raise UsageError(
+            f"{where} is a list of {length}; {name!r} is no place in it",
+            hint=f"Use {where}[{length}] to add an entry at the end.",
+        )

@@ -1,0 +1,356 @@
+"""Changing config.yaml and .env: checked before the old file is replaced."""
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+from msgspec import Struct
+
+from hermes.config.document import UnsupportedEdit, find_value, remove_value, set_value
+from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
+from hermes.config.home import Home, ensure_home
+from hermes.config.key_paths import KeyPath, format_path, parse_path
+from hermes.config.loader import inspect_config, parse_config
+from hermes.config.problems import Problem, Severity, as_error
+from hermes.config.repair import is_text_type, setting_type
+from hermes.config.schema import Config
+from hermes.config.unknown_keys import NO_SUCH_SETTING
+from hermes.config.yaml_parser import read_yaml
+from hermes.config.yaml_splice import remove_from_text, set_in_text
+from hermes.config.yaml_values import as_mapping
+from hermes.kit.errors import ConfigError, UsageError
+from hermes.kit.files import write_atomic, write_error_hint
+
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_MAX_DIGITS = 100
+_LITERALS: Mapping[str, object] = {"true": True, "false": False, "null": None}
+
+
+class EditResult(Struct, frozen=True, kw_only=True):
+    """What was changed, and what is odd about it now.
+
+    `removed` are settings that belonged to what was there before, such as the address of another
+    provider. `exposed` says whose key is sent to the address that was set.
+    """
+
+    path: KeyPath
+    value: object
+    warnings: tuple[Problem, ...] = ()
+    removed: tuple[KeyPath, ...] = ()
+    exposed: str = ""
+
+
+def set_setting(
+    home: Home, env: Mapping[str, str], name: str, text: str, *, force: bool = False
+) -> EditResult:
+    """Set `name` to what `text` says. Raises `ConfigError` when the result would not load.
+
+    A setting that nobody knows is only set by `force`; else it is a `UsageError`.
+    """
+    path = parse_path(name)
+    value = parse_value(text, path)
+    with _locked_config(home) as old:
+        path, value = _expand_model_name(old, home.config, path, value)
+        document = _document(old, home.config)
+        gone = stale_settings(document, path, value)
+        new = without_settings(_with_setting(old, home.config, path, value), home.config, gone)
+        if not force:
+            _check_known(new, home.config, env, path)
+        warnings = replace_config(home, env, old, new)
+    return EditResult(
+        path=path,
+        value=value,
+        warnings=tuple(w for w in warnings if _overlaps(w.path, path)),
+        removed=gone,
+        exposed=exposed_key(_document(new, home.config), path),
+    )
+
+
+def unset_setting(home: Home, env: Mapping[str, str], name: str) -> EditResult:
+    """Take `name` out of the file, so that its default holds again."""
+    path = parse_path(name)
+    with _locked_config(home) as old:
+        document = _document(old, home.config)
+        found, value = find_value(document, path)
+        if not found:
+            raise UsageError(f"{format_path(path)} is not set in {home.config}")
+        gone = stale_settings(document, path, None)
+        replace_config(home, env, old, without_settings(old, home.config, (path, *gone)))
+    return EditResult(path=path, value=value, removed=gone)
+
+
+def change_settings(
+    home: Home, env: Mapping[str, str], decide: Callable[[Config], Mapping[str, str | None]]
+) -> Sequence[str]:
+    """Set several settings in one write, and take out those whose value is None.
+
+    `decide` sees the settings as they are now, and nobody else changes them meanwhile. Returns
+    the names of those that were there and are taken out.
+    """
+    with _locked_config(home) as old:
+        changes = decide(parse_config(old, home.config, env).config)
+        new = old
+        for name, text in changes.items():
+            if text is not None:
+                path = parse_path(name)
+                path, value = _expand_model_name(new, home.config, path, parse_value(text, path))
+                new = _with_setting(new, home.config, path, value)
+        unset = [parse_path(name) for name, text in changes.items() if text is None]
+        before = _document(old, home.config)
+        gone = [path for path in unset if find_value(before, path)[0]]
+        replace_config(home, env, old, without_settings(new, home.config, gone))
+    return [format_path(path) for path in gone]
+
+
+def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
+    expected = set_value(deepcopy(_document(text, file)), path, value)
+    return _first_correct(
+        expected,
+        file,
+        lambda: set_in_text(text, path, value),
+        lambda: _set_by_round_trip(text, path, value),
+    )
+
+
+def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
+    """The text without these settings, as far as it has them."""
+    for path in paths:
+        document = _document(text, file)
+        if find_value(document, path)[0]:
+            ways = partial(remove_from_text, text, path), partial(_remove_by_round_trip, text, path)
+            text = _first_correct(remove_value(deepcopy(document), path), file, *ways)
+    return text
+
+
+def replace_config(home: Home, env: Mapping[str, str], old: str, new: str) -> list[Problem]:
+    """Write the new text if it has no error that the old had not; returns its warnings."""
+    loaded, problems = inspect_config(new, home.config, env)
+    if loaded is None:
+        known = _errors_of(old, home.config, env)
+        fresh = [p for p in problems if (p.path, p.message) not in known]
+        if any(problem.severity is Severity.ERROR for problem in fresh):
+            raise as_error(fresh, hint=f"Nothing was changed in {home.config}.")
+    if new != old:
+        _write(home.config, new)
+    return [problem for problem in problems if problem.severity is Severity.WARNING]
+
+
+def replace_whole_config(home: Home, old: str, new: str) -> None:
+    """Write text that was checked, unless the file has changed since `old` was read."""
+    with _locked_config(home) as current:
+        if current != old:
+            raise ConfigError(f"{home.config} was changed by somebody else meanwhile")
+        _write(home.config, new)
+
+
+def set_variable(home: Home, name: str, value: str) -> None:
+    """Set an environment variable in the home's .env, which only its owner may read."""
+    with _locked_config(home):
+        text = read_text(home.dotenv)
+        _write(home.dotenv, with_variable(text, name, value, str(home.dotenv)), mode=0o600)
+
+
+def unset_variable(home: Home, name: str) -> bool:
+    """False when the .env did not set it."""
+    with _locked_config(home):
+        text = read_text(home.dotenv)
+        if all(entry.name != name for entry in parse_dotenv(text, str(home.dotenv))):
+            return False
+        _write(home.dotenv, without_variable(text, name, str(home.dotenv)), mode=0o600)
+    return True
+
+
+def parse_value(text: str, path: KeyPath = ()) -> object:
+    """`true`, `12`, `[a, b]`, `{a: 1}`, `"text"`; all else, and where text is wanted, is text."""
+    bare = text.strip()
+    if bare[:1] in {"[", "{", '"', "'"}:
+        return _parse_yaml(bare, text)
+    if path and is_text_type(setting_type(path)):
+        return text
+    if bare.lower() in _LITERALS:
+        return _LITERALS[bare.lower()]
+    if _NUMBER.fullmatch(bare) and len(bare) <= _MAX_DIGITS:
+        return float(bare) if re.search(r"[.eE]", bare) else int(bare)
+    return text
+
+
+def _parse_yaml(bare: str, text: str) -> object:
+    try:
+        return read_yaml(bare, Path("the value"))[0]
+    except ConfigError as error:
+        if not isinstance(error.__cause__, yaml.YAMLError):
+            raise UsageError(str(error), hint=error.hint) from error
+        if bare[0] in "[{":
+            raise UsageError(
+                f"{text!r} begins like a list or mapping but is none",
+                hint="Put it in quotes to have it as text, or close the bracket.",
+            ) from error
+        return text
+
+
+def _expand_model_name(
+    text: str, file: Path, path: KeyPath, value: object
+) -> tuple[KeyPath, object]:
+    """The model is a bare name or a section: setting a part of one never loses the other."""
+    found, current = find_value(_document(text, file), ("model",))
+    if path == ("model",) and isinstance(current, dict) and isinstance(value, str):
+        return ("model", "default"), value
+    if path[0] != "model" or len(path) != 2 or not found or not isinstance(current, str):
+        return path, value
+    named = {"default": current} if current else {}
+    return ("model",), {**named, str(path[1]): value}
+
+
+def _check_known(text: str, file: Path, env: Mapping[str, str], path: KeyPath) -> None:
+    _, problems = inspect_config(text, file, env)
+    for problem in problems:
+        if NO_SUCH_SETTING in problem.message and _overlaps(problem.path, path):
+            raise UsageError(
+                f"{format_path(problem.path)}: {problem.message}",
+                hint="Nothing was changed; --force sets it all the same.",
+            )
+
+
+def _overlaps(warned: KeyPath, path: KeyPath) -> bool:
+    length = min(len(warned), len(path))
+    return warned[:length] == path[:length]
+
+
+@contextmanager
+def _locked_config(home: Home) -> Generator[str]:
+    """One writer at a time; the lock is the folder itself, so nothing is left behind."""
+    ensure_home(home)
+    folder = os.open(home.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield read_text(home.config)
+    finally:
+        os.close(folder)
+
+
+def _document(text: str, file: Path) -> object:
+    value, _ = read_yaml(text, file)
+    return value
+
+
+def _set_by_round_trip(text: str, path: KeyPath, value: object) -> str:
+    from hermes.config.yaml_round_trip import set_by_round_trip  # noqa: PLC0415 - slow to load, seldom needed
+
+    return set_by_round_trip(text, path, value)
+
+
+def _remove_by_round_trip(text: str, path: KeyPath) -> str:
+    from hermes.config.yaml_round_trip import remove_by_round_trip  # noqa: PLC0415 - as above
+
+    return remove_by_round_trip(text, path)
+
+
+def _first_correct(expected: object, file: Path, *ways: Callable[[], str]) -> str:
+    """The first new text that says exactly what was meant."""
+    for way in ways:
+        try:
+            new = way()
+            if (_document(new, file) or {}) == (expected or {}):
+                return new
+        except (UnsupportedEdit, ConfigError):
+            continue
+    raise ConfigError(
+        f"{file} is written in a way that cannot be changed safely from here",
+        hint="Change it by hand with: hermes config edit (anchors and merge keys such as "
+        "`<<: *name` may be the cause)",
+    )
+
+
+def _errors_of(text: str, file: Path, env: Mapping[str, str]) -> set[tuple[KeyPath, str]]:
+    try:
+        _, problems = inspect_config(text, file, env)
+    except ConfigError:
+        return set()
+    return {(problem.path, problem.message) for problem in problems}
+
+
+def _write(path: Path, text: str, *, mode: int | None = None) -> None:
+    try:
+        private = mode if mode is not None or path.exists() else 0o600
+        write_atomic(path, text.encode(), mode=private)
+    except UnicodeEncodeError as error:
+        raise UsageError("The value is not text that can be stored as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}",
+            hint=write_error_hint(error, "Check the rights.") + " The old file is unchanged.",
+        ) from error
+
+
+PROVIDER_KEY, ADDRESS_KEY, API_KEY_KEY = "provider", "base_url", "api_key"
+_PROVIDER_FIELDS = (ADDRESS_KEY, API_KEY_KEY, "key_env", "api_mode")
+_ADDRESS_PROVIDERS = {"", "auto", "custom"}
+"""Providers that mean whoever is at the address."""
+
+
+def stale_settings(document: object, path: KeyPath, value: object) -> tuple[KeyPath, ...]:
+    """The settings beside `path` that no longer hold once it has this value; None unsets it."""
+    section = _section(document, path)
+    new = str(value or "").strip()
+    match path[-1] if section else None:
+        case "provider":
+            names = _stale_after_provider(section, new.lower())
+        case "base_url":
+            names = _stale_after_address(section, new)
+        case _:
+            names = ()
+    return tuple((*path[:-1], name) for name in names if name in section)
+
+
+def exposed_key(document: object, path: KeyPath) -> str:
+    """Whose key, if any, goes to the address that `path` sets: a provider's, or a variable's."""
+    section = _section(document, path)
+    if path[-1] != ADDRESS_KEY or _text(section, API_KEY_KEY):
+        return ""
+    provider = _text(section, PROVIDER_KEY)
+    return _text(section, "key_env") or ("" if provider.lower() in _ADDRESS_PROVIDERS else provider)
+
+
+def _stale_after_provider(section: Mapping[str, object], new: str) -> tuple[str, ...]:
+    old = _text(section, PROVIDER_KEY).lower()
+    address = _text(section, ADDRESS_KEY)
+    if old == new:
+        return ()
+    if new in _ADDRESS_PROVIDERS and address:
+        return ()
+    if old in {"", "auto"} and not address:
+        # A key without an address gets its provider now; one with an address belongs to it.
+        return ()
+    return _PROVIDER_FIELDS
+
+
+def _stale_after_address(section: Mapping[str, object], new: str) -> tuple[str, ...]:
+    old = _text(section, ADDRESS_KEY)
+    at_home = not old and _text(section, PROVIDER_KEY).lower() not in _ADDRESS_PROVIDERS
+    moved = _host(old) != _host(new) if old else at_home and bool(new)
+    return (API_KEY_KEY,) if moved else ()
+
+
+def _section(document: object, path: KeyPath) -> Mapping[str, object]:
+    found, section = find_value(document, path[:-1])
+    inside = as_mapping(section) if found else None
+    return {str(name): value for name, value in (inside or {}).items()}
+
+
+def _text(section: Mapping[str, object], name: str) -> str:
+    return str(section.get(name) or "").strip()
+
+
+def _host(url: str) -> str:
+    """Where a key would be sent; a text that is no address stands for itself."""
+    try:
+        return urlsplit(url if "://" in url else f"//{url}").netloc.rpartition("@")[2].lower()
+    except ValueError:
+        return url

@@ -1,0 +1,177 @@
+"""Read a home's config.yaml: text, references to the environment, types, and what is odd in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hermes.config.dotenv import read_text
+from hermes.config.env_overrides import env_override_of, expand_references, with_env_overrides
+from hermes.config.home import Home
+from hermes.config.key_paths import KeyPath, format_path
+from hermes.config.plain_yaml import read_plain_yaml
+from hermes.config.problems import Finding, Problem, Severity, as_error
+from hermes.config.schema import Config
+from hermes.config.unknown_keys import unknown_keys
+from hermes.config.yaml_values import as_mapping, describe_value
+from hermes.kit.errors import ConfigError
+
+
+class LoadedConfig(Struct, frozen=True):
+    """The settings, what is odd about them, and all that the file says, known keys or not."""
+
+    config: Config
+    warnings: tuple[Problem, ...] = ()
+    raw: Mapping[str, object] = {}
+
+
+def load_config(home: Home, env: Mapping[str, str]) -> LoadedConfig:
+    """The settings of a home; without a file, the defaults. Raises `ConfigError`."""
+    return parse_config(read_text(home.config), home.config, env)
+
+
+def parse_config(text: str, file: Path, env: Mapping[str, str]) -> LoadedConfig:
+    """The same for text that is not in a file yet."""
+    loaded, problems = inspect_config(text, file, env)
+    if loaded is None:
+        raise as_error(problems)
+    return loaded
+
+
+def config_from_mapping(raw: Mapping[str, object]) -> Config:
+    """Settings that did not come from a file, read as patiently. Raises `ConfigError`."""
+    findings: list[Finding] = []
+    config = _converted(dict(raw), findings)
+    if config is None:
+        first = findings[0]
+        raise ConfigError(f"{format_path(first.path)}: {first.message}", hint=first.hint)
+    return config
+
+
+def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
+    """Everything that is wrong or odd, in the order of the file."""
+    try:
+        _, problems = inspect_config(read_text(home.config), home.config, env)
+    except ConfigError as error:
+        return [
+            Problem(
+                severity=Severity.ERROR,
+                file=home.config,
+                message=str(error).removeprefix(f"{home.config}: "),
+                hint=error.hint,
+            )
+        ]
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def inspect_config(
+    text: str, file: Path, env: Mapping[str, str]
+) -> tuple[LoadedConfig | None, list[Problem]]:
+    """What could be read and all that was found; nothing is read when there is an error."""
+    try:
+        return _inspect(text, file, env)
+    except RecursionError as error:
+        raise ConfigError(f"{file}: this is nested too deep", hint="Write it flatter.") from error
+
+
+def _inspect(
+    text: str, file: Path, env: Mapping[str, str]
+) -> tuple[LoadedConfig | None, list[Problem]]:
+    value, suspicious = _read(text, file)
+    given = as_mapping(value if value is not None else {})
+    if given is None:
+        raise ConfigError(
+            f"{file}: expected settings such as `model: NAME`, found {describe_value(value)}",
+            hint="Begin each line with the name of a section and a colon: hermes config edit",
+        )
+    findings: list[Finding] = []
+    raw = _expanded(given, env, findings) if "${" in text else _with_text_keys(given)
+    config = _converted(with_env_overrides(raw, env), findings)
+    findings += unknown_keys(raw, Config() if config is None else config)
+    problems = _with_positions(findings, text, file, suspicious) if findings or suspicious else []
+    if config is None:
+        return None, problems
+    return LoadedConfig(config, tuple(problems), raw), problems
+
+
+def _read(text: str, file: Path) -> tuple[object, bool]:
+    plain = read_plain_yaml(text)
+    if plain is not None:
+        return plain, False
+    from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to load
+
+    return read_yaml(text, file)
+
+
+def _with_text_keys(given: dict[object, object]) -> dict[str, object]:
+    return {str(key): value for key, value in given.items()}
+
+
+def _expanded(
+    given: dict[object, object], env: Mapping[str, str], findings: list[Finding]
+) -> dict[str, object]:
+    def missing(path: KeyPath, name: str) -> None:
+        findings.append(
+            Finding(
+                severity=Severity.WARNING,
+                path=path,
+                message=f"the variable {name} is not set, so ${{{name}}} stays as it is",
+                hint=f"Set it with: hermes config set {name} VALUE",
+            )
+        )
+
+    return {
+        str(key): expand_references(value, env, missing, (str(key),))
+        for key, value in given.items()
+    }
+
+
+def _converted(raw: dict[str, object], findings: list[Finding]) -> Config | None:
+    try:
+        return msgspec.convert(raw, Config, strict=False)
+    except msgspec.ValidationError:
+        from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - only odd files pay for it
+
+        mender = SettingsRepair()
+        mended = mender.mend(raw)
+        findings += mender.findings
+        return None if mender.findings else msgspec.convert(mended, Config, strict=False)
+
+
+def _with_positions(
+    findings: list[Finding], text: str, file: Path, suspicious: bool
+) -> list[Problem]:
+    from hermes.config.yaml_parser import key_positions, nearest_position, repeated_keys  # noqa: PLC0415 - as above
+
+    where = key_positions(text)
+    problems = [
+        Problem(
+            severity=finding.severity,
+            file=file,
+            path=finding.path,
+            line=nearest_position(where, finding.path)[0],
+            column=nearest_position(where, finding.path)[1],
+            message=finding.message + _env_override_note(finding.path, where),
+            hint=finding.hint,
+        )
+        for finding in findings
+    ]
+    for path, (line, column) in repeated_keys(text) if suspicious else ():
+        problems.append(
+            Problem(
+                severity=Severity.WARNING,
+                file=file,
+                path=path,
+                line=line,
+                column=column,
+                message="stands here a second time; what was said before is lost",
+                hint=f"Bring both under one {format_path(path)}.",
+            )
+        )
+    return problems
+
+
+def _env_override_note(path: KeyPath, where: Mapping[KeyPath, object]) -> str:
+    name = env_override_of(path)
+    return f" (from the variable {name})" if name and path not in where else ""

@@ -1,0 +1,287 @@
+"""The slow, patient reading of settings: forgives what people mean, names precisely what is wrong.
+
+Only used when the quick conversion refused, so its cost is paid by odd files alone.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+
+from msgspec import inspect
+
+from hermes.config.key_paths import KeyPath
+from hermes.config.problems import Finding, Severity
+from hermes.config.schema import Config
+from hermes.config.yaml_values import as_list, as_mapping, describe_value
+
+TRUE_WORDS = frozenset({"true", "yes", "on", "y", "1"})
+FALSE_WORDS = frozenset({"false", "no", "off", "n", "0", ""})
+
+
+_TYPE_NAMES: Mapping[type[inspect.Type], str] = {
+    inspect.BoolType: "true or false",
+    inspect.StrType: "text",
+    inspect.NoneType: "nothing",
+}
+
+_EXACT_TYPES: Mapping[type[inspect.Type], tuple[type, ...]] = {
+    inspect.BoolType: (bool,),
+    inspect.IntType: (int,),
+    inspect.FloatType: (int, float),
+    inspect.StrType: (str,),
+    inspect.NoneType: (type(None),),
+    inspect.VarTupleType: (list,),
+    inspect.StructType: (dict,),
+    inspect.DictType: (dict,),
+}
+
+
+class _Unusable(Exception):
+    """The value cannot be used; the reason has been noted."""
+
+
+class SettingsRepair:
+    """Walks raw settings along the types of the schema and notes every error it meets."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def mend(self, raw: dict[str, object]) -> object:
+        """The settings as the quick conversion takes them; see `findings` for what was left out."""
+        return self._struct(raw, _struct_type(), ())
+
+    def _value(self, value: object, kind: inspect.Type, path: KeyPath) -> object:
+        match kind:
+            case inspect.StructType():
+                return self._struct(value, kind, path)
+            case inspect.DictType():
+                return self._dict(value, kind, path)
+            case inspect.VarTupleType():
+                return self._tuple(value, kind, path)
+            case inspect.UnionType():
+                return self._union(value, kind, path)
+            case inspect.CustomType():
+                return value
+            case _:
+                return self._scalar(value, kind, path)
+
+    def _struct(self, value: object, kind: inspect.StructType, path: KeyPath) -> object:
+        given = as_mapping(value)
+        if given is None:
+            raise self._wrong(value, kind, path)
+        mended: dict[str, object] = {}
+        for field in kind.fields:
+            item = given.get(field.encode_name)
+            if item is None and not _takes_none(field.type):
+                continue
+            if field.encode_name in given:
+                try:
+                    mended[field.encode_name] = self._value(
+                        item, field.type, (*path, field.encode_name)
+                    )
+                except _Unusable:
+                    continue
+        return mended
+
+    def _dict(self, value: object, kind: inspect.DictType, path: KeyPath) -> object:
+        given = as_mapping(value)
+        if given is None:
+            raise self._wrong(value, kind, path)
+        mended: dict[str, object] = {}
+        for key, item in given.items():
+            name = _text_of(key)
+            try:
+                mended[name] = self._entry(item, kind.value_type, (*path, name))
+            except _Unusable:
+                continue
+        return mended
+
+    def _entry(self, item: object, kind: inspect.Type, path: KeyPath) -> object:
+        """A name with nothing after it is an entry with all its defaults."""
+        if item is None and isinstance(kind, inspect.StructType):
+            return self._struct({}, kind, path)
+        return self._value(item, kind, path)
+
+    def _tuple(self, value: object, kind: inspect.VarTupleType, path: KeyPath) -> object:
+        given = as_list(value)
+        if given is None and isinstance(kind.item_type, inspect.StrType):
+            given = _split(value)
+        if given is None:
+            raise self._wrong(value, kind, path)
+        mended: list[object] = []
+        for index, item in enumerate(given):
+            try:
+                mended.append(self._value(item, kind.item_type, (*path, index)))
+            except _Unusable:
+                continue
+        return mended
+
+    def _union(self, value: object, kind: inspect.UnionType, path: KeyPath) -> object:
+        if value is None and _takes_none(kind):
+            return None
+        exact = [member for member in kind.types if _is_exact(value, member)]
+        if exact:
+            return self._value(value, exact[0], path)
+        for member in kind.types:
+            attempt = SettingsRepair()
+            try:
+                mended = attempt._value(value, member, path)
+            except _Unusable:
+                continue
+            if not attempt.findings:
+                return mended
+        raise self._wrong(value, kind, path)
+
+    def _scalar(self, value: object, kind: inspect.Type, path: KeyPath) -> object:
+        mended = _coerced(value, kind)
+        if mended is None or not _within(mended, kind):
+            raise self._wrong(value, kind, path)
+        return mended
+
+    def _wrong(self, value: object, kind: inspect.Type, path: KeyPath) -> _Unusable:
+        self.findings.append(
+            Finding(
+                severity=Severity.ERROR,
+                path=path,
+                message=f"expected {describe_type(kind)}, found {describe_value(value)}",
+            )
+        )
+        return _Unusable()
+
+
+def setting_type(path: KeyPath) -> inspect.Type | None:
+    """The type the schema has for a setting, or None where it has no opinion."""
+    kind: inspect.Type | None = _struct_type()
+    for step in path:
+        kind = _step_into(kind, step)
+    return kind
+
+
+def is_text_type(kind: inspect.Type | None) -> bool:
+    """Whether only text is wanted there, so that `12` or `true` are meant as text."""
+    return isinstance(kind, inspect.StrType | inspect.LiteralType)
+
+
+def describe_type(kind: inspect.Type) -> str:
+    """What a type takes, in words."""
+    match kind:
+        case inspect.IntType() | inspect.FloatType():
+            whole = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+            return whole + _bounds(kind)
+        case inspect.LiteralType():
+            return "one of " + ", ".join(str(value) for value in kind.values)
+        case inspect.VarTupleType():
+            return "a list" + (" of texts" if isinstance(kind.item_type, inspect.StrType) else "")
+        case inspect.UnionType():
+            words = [describe_type(t) for t in kind.types if not isinstance(t, inspect.NoneType)]
+            return " or ".join(dict.fromkeys(words))
+        case _:
+            return _TYPE_NAMES.get(type(kind), "a mapping")
+
+
+def _struct_type() -> inspect.StructType:
+    kind = inspect.type_info(Config)
+    assert isinstance(kind, inspect.StructType)  # noqa: S101 - what the type checker cannot see
+    return kind
+
+
+def _step_into(kind: inspect.Type | None, step: str | int) -> inspect.Type | None:
+    match kind:
+        case inspect.StructType():
+            found = [field.type for field in kind.fields if field.encode_name == step]
+            return found[0] if found else None
+        case inspect.DictType():
+            return kind.value_type
+        case inspect.VarTupleType():
+            return kind.item_type
+        case inspect.UnionType():
+            steps = [_step_into(member, step) for member in kind.types]
+            return next((found for found in steps if found is not None), None)
+        case _:
+            return None
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge:g} to {kind.le:g}"
+    return f" of at least {kind.ge:g}" if kind.ge is not None else ""
+
+
+def _within(value: object, kind: inspect.Type) -> bool:
+    if not isinstance(kind, inspect.IntType | inspect.FloatType):
+        return True
+    if not isinstance(value, int | float):
+        return False
+    return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
+
+
+def _takes_none(kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(isinstance(member, inspect.NoneType) for member in kind.types)
+    return isinstance(kind, inspect.CustomType)
+
+
+def _is_exact(value: object, kind: inspect.Type) -> bool:
+    return type(value) in _EXACT_TYPES.get(type(kind), ())
+
+
+def _coerced(value: object, kind: inspect.Type) -> object | None:
+    """The value as the scalar type has it, or None when it is not one."""
+    match kind:
+        case inspect.BoolType():
+            return _as_bool(value)
+        case inspect.IntType():
+            return _as_whole_number(value)
+        case inspect.FloatType():
+            return _as_number(value)
+        case inspect.StrType():
+            return _text_of(value) if isinstance(value, str | int | float | date) else None
+        case inspect.LiteralType():
+            text = _text_of(value).strip().lower() if isinstance(value, str | bool) else value
+            return text if text in kind.values else None
+        case _:
+            return None
+
+
+def _as_bool(value: object) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    text = value.strip().lower() if isinstance(value, str) else str(value)
+    if text in TRUE_WORDS:
+        return True
+    return False if text in FALSE_WORDS else None
+
+
+def _as_whole_number(value: object) -> int | None:
+    """Text is read as it is, so that a long id keeps all its digits."""
+    try:
+        if isinstance(value, str):
+            return int(value)
+    except ValueError:
+        pass
+    number = _as_number(value)
+    if number is None or number != int(number):
+        return None
+    return value if isinstance(value, int) else int(number)
+
+
+def _as_number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < float("inf") else None
+
+
+def _text_of(value: object) -> str:
+    """Numbers, dates, and the `on` and `off` that YAML takes for true and false, as text."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _split(value: object) -> list[object] | None:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return [part.strip() for part in str(value).split(",") if part.strip()]

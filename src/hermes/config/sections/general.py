@@ -1,0 +1,163 @@
+"""What people see and what keeps them safe: display, approvals, privacy, voice, upkeep."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from hermes.config.sections.types import (
+    AllowsUnknownKeys,
+    BoolOrMode,
+    Count,
+    FreeTable,
+    NameList,
+    Seconds,
+)
+
+
+class RuntimeFooter(Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+    fields: NameList = ("model", "context_pct", "cwd")
+
+
+class DisplayPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """What one platform shows differently from the rest."""
+
+    streaming: bool | None = None
+    tool_progress: BoolOrMode | None = None
+
+
+PLATFORM_STREAMING: Mapping[str, bool] = {"telegram": True, "discord": False}
+
+
+class Display(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    busy_input_mode: Literal["interrupt", "queue", "steer", "collect"] = "interrupt"
+    interface: Literal["auto", "tui", "cli", "plain"] = "auto"
+    """The whole screen, or line by line; `auto` takes the whole screen where it can be had."""
+    streaming: bool = False
+    show_reasoning: bool = True
+    reasoning_full: bool = False
+    memory_notifications: str = "on"
+    resume_display: str = "full"
+    resume_exchanges: Count = 10
+    final_response_markdown: str = "strip"
+    inline_diffs: bool = True
+    file_mutation_verifier: bool = True
+    turn_completion_explainer: bool = True
+    show_cost: bool = False
+    skin: str = "default"
+    language: str = "en"
+    timestamps: bool = False
+    bell_on_complete: bool = False
+    tool_progress: str = "all"
+    tool_progress_grouping: str = "accumulate"
+    tool_progress_command: bool = False
+    tool_preview_length: Count = 0
+    background_process_notifications: str = "all"
+    interim_assistant_messages: bool = True
+    runtime_footer: RuntimeFooter = RuntimeFooter()
+    platforms: Mapping[str, DisplayPlatform] = {}
+    ephemeral_system_ttl: Seconds = 0
+    personality: str = ""
+    compact: bool = False
+
+    def __post_init__(self) -> None:
+        merged = dict(self.platforms)
+        for name, streaming in PLATFORM_STREAMING.items():
+            given = merged.get(name, DisplayPlatform())
+            if given.streaming is None:
+                merged[name] = replace(given, streaming=streaming)
+        force_setattr(self, "platforms", merged)
+
+
+class Approvals(Struct, frozen=True, kw_only=True):
+    """Who decides when a command wants to reach further than it may.
+
+    `members` may answer for themselves; else only the owner can.
+    """
+
+    mode: Literal["manual", "smart", "off"] = "smart"
+    timeout: Seconds = 60
+    cron_mode: str = "deny"
+    deny: NameList = ()
+    members: bool = False
+    mcp_reload_confirm: bool = True
+    destructive_slash_confirm: bool = True
+
+
+class WebsiteBlocklist(Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+    domains: NameList = ()
+    shared_files: NameList = ()
+
+
+class Security(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    redact_secrets: bool = True
+    allow_private_urls: bool = False
+    tirith_enabled: bool = True
+    tirith_fail_open: bool = True
+    tirith_path: str = ""
+    tirith_timeout: Seconds = 5
+    website_blocklist: WebsiteBlocklist = WebsiteBlocklist()
+    allow_lazy_installs: bool = True
+
+
+class Privacy(Struct, frozen=True, kw_only=True):
+    redact_pii: bool = False
+
+
+class Logging(Struct, frozen=True, kw_only=True):
+    level: str = "INFO"
+    max_size_mb: Count = 5
+    backup_count: Count = 3
+
+
+class Tts(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """Speech. Each provider has a table of its own under its name."""
+
+    provider: str = "edge"
+
+
+class Stt(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """Hearing. Each provider has a table of its own under its name."""
+
+    enabled: bool = True
+    provider: str = "local"
+    echo_transcripts: bool = True
+
+
+class BasicAuth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    username: str = ""
+    password_hash: str = ""
+
+
+class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    theme: str = ""
+    basic_auth: BasicAuth = BasicAuth()
+    oauth: FreeTable = {}
+    drain_auth: FreeTable = {}
+    public_url: str = ""
+
+
+class Secrets(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """Outside stores from which secrets are taken."""
+
+    bitwarden: FreeTable = {}
+    onepassword: FreeTable = {}
+
+
+class Updates(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    pre_update_backup: BoolOrMode = "quick"
+    backup_keep: Count = 5
+    non_interactive_local_changes: str = "stash"
+
+
+class PluginEntry(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    allow_tool_override: bool = False
+
+
+class Plugins(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    enabled: NameList = ()
+    disabled: NameList = ()
+    entries: Mapping[str, PluginEntry] = {}

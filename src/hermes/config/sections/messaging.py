@@ -1,0 +1,178 @@
+"""The gateway and the platforms it speaks on: sessions, routes, delivery, streaming."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from hermes.config.sections.types import (
+    AllowsUnknownKeys,
+    BoolOrMode,
+    Count,
+    FreeTable,
+    NameList,
+    Seconds,
+)
+
+
+class SessionReset(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """When a chat begins a new session by itself."""
+
+    mode: Literal["none", "idle", "daily", "both"] = "none"
+    at_hour: Count = 4
+    idle_minutes: Count = 1440
+    notify: bool = True
+    notify_exclude: NameList = ("api_server", "webhook")
+    bg_process_max_age_hours: float = 24
+
+
+class ProfileRoute(Struct, frozen=True, kw_only=True):
+    """Sends what matches every given field to a profile."""
+
+    name: str = ""
+    platform: str = ""
+    profile: str = ""
+    guild_id: str = ""
+    chat_id: str = ""
+    thread_id: str = ""
+    enabled: bool = True
+
+
+class ApiServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    max_concurrent_runs: Count = 10
+
+
+class RestartLoopGuard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """How many restarts in what time are a loop."""
+
+    enabled: bool = True
+    max_restarts: Count = 3
+    window_seconds: Seconds = 60
+
+
+class RespawnStorm(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """How many starts in what time are a storm."""
+
+    enabled: bool = True
+    max_starts: Count = 5
+    window_seconds: Seconds = 120
+
+
+class MessageTimestamps(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    enabled: bool = False
+
+
+class ScaleToZero(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    enabled: bool = False
+    idle_timeout_minutes: float = 5
+
+
+class Proxy(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """How patient the gateway is with the one that runs its turns; a total of 0 is any time.
+
+    `idle_timeout` is for a far side that says nothing, `link_timeout` for a link that is down.
+    """
+
+    connect_timeout: Seconds = 30
+    idle_timeout: Seconds = 1800
+    link_timeout: Seconds = 120
+    total_timeout: Seconds = 0
+
+
+class Gateway(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    delivery_ledger: bool = True
+    platform_connect_timeout: Seconds = 30
+    write_sessions_json: bool = True
+    max_inbound_media_bytes: Count = 134217728
+    strict: bool = False
+    media_delivery_allow_dirs: NameList = ()
+    trust_recent_files: bool = True
+    trust_recent_files_seconds: Seconds = 600
+    api_server: ApiServer = ApiServer()
+    restart_loop_guard: RestartLoopGuard = RestartLoopGuard()
+    respawn_storm: RespawnStorm = RespawnStorm()
+    message_timestamps: MessageTimestamps = MessageTimestamps()
+    scale_to_zero: ScaleToZero = ScaleToZero()
+    proxy_url: str = ""
+    proxy: Proxy = Proxy()
+    relay_url: str = ""
+    multiplex_profiles: bool = False
+    served_profiles: NameList = ()
+    debounce_seconds: Seconds = 0.0
+    profile_routes: tuple[ProfileRoute, ...] = ()
+
+
+class Streaming(Struct, frozen=True, kw_only=True):
+    """How an answer grows in a chat while it is written."""
+
+    enabled: bool = False
+    transport: Literal["auto", "draft", "edit", "off"] = "auto"
+    edit_interval: Seconds = 0.8
+    buffer_threshold: Count = 24
+    cursor: str = " ▉"
+    fresh_final_after_seconds: Seconds = 0.0
+
+
+class Sessions(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    auto_prune: bool = False
+    retention_days: Count = 90
+    vacuum_after_prune: bool = True
+    min_interval_hours: float = 24
+
+
+class HomeChannel(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    platform: str = ""
+    chat_id: str = ""
+    name: str = ""
+    thread_id: str = ""
+
+
+class ChannelOverride(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    model: str = ""
+    provider: str = ""
+    system_prompt: str = ""
+
+
+class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """One entry of `platforms`: what every platform has, and `extra` for what only it has."""
+
+    enabled: bool = False
+    token: str = ""
+    api_key: str = ""
+    home_channel: HomeChannel | str | None = None
+    reply_to_mode: Literal["off", "first", "all"] = "first"
+    gateway_restart_notification: bool = True
+    typing_indicator: bool = True
+    typing_status_text: str = ""
+    channel_overrides: Mapping[str, ChannelOverride] = {}
+    extra: FreeTable = {}
+
+
+class ChatPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """A platform's section at the root of the file: how the agent behaves in its groups."""
+
+    require_mention: bool | None = None
+    free_response_channels: NameList = ()
+    allowed_channels: NameList = ()
+    channel_prompts: Mapping[str, str] = {}
+    reactions: BoolOrMode | None = None
+    auto_thread: bool | None = None
+
+
+class Matrix(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    require_mention: bool | None = None
+    free_response_rooms: NameList = ()
+    allowed_rooms: NameList = ()
+    channel_prompts: Mapping[str, str] = {}
+
+
+class Discord(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    require_mention: bool = True
+    free_response_channels: NameList = ()
+    allowed_channels: NameList = ()
+    channel_prompts: Mapping[str, str] = {}
+    auto_thread: bool = True
+    history_backfill: bool = True
+    history_backfill_limit: Count = 50
+    reactions: bool = True
+    max_attachment_bytes: Count = 33554432

@@ -1,0 +1,198 @@
+"""The door of one profile: who may speak, in which session, as whom, with which commands."""
+
+import logging
+from collections.abc import Collection, Mapping
+
+from anyio.to_thread import run_sync
+from msgspec import Struct, structs
+
+from hermes.gateway.authorization import (
+    AccessDecision,
+    AccessRules,
+    Allowed,
+    Ignored,
+    OfferPairing,
+    Sender,
+    decide_access,
+    principal_of,
+    sender_of,
+)
+from hermes.gateway.messages import Admitted, Rejected, platform_of
+from hermes.gateway.pairing import Pairing, PairingCode
+from hermes.gateway.roles import ALWAYS_ALLOWED, CommandAccess
+from hermes.ports.channel import Inbound
+from hermes.schema.messages import Trust
+from hermes.schema.scope import Role
+from hermes.session.keys import DIRECT_CHAT, ChatId, SessionSource, chat_id_of
+
+log = logging.getLogger(__name__)
+
+STOP = "stop"
+"""Whoever has asked for something may have it stopped, whatever else they may not do."""
+
+
+class GroupRules(Struct, frozen=True, kw_only=True):
+    """Where several people talk: in which chats the agent listens, and whether it must be named."""
+
+    require_mention: bool = False
+    free: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+
+    def hears(self, source: SessionSource, *, mentioned: bool) -> bool:
+        chats = {source.chat_id, source.parent_chat_id or ""}
+        if self.only and self.only.isdisjoint(chats):
+            return False
+        return mentioned or not self.require_mention or not self.free.isdisjoint(chats)
+
+
+class PlatformRules(Struct, frozen=True, kw_only=True):
+    """All that one platform's settings decide about people; as it stands here, nobody comes in."""
+
+    access: AccessRules = AccessRules()
+    direct_commands: CommandAccess = CommandAccess()
+    group_commands: CommandAccess = CommandAccess()
+    groups: GroupRules = GroupRules()
+
+
+class SessionKeyRules(Struct, frozen=True, kw_only=True):
+    """How sessions are told apart: by profile where several are served, and by person.
+
+    A profile that is served alone has no name in its keys, which is how existing homes have them.
+    """
+
+    space: str = ""
+    per_user_in_groups: bool = True
+    per_user_in_threads: bool = False
+
+
+class AccessControl:
+    def __init__(
+        self,
+        profile: str,
+        platforms: Mapping[str, PlatformRules],
+        pairing: Pairing,
+        commands: Collection[str],
+        keys: SessionKeyRules | None = None,
+    ) -> None:
+        """`profile` is whose door this is; its name is in session keys if `keys` say so."""
+        self._profile = profile
+        self._platforms = platforms
+        self._pairing = pairing
+        self._commands = commands
+        self._keys = keys or SessionKeyRules()
+
+    async def __call__(self, inbound: Inbound) -> Admitted | Rejected:
+        return await self.welcome(inbound, self._keys.space)
+
+    async def welcome(self, inbound: Inbound, space: str) -> Admitted | Rejected:
+        """`space` is that of whom the message is for; it need not be the one whose door this is."""
+        source = session_source(inbound)
+        about = inbound.about
+        rules = self._platforms.get(source.platform, PlatformRules())
+        sender = sender_of(
+            source, roles=about.roles, mentions=about.mentions, relayed=about.relayed
+        )
+        verdict = await self._verdict(sender, rules)
+        match verdict:
+            case Ignored(reason=reason):
+                log.info("%s turned %s away: %s", source.platform, sender.ids[:1], reason)
+                return Rejected()
+            case OfferPairing():
+                return await self._pair(sender, about.user_name)
+            case Allowed(role=role):
+                if source.chat_type != DIRECT_CHAT and not rules.groups.hears(
+                    source, mentioned=about.mentions
+                ):
+                    return Rejected()
+                # Chats of one id, heard by two accounts, are two chats; so are their people.
+                channel = inbound.address.channel
+                place = self._place(structs.replace(source, platform=channel), space)
+                commands = self._permitted(role, rules, source)
+                return Admitted(
+                    key=place.key,
+                    place=place,
+                    principal=principal_of(structs.replace(sender, platform=channel), role),
+                    trust=_trust(role, rules),
+                    role=role,
+                    commands=commands if commands is None else commands | {STOP},
+                    stops_others=commands is None or STOP in commands or self._is_own(source),
+                )
+
+    @property
+    def space(self) -> str:
+        """Under which name the sessions of this profile are kept."""
+        return self._keys.space
+
+    def _place(self, source: SessionSource, space: str) -> ChatId:
+        return chat_id_of(
+            source,
+            group_sessions_per_user=self._keys.per_user_in_groups,
+            thread_sessions_per_user=self._keys.per_user_in_threads,
+            profile=space,
+        )
+
+    async def _verdict(self, sender: Sender, rules: PlatformRules) -> AccessDecision:
+        verdict = decide_access(sender, rules.access)
+        if isinstance(verdict, Allowed) and verdict.role is not Role.GUEST:
+            return verdict
+        # Files are looked at only for those whom the settings do not name.
+        paired = await run_sync(self._pairing.approved, sender.platform)
+        return decide_access(sender, rules.access.with_paired(paired))
+
+    async def _pair(self, sender: Sender, name: str) -> Rejected:
+        request = self._pairing.request
+        issued = await run_sync(request, sender.platform, sender.ids[0], name)
+        if not isinstance(issued, PairingCode):
+            return Rejected()
+        profile = "" if self._profile == "default" else f" -p {self._profile}"
+        return Rejected(
+            f"I do not know you yet. Your code is {issued.code}, good for one hour. My owner can "
+            f"let you in with: hermes{profile} pairing approve {sender.platform} {issued.code}"
+        )
+
+    def _permitted(
+        self, role: Role, rules: PlatformRules, source: SessionSource
+    ) -> frozenset[str] | None:
+        if role is Role.OWNER:
+            return None
+        direct = source.chat_type == DIRECT_CHAT
+        access = rules.direct_commands if direct else rules.group_commands
+        names = frozenset(name for name in self._commands if access.may_run(role, name))
+        if role is Role.GUEST and not self._is_own(source):
+            # What would be a guest's own business elsewhere is everybody's here.
+            return names & (ALWAYS_ALLOWED | access.permitted)
+        return names
+
+    def _is_own(self, source: SessionSource) -> bool:
+        keys = self._keys
+        if source.chat_type == DIRECT_CHAT:
+            return True
+        return keys.per_user_in_threads if source.thread_id else keys.per_user_in_groups
+
+
+def session_source(inbound: Inbound) -> SessionSource:
+    """What the platform says, under the names that session keys and routes use."""
+    about, address = inbound.about, inbound.address
+    return SessionSource(
+        platform=platform_of(address.channel),
+        chat_id=address.chat,
+        chat_type=about.chat_type,
+        chat_name=about.chat_name or None,
+        user_id=inbound.sender or None,
+        user_name=about.user_name or None,
+        thread_id=address.thread,
+        chat_topic=about.chat_topic or None,
+        user_id_alt=about.user_alt or None,
+        chat_id_alt=about.chat_alt or None,
+        is_bot=about.bot,
+        guild_id=about.guild or None,
+        parent_chat_id=about.parent_chat or None,
+        message_id=inbound.message,
+    )
+
+
+def _trust(role: Role, rules: PlatformRules) -> Trust:
+    if role is Role.OWNER:
+        return Trust.OWNER
+    # What a machine sends is data, whoever made the machine send it.
+    return Trust.DATA if rules.access.vouched is Role.GUEST else Trust.GUEST

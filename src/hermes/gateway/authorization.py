@@ -1,0 +1,328 @@
+"""Who may speak to the agent: one decision from stable ids, closed unless something opens it."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from hermes.config.sections.messaging import Platform
+from hermes.gateway.platform_settings import (
+    WILDCARD,
+    canonical_id,
+    ids_of,
+    is_true,
+    lower_text,
+    parse_list,
+    platform_variable,
+)
+from hermes.gateway.roles import admins_in
+from hermes.schema.scope import OWNER, Role
+from hermes.session.keys import DIRECT_CHAT, SessionSource
+
+Bots: TypeAlias = Literal["none", "mentions", "all"]
+Ids: TypeAlias = frozenset[str]
+
+_NO_IDS: Ids = frozenset()
+_AUTHENTICATED_PLATFORMS = {"webhook": Role.GUEST, "homeassistant": Role.MEMBER}
+"""Platforms whose messages carry a secret of their own."""
+
+
+def is_authenticated_platform(platform: str) -> bool:
+    """Whether its messages carry a secret of their own, so that nobody can pretend to send them."""
+    return platform in _AUTHENTICATED_PLATFORMS
+
+
+_NO_PAIRING_PLATFORMS = frozenset({"email"})
+"""Platforms where strangers write all the time, and an answer would only tell them more."""
+
+
+class Sender(Struct, frozen=True, kw_only=True):
+    """Who sent a message, by what its platform guarantees; so no names that people choose.
+
+    `ids` are all stable ids of the one person, the first being the one to remember.
+    """
+
+    platform: str
+    ids: tuple[str, ...] = ()
+    chat: str = ""
+    chat_type: str = DIRECT_CHAT
+    roles: tuple[str, ...] = ()
+    bot: bool = False
+    mentions: bool = False
+    relayed: bool = False
+
+    @property
+    def direct(self) -> bool:
+        return self.chat_type == DIRECT_CHAT
+
+
+class AccessRules(Struct, frozen=True, kw_only=True):
+    """What opens or closes the door on one platform; as it stands here, nobody comes in."""
+
+    denied: Ids = _NO_IDS
+    vouched: Role | None = None
+    relay: bool = False
+    chats: Ids = _NO_IDS
+    bots: Bots = "none"
+    everybody: bool = False
+    users: Ids = _NO_IDS
+    group_users: Ids = _NO_IDS
+    roles: Ids = _NO_IDS
+    paired: Ids = _NO_IDS
+    everybody_anywhere: bool = False
+    owners: Ids = _NO_IDS
+    group_owners: Ids = _NO_IDS
+    pairing: bool = False
+
+    def with_paired(self, users: Ids) -> "AccessRules":
+        """The same rules with those whom pairing has let in by now."""
+        return structs.replace(self, paired=users)
+
+
+class AccessReason(StrEnum):
+    """Why; the first eleven let in, in the order in which they are looked at."""
+
+    VOUCHED = "vouched"
+    RELAYED = "relayed"
+    CHAT_LISTED = "chat_listed"
+    BOT_ALLOWED = "bot_allowed"
+    EVERYBODY = "everybody"
+    LISTED = "listed"
+    ANYBODY_LISTED = "anybody_listed"
+    ROLE_LISTED = "role_listed"
+    PAIRED = "paired"
+    EVERYBODY_ANYWHERE = "everybody_anywhere"
+    NAMED_OWNER = "named_owner"
+    DENIED = "denied"
+    UNKNOWN_BOT = "unknown_bot"
+    NO_ID = "no_id"
+    UNKNOWN_USER_IN_GROUP = "stranger_in_group"
+    UNKNOWN_USER = "stranger"
+
+
+class Allowed(Struct, frozen=True):
+    role: Role
+    reason: AccessReason
+
+
+class OfferPairing(Struct, frozen=True):
+    """Not known, but may ask for a pairing code."""
+
+    reason: AccessReason = AccessReason.UNKNOWN_USER
+
+
+class Ignored(Struct, frozen=True):
+    reason: AccessReason
+
+
+AccessDecision: TypeAlias = Allowed | OfferPairing | Ignored
+
+
+def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
+    """Deny lists beat everything; then the first rule that lets the sender in; else closed."""
+    if _matches(rules.denied, sender):
+        return Ignored(AccessReason.DENIED)
+    for reason, lets_in in _ALLOW_RULES:
+        if lets_in(sender, rules):
+            return Allowed(_role(sender, rules), reason)
+    return _ignore_or_pair(sender, rules)
+
+
+def principal_of(sender: Sender, role: Role) -> str:
+    """As whom the sender reads past sessions."""
+    if role is Role.OWNER:
+        return OWNER
+    who = sender.ids[0] if sender.ids else sender.chat
+    return f"{sender.platform}:{who}"
+
+
+def sender_of(
+    source: SessionSource,
+    *,
+    roles: tuple[str, ...] = (),
+    mentions: bool = False,
+    relayed: bool = False,
+) -> Sender:
+    """The guaranteed part of what a platform says; `roles` are ids of roles, not their names."""
+    given = (source.user_id, source.user_id_alt)
+    ids = dict.fromkeys(canonical_id(source.platform, user) for user in given if user)
+    return Sender(
+        platform=source.platform,
+        ids=tuple(user for user in ids if user),
+        chat=source.chat_id,
+        chat_type=source.chat_type,
+        roles=roles,
+        bot=source.is_bot,
+        mentions=mentions,
+        relayed=relayed,
+    )
+
+
+def access_rules_from(
+    platform: str,
+    env: Mapping[str, str],
+    settings: Platform | None = None,
+    *,
+    unauthorized: str = "pair",
+    relay: bool = False,
+) -> AccessRules:
+    """The rules of one platform, from its variables and its settings together.
+
+    `unauthorized` is the setting `unauthorized_dm_behavior`; `relay` says whether a relay that
+    checks senders itself is configured.
+    """
+
+    def var(suffix: str) -> str:
+        return env.get(platform_variable(platform, suffix), "")
+
+    extra = (settings or Platform()).extra
+    users = ids_of(platform, var("ALLOWED_USERS"), extra.get("allow_from"))
+    users |= _ids_for_platform(platform, env.get("GATEWAY_ALLOWED_USERS", ""))
+    group_users = ids_of(platform, var("GROUP_ALLOWED_USERS"), extra.get("group_allow_from"))
+    chats = _texts(var("GROUP_ALLOWED_CHATS"), extra.get("group_allowed_chats"))
+    denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))
+    return AccessRules(
+        denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
+        vouched=_AUTHENTICATED_PLATFORMS.get(platform),
+        relay=relay,
+        chats=chats,
+        bots=_bots(var("ALLOW_BOTS") or lower_text(extra, "allow_bots")),
+        everybody=is_true(var("ALLOW_ALL_USERS")),
+        users=users,
+        group_users=group_users,
+        roles=_texts(var("ALLOWED_ROLES"), extra.get("allowed_roles")),
+        everybody_anywhere=is_true(env.get("GATEWAY_ALLOW_ALL_USERS", "")),
+        owners=ids_of(platform, admins_in(extra, DIRECT_CHAT)),
+        group_owners=ids_of(platform, admins_in(extra, "group")),
+        pairing=_offers_pairing(
+            platform,
+            lower_text(extra, "unauthorized_dm_behavior"),
+            unauthorized.strip().lower(),
+            limited=bool(users or group_users or chats),
+        ),
+    )
+
+
+def _matches(ids: Ids, sender: Sender) -> bool:
+    return WILDCARD in ids or not ids.isdisjoint(sender.ids)
+
+
+def _is_authenticated(sender: Sender, rules: AccessRules) -> bool:
+    return rules.vouched is not None
+
+
+def _is_relayed(sender: Sender, rules: AccessRules) -> bool:
+    return sender.relayed and rules.relay
+
+
+def _is_in_listed_chat(sender: Sender, rules: AccessRules) -> bool:
+    if sender.direct or sender.bot or not sender.chat:
+        return False
+    # Lists of a group's users have long been used to name groups as well.
+    return WILDCARD in rules.chats or sender.chat in rules.chats | rules.group_users
+
+
+def _is_allowed_bot(sender: Sender, rules: AccessRules) -> bool:
+    return sender.bot and (rules.bots == "all" or (rules.bots == "mentions" and sender.mentions))
+
+
+def _platform_is_open(sender: Sender, rules: AccessRules) -> bool:
+    return rules.everybody and _is_person(sender)
+
+
+def _is_listed(sender: Sender, rules: AccessRules) -> bool:
+    """By its very id; a bot, too, may be let in this way."""
+    return not _users(sender, rules).isdisjoint(sender.ids)
+
+
+def _matches_wildcard(sender: Sender, rules: AccessRules) -> bool:
+    return WILDCARD in _users(sender, rules) and _is_person(sender)
+
+
+def _has_listed_role(sender: Sender, rules: AccessRules) -> bool:
+    return _is_person(sender) and not rules.roles.isdisjoint(sender.roles)
+
+
+def _is_paired(sender: Sender, rules: AccessRules) -> bool:
+    return _is_person(sender) and not rules.paired.isdisjoint(sender.ids)
+
+
+def _gateway_is_open(sender: Sender, rules: AccessRules) -> bool:
+    return rules.everybody_anywhere and _is_person(sender)
+
+
+def _is_owner(sender: Sender, rules: AccessRules) -> bool:
+    """By its very id, for a wildcard makes nobody an owner."""
+    owners = rules.owners if sender.direct else rules.group_owners
+    return not sender.bot and not owners.isdisjoint(sender.ids)
+
+
+_ALLOW_RULES: tuple[tuple[AccessReason, Callable[[Sender, AccessRules], bool]], ...] = (
+    (AccessReason.VOUCHED, _is_authenticated),
+    (AccessReason.RELAYED, _is_relayed),
+    (AccessReason.CHAT_LISTED, _is_in_listed_chat),
+    (AccessReason.BOT_ALLOWED, _is_allowed_bot),
+    (AccessReason.EVERYBODY, _platform_is_open),
+    (AccessReason.LISTED, _is_listed),
+    (AccessReason.ANYBODY_LISTED, _matches_wildcard),
+    (AccessReason.ROLE_LISTED, _has_listed_role),
+    (AccessReason.PAIRED, _is_paired),
+    (AccessReason.EVERYBODY_ANYWHERE, _gateway_is_open),
+    (AccessReason.NAMED_OWNER, _is_owner),
+)
+
+
+def _is_person(sender: Sender) -> bool:
+    return bool(sender.ids) and not sender.bot
+
+
+def _users(sender: Sender, rules: AccessRules) -> Ids:
+    return rules.users if sender.direct else rules.users | rules.group_users
+
+
+def _role(sender: Sender, rules: AccessRules) -> Role:
+    """A member must be meant, and not only be one of everybody."""
+    if _is_owner(sender, rules):
+        return Role.OWNER
+    if rules.vouched is not None:
+        return rules.vouched
+    meant = (_is_relayed, _is_listed, _has_listed_role, _is_paired)
+    return Role.MEMBER if any(way(sender, rules) for way in meant) else Role.GUEST
+
+
+def _ignore_or_pair(sender: Sender, rules: AccessRules) -> AccessDecision:
+    if sender.bot:
+        return Ignored(AccessReason.UNKNOWN_BOT)
+    if not sender.ids:
+        return Ignored(AccessReason.NO_ID)
+    if not sender.direct:
+        return Ignored(AccessReason.UNKNOWN_USER_IN_GROUP)
+    return OfferPairing() if rules.pairing else Ignored(AccessReason.UNKNOWN_USER)
+
+
+def _ids_for_platform(platform: str, text: str) -> Ids:
+    """A list for all platforms; `platform:id` means that platform alone."""
+    entries = [entry.removeprefix(f"{platform}:") for entry in parse_list(text)]
+    return ids_of(platform, entries)
+
+
+def _texts(*values: object) -> Ids:
+    return frozenset(entry for value in values for entry in parse_list(value))
+
+
+def _bots(text: str) -> Bots:
+    match text.strip().lower():
+        case "mentions":
+            return "mentions"
+        case "all":
+            return "all"
+        case other:
+            return "all" if is_true(other) else "none"
+
+
+def _offers_pairing(platform: str, own: str, general: str, *, limited: bool) -> bool:
+    """A platform's own setting wins. Where somebody was chosen already, strangers hear nothing."""
+    if own:
+        return own == "pair"
+    return general == "pair" and not limited and platform not in _NO_PAIRING_PLATFORMS

@@ -1,0 +1,179 @@
+"""When a chat begins a new session by itself: after a long silence, or once a day."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+from enum import StrEnum
+
+from msgspec import Struct
+
+from hermes.config.sections.messaging import SessionReset
+from hermes.kit.clock import Clock
+from hermes.kit.failpoints import failpoint
+from hermes.kit.ids import new_session_id
+from hermes.kit.text import plural
+from hermes.ports.store import ChangeSession, OpenSession, Store
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import OWNER, platform_of
+from hermes.schema.sessions import Session, SessionChange
+
+
+class ResetReason(StrEnum):
+    IDLE = "idle"
+    DAILY = "daily"
+
+
+class ResetPolicy(Struct, frozen=True, kw_only=True):
+    """The rule of a platform wins over that of a kind of chat, and that over the general one."""
+
+    general: SessionReset = SessionReset()
+    by_type: Mapping[str, SessionReset] = {}
+    by_platform: Mapping[str, SessionReset] = {}
+    zone: tzinfo | None = None
+
+    def due(self, key: str, last: datetime, now: datetime) -> ResetReason | None:
+        """Whether the session of this key, last active then, has come to its end."""
+        rules = self._rules(key)
+        if rules.mode in {"idle", "both"} and now - last >= timedelta(minutes=rules.idle_minutes):
+            return ResetReason.IDLE
+        if rules.mode in {"daily", "both"} and last < self._day_began(now, rules.at_hour):
+            return ResetReason.DAILY
+        return None
+
+    def asks(self, key: str) -> bool:
+        """Whether anything can ever be due, so that nobody looks in vain."""
+        return self._rules(key).mode != "none"
+
+    def waits_for(self, key: str, begun: Sequence[datetime], now: datetime) -> bool:
+        """Whether one of the processes that began then is young enough to keep a session open."""
+        longest = timedelta(hours=self._rules(key).bg_process_max_age_hours)
+        return any(now - one < longest for one in begun)
+
+    def sentence(self, key: str, reason: ResetReason) -> str:
+        """What to tell the chat; nothing where the settings want none."""
+        rules = self._rules(key)
+        platform, _ = _platform_and_chat_type(key)
+        if not rules.notify or platform in rules.notify_exclude:
+            return ""
+        why = {
+            ResetReason.IDLE: f"nobody wrote for {_duration(rules.idle_minutes)}",
+            ResetReason.DAILY: "a new day has begun",
+        }
+        return f"This is a new session, because {why[reason]}. /resume goes back to earlier ones."
+
+    def _rules(self, key: str) -> SessionReset:
+        platform, kind = _platform_and_chat_type(key)
+        return self.by_platform.get(platform) or self.by_type.get(kind) or self.general
+
+    def _day_began(self, now: datetime, hour: int) -> datetime:
+        here = now.astimezone(self.zone)
+        began = here.replace(hour=min(hour, 23), minute=0, second=0, microsecond=0)
+        return began if began <= here else began - timedelta(days=1)
+
+
+def _platform_and_chat_type(key: str) -> tuple[str, str]:
+    """Platform and kind of chat are the third and fourth part of a session key."""
+    parts = key.split(":")
+    return (platform_of(parts[2]), parts[3]) if len(parts) > 3 else ("", "")
+
+
+def _duration(minutes: int) -> str:
+    if minutes % 60 or minutes < 60:
+        return plural(minutes, "minute")
+    hours = minutes // 60
+    return "an hour" if hours == 1 else f"{hours} hours"
+
+
+_TRIES = 5
+
+
+class OpenedSession(Struct, frozen=True, kw_only=True):
+    """The session to go on in, whether it is new, and why the one before it came to its end."""
+
+    session: Session
+    new: bool = False
+    before: Session | None = None
+    reason: str = ""
+    told: str = ""
+
+
+class ChatSessions:
+    def __init__(
+        self, store: Store, clock: Clock, cwd: str, resets: ResetPolicy | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._cwd = cwd
+        self._resets = resets or ResetPolicy()
+        self._running: Callable[[Session], Sequence[datetime]] = _no_processes
+
+    def waits_for(self, running: Callable[[Session], Sequence[datetime]]) -> None:
+        """Says when the processes began that still run for a session: it is not ended meanwhile."""
+        self._running = running
+
+    async def find(self, key: str) -> Session | None:
+        return await self._store.archive_for(OWNER).by_key(key)
+
+    async def current(self, key: str, channel: str, principal: str) -> Session:
+        """The session that is open there, or a new one."""
+        found = await self.find(key)
+        return found or await self.begin(key, channel, principal)
+
+    async def opened(self, key: str, channel: str, principal: str) -> OpenedSession:
+        """The session for the next turn; one whose time is over is ended first."""
+        found = await self.find(key)
+        if found is not None and self._resets.asks(key):
+            last = await self._store.archive_for(OWNER).active_at(found.id)
+            reason = self._resets.due(key, last, self._clock.now())
+            if reason is not None and not self._is_needed(key, found):
+                await self.end(found, reason)
+                return OpenedSession(
+                    session=await self.begin(key, channel, principal),
+                    new=True,
+                    before=found,
+                    reason=reason,
+                    told=self._resets.sentence(key, reason),
+                )
+        if found is not None:
+            return OpenedSession(session=found)
+        return OpenedSession(session=await self.begin(key, channel, principal), new=True)
+
+    def _is_needed(self, key: str, session: Session) -> bool:
+        return self._resets.waits_for(key, self._running(session), self._clock.now())
+
+    async def begin(self, key: str, channel: str, principal: str, title: str = "") -> Session:
+        for tries_left in reversed(range(_TRIES)):
+            now = self._clock.now()
+            session = Session(
+                id=new_session_id(now),
+                started_at=now,
+                source=platform_of(channel),
+                principal=principal,
+                key=key,
+                title=title,
+                cwd=self._cwd,
+            )
+            try:
+                await self._store.commit(OpenSession(session))
+            except StoreError:
+                # Ids of one second differ by little, and many may be opened at once.
+                if not tries_left or not await self._exists(session.id):
+                    raise
+                continue
+            failpoint("sessions.opened")
+            return session
+        raise AssertionError("unreachable")
+
+    async def end(self, session: Session, reason: str) -> None:
+        change = SessionChange(ended_at=self._clock.now(), end_reason=reason)
+        await self._store.commit(ChangeSession(session.id, change))
+
+    async def _exists(self, session: str) -> bool:
+        try:
+            await self._store.archive_for(OWNER).get(session)
+        except StoreError:
+            return False
+        return True
+
+
+def _no_processes(session: Session) -> Sequence[datetime]:
+    return ()

@@ -1,0 +1,144 @@
+"""What hooks are told: the events of the gateway, with who, where and what was said."""
+
+from collections.abc import Callable, Collection, Iterable
+
+from msgspec import Struct, structs
+
+from hermes.gateway.hooks import COMMAND_PREFIX, Hooks
+from hermes.gateway.messages import InboxMessage, platform_of
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    QuestionAnswered,
+    QuestionAsked,
+    RunEnded,
+    RunStarted,
+)
+from hermes.schema.messages import Assistant, text_of
+from hermes.schema.scope import Scope
+from hermes.session.turn_request import TurnRequest
+from hermes.subagents.messages import SUBAGENT
+
+MAX_MESSAGE = 500
+MAX_RESPONSE = 4000
+"""How much of what was said hooks are shown."""
+
+
+class EventSource(Struct, frozen=True, kw_only=True):
+    """Where something happened, and on whose account."""
+
+    platform: str = ""
+    user_id: str = ""
+    chat_id: str = ""
+    thread_id: str = ""
+    chat_type: str = ""
+    session_id: str = ""
+    message: str = ""
+
+    def context(self, **more: object) -> dict[str, object]:
+        return {**structs.asdict(self), **more}
+
+
+def event_source(letter: InboxMessage, key: str, session: str = "") -> EventSource:
+    """`key` is the session key that the letter came in under."""
+    parts = key.split(":")
+    return EventSource(
+        platform=platform_of(letter.address.channel),
+        user_id=letter.asker.user,
+        chat_id=letter.address.chat,
+        thread_id=letter.address.thread or "",
+        # agent:<profile>:<platform>:<chat type>:…
+        chat_type=parts[3] if len(parts) > 3 else "",
+        session_id=session,
+        message=text_of(letter.user)[:MAX_MESSAGE],
+    )
+
+
+def event_source_of_turn(turn: TurnRequest, scope: Scope) -> EventSource:
+    """Of a turn that came through no channel: from a terminal, or through the API."""
+    asked = turn.asked or (turn.taken[-1] if turn.taken else None)
+    return EventSource(
+        platform=scope.source,
+        user_id=scope.asker.user,
+        session_id=scope.session,
+        message=text_of(asked)[:MAX_MESSAGE] if asked else "",
+    )
+
+
+def command_event(name: str) -> str:
+    return COMMAND_PREFIX + name
+
+
+def emit_startup(hooks: Hooks, platforms: Iterable[str]) -> None:
+    names = sorted(platforms)
+    hooks.emit("gateway:startup", EventSource().context(platforms=names))
+
+
+def emit_session_start(hooks: Hooks, occasion: EventSource) -> None:
+    hooks.emit("session:start", occasion.context())
+
+
+def emit_session_end(hooks: Hooks, occasion: EventSource, reason: str) -> None:
+    """`occasion` names the session that is over."""
+    hooks.emit("session:end", occasion.context(reason=reason))
+
+
+def emit_session_reset(hooks: Hooks, occasion: EventSource, reason: str) -> None:
+    """`occasion` names the session that takes the place of the one before it."""
+    hooks.emit("session:reset", occasion.context(reason=reason))
+
+
+class TurnObserver:
+    """Tells hooks of turns that no channel brought; those of `channels` are told by their actors.
+
+    What a subagent does is part of the turn that it works for.
+    """
+
+    def __init__(self, hooks: Hooks, channels: Collection[str]) -> None:
+        self._hooks = hooks
+        self._channels = channels
+
+    def __call__(self, turn: TurnRequest, scope: Scope) -> Callable[[Event], None] | None:
+        brought = scope.address is not None and scope.address.channel in self._channels
+        if brought or scope.source == SUBAGENT:
+            return None
+        occasion = event_source_of_turn(turn, scope)
+        if turn.new:
+            emit_session_start(self._hooks, occasion)
+        return RunHookEmitter(self._hooks, occasion).hear
+
+
+class RunHookEmitter:
+    """Tells hooks how one run goes, from the events of the run itself."""
+
+    def __init__(self, hooks: Hooks, occasion: EventSource) -> None:
+        self._hooks = hooks
+        self._occasion = occasion
+        self._steps = 0
+        self._response = ""
+
+    def hear(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._hooks.emit("agent:start", self._occasion.context())
+            case MessageAdded(message=Assistant() as message):
+                self._step(message)
+            case QuestionAsked(question=question):
+                more = {"command": question.subject, "description": question.text}
+                context = self._occasion.context(question_id=question.id, **more)
+                self._hooks.emit("pre_approval_request", context)
+            case QuestionAnswered(question=question, answer=answer):
+                context = self._occasion.context(question_id=question, choice=answer or "timeout")
+                self._hooks.emit("post_approval_response", context)
+            case RunEnded(outcome=outcome):
+                more = {"response": self._response[:MAX_RESPONSE], "outcome": outcome.value}
+                self._hooks.emit("agent:end", self._occasion.context(**more))
+            case _:
+                return
+
+    def _step(self, message: Assistant) -> None:
+        self._steps += 1
+        self._response = text_of(message) or self._response
+        tools = [call.name for call in message.calls]
+        more = {"iteration": self._steps, "tool_names": tools}
+        self._hooks.emit("agent:step", self._occasion.context(**more))

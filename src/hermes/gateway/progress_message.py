@@ -1,0 +1,311 @@
+"""The one post that shows what a run is doing, edited in place and not too often."""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import anyio
+from msgspec import Struct
+
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.kit.clock import Clock
+from hermes.kit.deadline import DeadlineExceeded, run_with_timeout, sleep_unless
+from hermes.kit.failpoints import failpoint
+from hermes.kit.text import one_line
+from hermes.ports.channel import (
+    Channel,
+    NotSent,
+    Outbound,
+    Receipt,
+    SupportsEdit,
+    SupportsTyping,
+    Throttled,
+)
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Notice,
+    QuestionAsked,
+    StreamReset,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Text, User
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+MAX_LINES = 8
+MAX_FAILURES = 3
+"""After so many refused edits in a row the bubble is left alone; the answer still comes."""
+
+MAX_NARRATION = 200
+"""Characters of what the model says between two steps."""
+
+PLACEHOLDER = "…"
+ANSWER_BELOW = "The answer is below."
+NO_ANSWER = "There is nothing to say to this."
+
+
+class ProgressTiming(Struct, frozen=True):
+    """Seconds: between two edits, between two signs of typing, for one call to the platform.
+
+    A post that stood for longer than `old` does not become the answer, which comes as a new one
+    that people are told of; 0 is never.
+    """
+
+    edit: float = 1.0
+    typing: float = 4.0
+    limit: float = 20.0
+    old: float = 0.0
+
+
+class ProgressDisplay(Struct, frozen=True, kw_only=True):
+    """What of a running turn is shown: the tools it uses, and its text while it grows.
+
+    `preview` is how many characters of a tool's arguments. `between` shows what the model says
+    between its steps, `typing` that somebody types, and `cursor` stands behind growing text.
+    """
+
+    tools: bool = True
+    text: bool = True
+    preview: int = 60
+    between: bool = False
+    typing: bool = True
+    cursor: str = ""
+
+
+class ProgressMessage:
+    """Belongs to one run. `hear` never waits; `freeze` ends it at once and for good."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        address: Address,
+        clock: Clock,
+        pace: ProgressTiming,
+        shows: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
+        pacer: RateLimiter | None = None,
+    ) -> None:
+        self._channel = channel
+        self._posted: Callable[[str], Awaitable[None]] = _ignore_posted
+        self._left: Callable[[str, str], None] = _ignore_final_edit
+        self._owed: Callable[[], bool] = _nothing_pending
+        self._asks: Callable[[str], bool] = _never_asks
+        self._shows = shows
+        self._rate_limiter = pacer or RateLimiter(clock, channel.caps)
+        self._edits: SupportsEdit | None = channel if isinstance(channel, SupportsEdit) else None
+        self._address = address
+        self._clock = clock
+        self._pace = pace
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._text = ""
+        self._still = ""
+        self._since = 0.0
+        self._shown = ""
+        self._receipt: Receipt | None = None
+        self._given: Receipt | None = None
+        self._sending = False
+        self._stays = False
+        self._strikes = 0
+        self._changed = anyio.Event()
+        self._frozen = anyio.Event()
+        self._farewell = ANSWER_BELOW
+
+    def set_listeners(
+        self, posted: Callable[[str], Awaitable[None]], left: Callable[[str, str], None]
+    ) -> None:
+        """Who is told of the post when it is made, and with which words it is to end."""
+        self._posted, self._left = posted, left
+
+    def set_pending_check(self, owed: Callable[[], bool]) -> None:
+        """Says whether something older is still to be delivered here, when the post is made.
+
+        That will stand below the post, so the answer, which is newer, must not take its place.
+        """
+        self._owed = owed
+
+    def set_asks_check(self, asks: Callable[[str], bool]) -> None:
+        """Says of a tool that it only asks a person: such a one is seen by what it posts itself."""
+        self._asks = asks
+
+    def hear(self, event: Event) -> None:
+        """Late words of a run that has ended change nothing."""
+        if self._frozen.is_set():
+            return
+        match event:
+            case QuestionAsked() | MessageAdded(message=User()):
+                # Whoever reads on from there looks for the answer below it.
+                self._stays = self._stays or self._sending or self._receipt is not None
+                return
+            case ToolStarted(call=call) if self._shows.tools and not self._asks(call.name):
+                self._lines.append(
+                    f"· {call.name} "
+                    + one_line(bytes(call.args).decode(errors="replace"), self._shows.preview)
+                )
+            case Notice(text=text):
+                self._lines.append(one_line(text, 100))
+            case TextDelta(text=text) if self._shows.text:
+                self._text += text
+            case StreamReset():
+                self._text = ""
+            case MessageAdded(message=Assistant(calls=calls) as message) if calls:
+                self._text = ""
+                if self._shows.between and (words := one_line(message.text, MAX_NARRATION)):
+                    self._lines.append(words)
+            case _:
+                return
+        self._changed.set()
+
+    def still(self, words: str) -> None:
+        """The line that says that the run goes on; a later one takes its place."""
+        if not self._frozen.is_set():
+            self._still = words
+            self._changed.set()
+
+    def freeze(self) -> str | None:
+        """No change from now on. Returns the post that may become the answer, if there is one.
+
+        Once and for all. Whoever takes it answers for it; what is not taken is left behind with
+        its farewell once no edit is under way any more.
+        """
+        # An edit that is under way could arrive after the answer and cover it.
+        if not (self._frozen.is_set() or self._sending or self._stays or self._is_old):
+            self._given = self._receipt
+        self._frozen.set()
+        self._changed.set()
+        return self._given.id if self._given else None
+
+    @property
+    def _is_old(self) -> bool:
+        return 0 < self._pace.old <= self._clock.monotonic() - self._since
+
+    def end_with(self, farewell: str) -> None:
+        """Frozen, but it does not become the answer: the post ends with these words."""
+        self._given = None
+        self._farewell = farewell
+
+    @property
+    def owed(self) -> tuple[str, str] | None:
+        """The post that does not become the answer, as far as it is known, and its last words."""
+        if self._receipt is None or self._given is not None:
+            return None
+        return self._receipt.id, self._farewell
+
+    def take_back(self, words: str) -> None:
+        """It was to become the answer, but there is none yet: the post ends with these words."""
+        given = self._given
+        self.end_with(words)
+        if given is not None:
+            self._left(given.id, words)
+
+    async def run(self) -> None:
+        """Keep the post up to date until it is frozen."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._type)
+            if self._edits is not None:
+                await self._edit_loop()
+            await self._frozen.wait()
+            group.cancel_scope.cancel()
+        if isinstance(self._channel, SupportsTyping) and self._shows.typing:
+            channel = self._channel
+            await self._try_call(lambda: channel.typing(self._address, False))
+        if self.owed is not None:
+            self._left(*self.owed)
+
+    async def _edit_loop(self) -> None:
+        while not self._frozen.is_set() and self._strikes < MAX_FAILURES:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if not self._lines and await self._pause(self._pace.edit):
+                # An answer that comes at once needs no progress.
+                return
+            text = self._page()
+            if self._frozen.is_set() or text == self._shown:
+                continue
+            if not self._rate_limiter.spare(self._address):
+                # What is shown next will hold this, too.
+                self._changed.set()
+                if await self._pause(self._pace.edit):
+                    return
+                continue
+            self._sending = True
+            wait = await self._try_call(lambda text=text: self._show(text))
+            self._sending = False
+            if self._shown == text != self._page():
+                self._changed.set()
+            if await self._pause(max(wait, self._pace.edit)):
+                return
+
+    def _page(self) -> str:
+        """Words of the answer are shown only where they can be taken back.
+
+        A post whose receipt is lost stands for ever, and would read as a second answer.
+        """
+        most = self._channel.caps.max_text
+        text = self._text if self._receipt is not None else ""
+        still = [self._still] if self._still else []
+        growing = [text + self._shows.cursor] if text.strip() else []
+        page = "\n".join([*self._lines, *still, *growing])
+        if not page and (self._receipt is not None or self._text.strip()):
+            return PLACEHOLDER
+        return page if len(page) <= most else "…" + page[1 - most :]
+
+    async def _pause(self, seconds: float) -> bool:
+        return await sleep_unless(self._clock, seconds, self._frozen)
+
+    async def _show(self, text: str) -> None:
+        post = Outbound((Text(text),))
+        if self._receipt is None:
+            self._stays = self._stays or self._owed()
+            failpoint("bubble.before_send")
+            self._receipt = await self._channel.send(self._address, post)
+            self._since = self._clock.monotonic()
+            # From here on it may become the answer: the store writes in the order of asking.
+            self._sending = False
+            failpoint("bubble.after_send")
+            await self._posted(self._receipt.id)
+        elif self._edits is not None:
+            await self._edits.edit(self._receipt, post)
+        self._shown = text
+        self._strikes = 0
+
+    async def _type(self) -> None:
+        channel = self._channel
+        if not isinstance(channel, SupportsTyping) or not self._shows.typing:
+            return
+        while True:
+            await self._try_call(lambda: channel.typing(self._address, True))
+            await self._clock.sleep(self._pace.typing)
+
+    async def _try_call(self, work: Callable[[], Awaitable[None]]) -> float:
+        """Progress is a comfort: when it fails, the turn goes on. Returns how long to be quiet."""
+        try:
+            await run_with_timeout(self._clock, self._pace.limit, work)
+        except Throttled as error:
+            self._strikes += 1
+            self._rate_limiter.hush(error, self._address)
+            return error.wait
+        except (NotSent, DeadlineExceeded, OSError) as error:
+            self._strikes += 1
+            log.info("progress could not be shown in %s: %s", self._address, error)
+        except Exception:
+            self._strikes += 1
+            log.exception("progress could not be shown in %s", self._address)
+        return 0.0
+
+
+async def _ignore_posted(post: str) -> None:
+    log.debug("progress is shown in %s", post)
+
+
+def _ignore_final_edit(post: str, words: str) -> None:
+    log.debug("nobody lets %s end with: %s", post, words)
+
+
+def _nothing_pending() -> bool:
+    return False
+
+
+def _never_asks(tool: str) -> bool:
+    return False

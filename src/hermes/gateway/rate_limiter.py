@@ -1,0 +1,92 @@
+"""How fast a platform may be spoken to: answers wait for room, progress is left out instead."""
+
+from collections import OrderedDict
+
+from hermes.kit.clock import Clock
+from hermes.ports.channel import ChannelCapabilities, Throttled
+from hermes.schema.scope import Address
+
+MAX_CHATS = 10_000
+MAX_PAUSE = 3600.0
+"""Seconds; whoever asks for more is asked again after that."""
+
+RESERVED_SHARE = 0.5
+"""The part of the room that is kept for answers."""
+
+
+class _Bucket:
+    """So many at once, and one more every `1 / rate` seconds."""
+
+    def __init__(self, rate: float) -> None:
+        self._each = 1 / rate
+        self._burst = max(1.0, rate)
+        self._next = float("-inf")
+
+    def wait(self, now: float, kept: float = 0.0) -> float:
+        """Seconds until there is room, and `kept` of the whole besides."""
+        ahead = (self._burst - 1) * (1 - kept) * self._each
+        return max(0.0, self._next - ahead - now)
+
+    def take(self, now: float) -> None:
+        self._next = max(self._next, now) + self._each
+
+
+class RateLimiter:
+    """One for each account on a platform, whoever speaks through it."""
+
+    def __init__(self, clock: Clock, caps: ChannelCapabilities) -> None:
+        self._clock = clock
+        self._chat_rate = caps.chat_rate
+        self._all = _Bucket(caps.rate) if caps.rate else None
+        self._chats: OrderedDict[str, _Bucket] = OrderedDict()
+        self._quiet_until = float("-inf")
+        self._quiet_chats: OrderedDict[str, float] = OrderedDict()
+
+    async def room(self, to: Address) -> None:
+        """Wait until an answer may be sent there, and count it."""
+        while True:
+            now = self._clock.monotonic()
+            buckets = self._buckets(to)
+            wait = max([self._quiet(to) - now, *(one.wait(now) for one in buckets)])
+            if wait <= 0:
+                break
+            await self._clock.sleep(wait)
+        for one in buckets:
+            one.take(now)
+
+    def spare(self, to: Address) -> bool:
+        """Whether there is room for something that may be left out; it is then counted."""
+        now = self._clock.monotonic()
+        buckets = self._buckets(to)
+        if self._quiet(to) > now or any(one.wait(now, RESERVED_SHARE) > 0 for one in buckets):
+            return False
+        for one in buckets:
+            one.take(now)
+        return True
+
+    def hush(self, error: Throttled, to: Address) -> None:
+        """The platform wants to hear nothing for so long: in that chat, or at all."""
+        until = self._clock.monotonic() + min(error.wait, MAX_PAUSE)
+        if error.everywhere:
+            self._quiet_until = max(self._quiet_until, until)
+            return
+        self._quiet_chats[to.chat] = max(self._quiet_chats.pop(to.chat, until), until)
+        while len(self._quiet_chats) > MAX_CHATS:
+            self._quiet_chats.popitem(last=False)
+
+    def _quiet(self, to: Address) -> float:
+        return max(self._quiet_until, self._quiet_chats.get(to.chat, float("-inf")))
+
+    def _buckets(self, to: Address) -> list[_Bucket]:
+        buckets = [self._all] if self._all else []
+        if self._chat_rate:
+            buckets.append(self._of_chat(to.chat))
+        return buckets
+
+    def _of_chat(self, chat: str) -> _Bucket:
+        if chat not in self._chats:
+            self._chats[chat] = _Bucket(self._chat_rate)
+            if len(self._chats) > MAX_CHATS:
+                self._chats.popitem(last=False)
+        self._chats.move_to_end(chat)
+        return self._chats[chat]

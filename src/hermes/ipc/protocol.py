@@ -1,0 +1,237 @@
+"""What goes through the socket: each frame is its length, then that many bytes of JSON.
+
+Lines would not do: the arguments of a call are the model's own bytes, line breaks included.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from types import UnionType
+from typing import Generic, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from hermes.ipc.client import (
+    CommandReply,
+    ConversationOptions,
+    ConversationState,
+    ErrorInfo,
+    Greeting,
+    RecentHistory,
+    UsageReport,
+    UserInput,
+)
+from hermes.schema.errors import HermesError
+from hermes.schema.events import Event, Outcome, RunEnded
+
+PROTOCOL = 4
+LENGTH_BYTES = 4
+MAX_FIRST_FRAME = 1024 * 1024
+"""Bytes of a first frame: whoever is not known yet gets no more room than that."""
+MAX_FRAME = 64 * 1024 * 1024
+"""Bytes of any other frame: the largest prompt there may be, with every character escaped."""
+
+
+class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
+    """`marks` stand for the values of the caller's environment."""
+
+    protocol: int = PROTOCOL
+    version: str
+    marks: dict[str, str]
+    start: ConversationOptions
+
+
+class Wake(Struct, frozen=True, tag="wake"):
+    """Something was put into the inbox or the outbox from outside."""
+
+    protocol: int = PROTOCOL
+
+
+class StartTurn(Struct, frozen=True, tag="say"):
+    question: UserInput
+
+
+class RunCommand(Struct, frozen=True, tag="command"):
+    line: str
+
+
+class GetUsage(Struct, frozen=True, tag="report"):
+    ended: RunEnded | None
+
+
+class AnswerQuestion(Struct, frozen=True, tag="decide"):
+    """Words to a question of the turn that is going on."""
+
+    question: str
+    words: str
+
+
+class Steer(Struct, frozen=True, tag="steer"):
+    """Words to the turn that is going on; `word` is the id under which they are told as heard."""
+
+    word: str
+    text: str
+
+
+class CheckNews(Struct, frozen=True, tag="look"):
+    """Has anything come in by itself?"""
+
+
+class NewsResult(Struct, frozen=True, tag="looked"):
+    news: bool
+
+
+class GetHistory(Struct, frozen=True, tag="recount"):
+    """What was said and done in this session?"""
+
+
+class HistoryResult(Struct, frozen=True, tag="recounted"):
+    past: RecentHistory
+
+
+class Interrupt(Struct, frozen=True, tag="interrupt"):
+    pass
+
+
+class Accepted(Struct, frozen=True, tag="accepted"):
+    """The agent here would do the same as one of the caller's own."""
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """It would not; the caller had better run the turn itself."""
+
+    reason: str
+
+
+class ConversationOpened(Struct, frozen=True, tag="welcome"):
+    greeting: Greeting
+    state: ConversationState
+
+
+class EventFrame(Struct, frozen=True, tag="happened"):
+    event: Event
+
+
+class TurnEnded(Struct, frozen=True, tag="ended"):
+    outcome: Outcome
+    state: ConversationState
+
+
+class CommandReplied(Struct, frozen=True, tag="replied"):
+    reply: CommandReply
+    state: ConversationState
+
+
+class UsageResult(Struct, frozen=True, tag="reported"):
+    report: UsageReport
+
+
+class RequestFailed(Struct, frozen=True, tag="failed"):
+    trouble: ErrorInfo
+    state: ConversationState | None = None
+
+
+class WakeAccepted(Struct, frozen=True, tag="woken"):
+    pass
+
+
+FirstFrame: TypeAlias = Hello | Wake
+ClientFrame: TypeAlias = (
+    StartTurn | RunCommand | GetUsage | CheckNews | GetHistory | AnswerQuestion | Steer | Interrupt
+)
+ServerFrame: TypeAlias = (
+    Accepted
+    | Refused
+    | ConversationOpened
+    | EventFrame
+    | TurnEnded
+    | CommandReplied
+    | UsageResult
+    | NewsResult
+    | HistoryResult
+    | RequestFailed
+    | WakeAccepted
+)
+
+
+class BadFrame(HermesError):
+    """What came is no frame of ours; nothing after it can be trusted."""
+
+    code = "bad_frame"
+
+
+def encode_frame(frame: FirstFrame | ClientFrame | ServerFrame) -> bytes:
+    body = msgspec.json.encode(frame)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class FrameBuffer:
+    """Cuts what comes in pieces into the bytes of whole frames."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def take(self) -> bytes | None:
+        """The next frame; None while it is not whole. Raises `BadFrame` when it is too large."""
+        if len(self._buffer) < LENGTH_BYTES:
+            return None
+        size = int.from_bytes(self._buffer[:LENGTH_BYTES], "big")
+        if size > self.limit:
+            raise BadFrame(f"A frame of {size:,} bytes is too large.")
+        if len(self._buffer) < LENGTH_BYTES + size:
+            return None
+        frame = bytes(self._buffer[LENGTH_BYTES : LENGTH_BYTES + size])
+        del self._buffer[: LENGTH_BYTES + size]
+        return frame
+
+
+T = TypeVar("T", bound=FirstFrame | ClientFrame | ServerFrame)
+
+
+class FrameDecoder(Generic[T]):
+    """Reads the frames of one direction."""
+
+    def __init__(self, kinds: "type[T] | UnionType") -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(cast("type[T]", kinds))
+
+    def read(self, frame: bytes) -> T:
+        """Raises `BadFrame` for what is none."""
+        try:
+            return self._decoder.decode(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadFrame(f"A frame cannot be understood: {error}") from error
+
+
+def first_frame_decoder() -> FrameDecoder[FirstFrame]:
+    return FrameDecoder(FirstFrame)
+
+
+def client_frame_decoder() -> FrameDecoder[ClientFrame]:
+    return FrameDecoder(ClientFrame)
+
+
+def server_frame_decoder() -> FrameDecoder[ServerFrame]:
+    return FrameDecoder(ServerFrame)
+
+
+DIGEST_SIZE = 12
+
+EnvFingerprint: TypeAlias = dict[str, str]
+
+
+def env_fingerprint(env: Mapping[str, str]) -> EnvFingerprint:
+    return {_json_safe(name): _digest(name, value) for name, value in env.items()}
+
+
+def _digest(name: str, value: str) -> str:
+    data = f"{name}={value}".encode("utf-8", "surrogateescape")
+    return blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
+
+
+def _json_safe(name: str) -> str:
+    """A name that is no text would not pass through JSON."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,98 @@
+"""Slash commands of a guest: run as at any surface, answered as the wire can carry it."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from hermes.app.build import App
+from hermes.app.command_services import command_services
+from hermes.commands import command as commands
+from hermes.commands.registry import is_command, standard_commands
+from hermes.commands.surface import BusyMode, CommandCaller, LocalControl, Surface, TerminalAbility
+from hermes.ipc.client import (
+    CommandReply,
+    NotACommand,
+    QuitReply,
+    ResumedReply,
+    ScreenReply,
+    SubmitReply,
+    TextReply,
+)
+from hermes.ipc.conversation_service import TerminalContext
+from hermes.schema.sessions import Session
+
+_SCREEN_ABILITIES = frozenset({TerminalAbility.CLEAR, TerminalAbility.COPY, TerminalAbility.LOOKS})
+
+
+async def run_command(sitting: TerminalContext, line: str) -> CommandReply:
+    """Raises `UsageError` for a name that nobody knows."""
+    if not is_command(line):
+        return NotACommand()
+    context = _context(sitting)
+    return _wire_reply(await standard_commands().run(context, line))
+
+
+def command_names(sitting: TerminalContext) -> tuple[str, ...]:
+    """What can be typed at this surface, aliases too."""
+    context = _context(sitting)
+    here = [one for one in standard_commands().commands if one.applies(context)]
+    return tuple(sorted(name for one in here for name in (one.name, *one.aliases)))
+
+
+def _context(sitting: TerminalContext) -> commands.CommandContext:
+    app, conversation, start, _ = sitting
+    return commands.CommandContext(
+        conversation,
+        app.models,
+        _TerminalFacts(app, start.source),
+        seat=CommandCaller(
+            surface=Surface.TERMINAL,
+            platform=start.source,
+            abilities=_SCREEN_ABILITIES if start.screen else frozenset(),
+            work=_TerminalControl(sitting),
+        ),
+        services=command_services(app),
+    )
+
+
+class _TerminalControl(LocalControl):
+    """Somebody at a terminal can say something meanwhile; whoever runs alone cannot."""
+
+    def __init__(self, sitting: TerminalContext) -> None:
+        super().__init__(sitting.conversation)
+        self._sitting = sitting
+
+    def manner(self) -> BusyMode | None:
+        return BusyMode(self._sitting.manner.mode) if self._sitting.start.person else None
+
+    def change_manner(self, manner: BusyMode) -> None:
+        self._sitting.manner.mode = manner.value
+
+
+class _TerminalFacts:
+    """The facts of the house, with the tools that are offered at the guest's surface."""
+
+    def __init__(self, app: App, source: str) -> None:
+        self._app = app
+        self._source = source
+
+    def status(self, session: Session) -> Sequence[tuple[str, str]]:
+        there = self._app.toolbox.on(self._source)
+        tools = ", ".join(self._app.models.told(session, there)) or "none"
+        facts = self._app.status(session)
+        return [(name, tools if name == "tools" else value) for name, value in facts]
+
+
+def _wire_reply(reply: commands.CommandReply) -> CommandReply:
+    match reply:
+        case commands.TextReply(text=text, clear=clear, clip=clip, undone=undone):
+            return TextReply(text, clear, clip, undone)
+        case commands.ResumedReply(told=told, recap=recap):
+            return ResumedReply(told, recap)
+        case commands.SubmitReply(parts=parts, told=told, undone=undone):
+            return SubmitReply(parts, told, undone)
+        case commands.QuitReply():
+            return QuitReply()
+        case commands.ScreenReply(what=what, words=words):
+            return ScreenReply(what, words)
+        case _:
+            assert_never(reply)

@@ -1,0 +1,38 @@
+"""A map that forgets what was not used for longest, so that it never grows without end."""
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruMap(Generic[K, V]):
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        value = self._kept.get(key)
+        if value is not None:
+            self._kept.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+
+    def keep(self, key: K, value: V | None) -> None:
+        """None is nothing to keep: what was there is forgotten."""
+        if value is None:
+            self.drop(key)
+        else:
+            self.put(key, value)
+
+    def drop(self, key: K) -> None:
+        self._kept.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,74 @@
+"""Who holds a lease: this very process, named so that its death can be seen from outside."""
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+
+def process_id() -> str:
+    """`host/boot.pids/pid/start`: a pid used again after a crash has another start time."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}/{_boot()}.{_pid_namespace()}/{pid}/{_start(pid)}"
+
+
+def new_holder_id() -> str:
+    """A holder of its own within this process, so that two of them keep each other out."""
+    return f"{process_id()}/{secrets.token_hex(4)}"
+
+
+def is_surely_dead(holder: str) -> bool:
+    """True only when the process ran on this machine and is gone; in doubt, it lives."""
+    host, _, rest = holder.partition("/")
+    place, _, rest = rest.partition("/")
+    pid, _, rest = rest.partition("/")
+    start, _, _ = rest.partition("/")
+    boot, _, pids = place.partition(".")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    if boot != _boot():
+        return True
+    # A container may share our name and our boot, but its pids are not ours to look up.
+    return pids == _pid_namespace() and _start(int(pid)) != start
+
+
+def shares_boot(holder: str) -> bool:
+    """Whether it ran since this machine was started, so that its monotonic clock is also ours."""
+    place = holder.partition("/")[2].partition("/")[0]
+    return place.partition(".")[0] == _boot() != "unknown"
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "unknown"
+
+
+def _start(pid: int) -> str:
+    """Start time in clock ticks; without /proc only whether the process exists."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "here" if not Path("/proc").exists() and pid_exists(pid) else "gone"
+    state, *fields = stat.rpartition(")")[2].split()
+    # A zombie only waits for somebody to read its exit code.
+    return "gone" if state in {"Z", "X"} else fields[18]
+
+
+def pid_exists(pid: int) -> bool:
+    """Also as somebody else's, and as one that has ended and was not waited for."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,74 @@
+"""Addresses elsewhere that a caller names: which of them may be called, and which never."""
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+Ip: TypeAlias = IPv4Address | IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, as text."""
+
+_LOCAL_DOMAINS = ("localhost", "localdomain", "local", "internal", "lan", "home", "intranet")
+_NON_PUBLIC_NETWORKS = tuple(
+    map(
+        ip_network,
+        (
+            "64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "::/96", "::ffff:0:0:0/96",
+            "3fff::/20", "5f00::/16", "192.0.0.0/24",
+        ),
+    )
+)  # fmt: skip
+"""Translated, retired or reserved addresses that Python counts as public."""
+
+
+def parse_http_url(url: str) -> SplitResult | None:
+    """An address over HTTP with a host and nothing strange about it."""
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme.lower() not in {"http", "https"} or not parts.hostname or port == 0:
+        return None
+    return None if parts.username or parts.password else parts
+
+
+def is_public_url(url: str) -> bool:
+    """Whether it may be public: a name is not looked up, so it may still lead inside."""
+    parts = parse_http_url(url)
+    if parts is None or not parts.hostname:
+        return False
+    host = parts.hostname.rstrip(".").lower()
+    number = as_ip(host)
+    if number is not None:
+        return is_public(number)
+    return "." in host and host.rpartition(".")[2] not in _LOCAL_DOMAINS
+
+
+def is_public(number: Ip) -> bool:
+    """Everything else belongs to this machine, its network, or nobody."""
+    inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
+    if isinstance(inner, IPv4Address):
+        return is_public(inner)
+    if any(number in net for net in _NON_PUBLIC_NETWORKS if net.version == number.version):
+        return False
+    return number.is_global and not number.is_multicast
+
+
+def as_ip(host: str) -> Ip | None:
+    """Also where a number is written in one of the ways that only old programs understand."""
+    try:
+        return ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None
+
+
+__all__ = ["Ip", "Resolve", "as_ip", "is_public", "is_public_url", "parse_http_url"]

@@ -1,0 +1,249 @@
+"""One review: a turn on a copy of what was said, in which only memory and skills can be changed.
+
+It is asked with the prompt, the tools and the messages of the session it looks back on, so that
+the provider has read most of it already. What is said in it goes to a session of its own.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import anyio
+from msgspec import Raw, Struct, structs
+
+from hermes.agent.history import History
+from hermes.agent.plan import Plan, RuntimePlan, no_steering
+from hermes.agent.provenance import find_sources
+from hermes.agent.turn import run_turn
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id, new_session_id
+from hermes.kit.process_identity import new_holder_id
+from hermes.kit.text import head_and_tail
+from hermes.learning.ledger.change import Change, Proposal
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger.provenance import REVIEW_SOURCE
+from hermes.learning.review.triggers import DueReviews
+from hermes.ports.model import Model
+from hermes.ports.store import ChangeSession, OpenSession, Store
+from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
+from hermes.schema.errors import ToolError
+from hermes.schema.events import Event
+from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
+from hermes.schema.scope import OWNER, Address, Scope
+from hermes.schema.sessions import Session, SessionChange, continued_from
+from hermes.schema.tools import ToolSpec
+from hermes.session.lease import Lease
+from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder
+from hermes.session.runner import Planner
+
+ALLOWED_TOOLS = frozenset({"memory", "skills_list", "skill_view", "skill_manage"})
+MAX_STEPS = 16
+DIGEST_MESSAGES = 24
+"""Messages that another model than the session's own is shown."""
+_MAX_MESSAGE = 4_000
+
+
+class ReviewedTurn(Struct, frozen=True, kw_only=True):
+    """A turn that has ended: of which session, for whom, asked from where."""
+
+    session: str
+    principal: str = OWNER
+    source: str = ""
+    address: Address | None = None
+
+
+class ReviewResult(Struct, frozen=True, kw_only=True):
+    """What a review changed, and what it proposes."""
+
+    changes: Sequence[Change] = ()
+    proposals: Sequence[Proposal] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.proposals)
+
+
+async def unchanged_messages(session: Session, said: list[Message]) -> list[Message]:
+    return said
+
+
+async def no_other_model() -> Model | None:
+    return None
+
+
+class ReviewDeps(Struct, frozen=True, kw_only=True):
+    """`seen` is the transcript as the model sees it; `model` another one to look back with."""
+
+    store: Store
+    clock: Clock
+    planner: Planner
+    price: PriceFunction
+    ledger: Callable[[], Ledger]
+    profile: str
+    seen: Callable[[Session, list[Message]], Awaitable[list[Message]]] = unchanged_messages
+    model: Callable[[], Awaitable[Model | None]] = no_other_model
+    steps: int = MAX_STEPS
+
+
+class Reviewer:
+    def __init__(self, parts: ReviewDeps) -> None:
+        self._parts = parts
+        self._holder = new_holder_id()
+
+    async def review(self, occasion: ReviewedTurn, due: DueReviews) -> ReviewResult:
+        parts = self._parts
+        archive = parts.store.archive_for(OWNER)
+        before = await archive.get(occasion.session)
+        whole = [row.message for row in await archive.messages(before.id)]
+        said = await parts.seen(before, list(whole))
+        session = self._session(before)
+        plan = await parts.planner.plan(session, self._scope(session, occasion), History(said))
+        if isinstance(plan, RuntimePlan) or ALLOWED_TOOLS.isdisjoint(plan.tools):
+            return ReviewResult()
+        await self._run(session, *await self._review_plan(plan, said, whole, due))
+        return await self._findings(session.id)
+
+    def _session(self, before: Session) -> Session:
+        now = self._parts.clock.now()
+        fresh = Session(
+            id=new_session_id(now), started_at=now, source=REVIEW_SOURCE, principal=before.principal
+        )
+        return continued_from(fresh, before)
+
+    def _scope(self, session: Session, occasion: ReviewedTurn) -> Scope:
+        """As the turn had it, so that the same tools are offered."""
+        return Scope(
+            profile=self._parts.profile,
+            session=session.id,
+            run=new_id("run"),
+            workspace=session.cwd,
+            principal=session.principal,
+            address=occasion.address,
+            later=False,
+            source=occasion.source,
+        )
+
+    async def _review_plan(
+        self, plan: Plan, said: Sequence[Message], whole: Sequence[Message], due: DueReviews
+    ) -> tuple[Plan, User]:
+        """With nothing that reaches further than memory and skills."""
+        other = await self._parts.model()
+        words, tools = review_prompt(due), _review_tools(plan.tools, whole)
+        if other is not None:
+            # It has read nothing of this yet: it is told the end, and given what it may use.
+            words = f"{conversation_digest(said)}\n\n{words}"
+            tools = {name: tool for name, tool in tools.items() if name in ALLOWED_TOOLS}
+        confined = structs.replace(
+            plan,
+            scope=structs.replace(plan.scope, source=REVIEW_SOURCE, address=None),
+            model=other or plan.model,
+            history=History(said if other is None else ()),
+            tools=tools,
+            steps=min(plan.steps, self._parts.steps),
+            steer=no_steering,
+            handed=(),
+            counsel=None,
+            compress=None,
+            renew=None,
+        )
+        return confined, User(new_id("msg"), (Text(words),), Trust.PROGRAM)
+
+    async def _run(self, session: Session, plan: Plan, asked: User) -> None:
+        store, clock = self._parts.store, self._parts.clock
+        await store.commit(OpenSession(session))
+        lease = Lease(store, session.id, self._holder)
+        await lease.take()
+        recorder = Recorder(store, clock, self._parts.price, plan.scope, lease)
+        try:
+            await run_turn(
+                plan, [asked], recorder.sink(AcceptedMessages(), _ignore_event, own=True)
+            )
+        finally:
+            await lease.give_back()
+            over = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
+            with anyio.CancelScope(shield=True):
+                await store.commit(ChangeSession(session.id, over))
+
+    async def _findings(self, session: str) -> ReviewResult:
+        ledger = self._parts.ledger()
+        entries = await ledger.log(limit=200)
+        return ReviewResult(
+            changes=[one.change for one in entries if one.change.origin.session == session],
+            proposals=[one for one in await ledger.waiting() if one.origin.session == session],
+        )
+
+
+class _DisabledTool:
+    """A tool that is told of, because it always was, and that does nothing."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self.spec = spec
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        raise ToolError(
+            f"{self.spec.name} is not used when looking back: only memory and skills are."
+        )
+
+
+class _ProvenanceTool:
+    """A tool that knows where all words come from that were ever said in the session."""
+
+    def __init__(self, tool: Tool, whole: Sequence[Message], tools: Mapping[str, Tool]) -> None:
+        self._tool = tool
+        self._whole = whole
+        self._tools = tools
+        self.spec = tool.spec
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        def sources(text: str) -> TextSources:
+            return find_sources(text, self._whole, self._tools)
+
+        return await self._tool.run(args, structs.replace(ctx, sources=sources))
+
+
+def _review_tools(tools: Mapping[str, Tool], whole: Sequence[Message]) -> dict[str, Tool]:
+    return {
+        name: _ProvenanceTool(tool, whole, tools)
+        if name in ALLOWED_TOOLS
+        else _DisabledTool(tool.spec)
+        for name, tool in tools.items()
+    }
+
+
+def review_prompt(due: DueReviews) -> str:
+    parts = [
+        "look_back",
+        *(["memory"] if due.memory else []),
+        *(["skills"] if due.skills else []),
+        "look_back_end",
+    ]
+    return "\n\n".join(_prompt_part(part) for part in parts)
+
+
+def conversation_digest(said: Sequence[Message]) -> str:
+    """The last messages as plain text."""
+    lines = [_message_line(message) for message in said[-DIGEST_MESSAGES:]]
+    left = len(said) - DIGEST_MESSAGES
+    head = [f"[… {left:,} earlier messages are left out …]"] if left > 0 else []
+    return "\n\n".join([*head, *filter(None, lines)])
+
+
+def _message_line(message: Message) -> str:
+    text = head_and_tail(text_of(message).strip(), _MAX_MESSAGE)
+    match message:
+        case User(trust=trust):
+            who = "The person" if trust is Trust.OWNER else f"Not the person ({trust})"
+            return f"{who}: {text}"
+        case Assistant(calls=calls):
+            names = ", ".join(call.name for call in calls)
+            return f"You: {text}{f' [called {names}]' if names else ''}"
+        case Result():
+            return f"A tool: {text}"
+
+
+@cache
+def _prompt_part(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.md").read_text("utf-8").strip()
+
+
+async def _ignore_event(event: Event) -> None:
+    """Nobody watches a review."""

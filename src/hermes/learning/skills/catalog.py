@@ -1,0 +1,273 @@
+"""Where skills are found, and what each is about; read again only when its file has changed."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.files import read_regular_file, write_atomic
+from hermes.kit.text import one_line
+from hermes.learning.skills.document import (
+    MAX_TEXT,
+    InvalidSkill,
+    SkillDocument,
+    SkillMetadata,
+    parse_skill,
+)
+
+log = logging.getLogger(__name__)
+
+SKILL_FILE = "SKILL.md"
+BUILTIN_SKILLS = Path(__file__).with_name("builtin")
+MAX_DEPTH = 4
+MAX_SKILLS = 2_000
+_SNAPSHOT_FORMAT = 1
+_MAX_BYTES = MAX_TEXT * 4
+
+FileStamp = tuple[int, int, int]
+
+
+class Skill(Struct, frozen=True, kw_only=True):
+    """One skill that was found. Only those under the home's own folder may be changed."""
+
+    name: str
+    folder: str
+    category: str
+    head: SkillMetadata
+    own: bool
+    builtin: bool = False
+
+    @property
+    def file(self) -> Path:
+        return Path(self.folder) / SKILL_FILE
+
+
+class _CachedSkill(Struct, frozen=True):
+    stamp: FileStamp
+    head: SkillMetadata | None
+    trouble: str = ""
+
+
+class _Snapshot(Struct, frozen=True):
+    format: int
+    heads: dict[str, _CachedSkill]
+
+
+class SkillCatalog:
+    """All skills of a profile. The first folder that has a name wins: the person's own."""
+
+    def __init__(
+        self, own: Path, elsewhere: Sequence[Path] = (), snapshot: Path | None = None
+    ) -> None:
+        self._own = own
+        self._folders = (own, *elsewhere, BUILTIN_SKILLS)
+        self._snapshot = snapshot
+        self._known: dict[str, _CachedSkill] | None = None
+        self._troubles: dict[str, str] = {}
+
+    def skills(self) -> list[Skill]:
+        """By name. Cheap when nothing changed: one look at each file."""
+        known = self._known if self._known is not None else self._load()
+        seen: dict[str, _CachedSkill] = {}
+        found: dict[str, Skill] = {}
+        self._troubles = {}
+        for root in self._folders:
+            for folder, stamp in _skill_folders(root):
+                file = f"{folder}/{SKILL_FILE}"
+                one = seen[file] = _load_cached(file, stamp, known.get(file))
+                if one.head is None:
+                    self._troubles[file] = one.trouble
+                    continue
+                skill = self._skill(root, folder, one.head)
+                found.setdefault(skill.name, skill)
+        if seen != known:
+            self._save(seen)
+        self._known = seen
+        return sorted(found.values(), key=lambda skill: skill.name)
+
+    def find(self, name: str) -> Skill | None:
+        """By its name, with or without its category, or by its folder's name."""
+        wanted = name.strip().strip("/").rpartition("/")[2].lower()
+        skills = self.skills()
+        exact = [skill for skill in skills if skill.name.lower() == wanted]
+        folder = [skill for skill in skills if Path(skill.folder).name.lower() == wanted]
+        return next(iter(exact or folder), None)
+
+    def troubles(self) -> dict[str, str]:
+        """Files that cannot be used, and why."""
+        self.skills()
+        return dict(self._troubles)
+
+    def read(self, skill: Skill) -> SkillDocument:
+        """Raises `BadSkill`."""
+        return _read_document(skill.file)
+
+    def _skill(self, root: Path, folder: str, head: SkillMetadata) -> Skill:
+        # Text, not paths: there may be hundreds, and every new session looks at all of them.
+        between = folder[len(str(root)) :].strip("/").split("/")[:-1]
+        return Skill(
+            name=head.name,
+            folder=folder,
+            category=head.category or "/".join(between) or "general",
+            head=head,
+            own=root == self._own,
+            builtin=root == BUILTIN_SKILLS,
+        )
+
+    def _load(self) -> dict[str, _CachedSkill]:
+        if self._snapshot is None:
+            return {}
+        try:
+            kept = msgspec.json.decode(
+                read_regular_file(self._snapshot, 16_000_000), type=_Snapshot
+            )
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return kept.heads if kept.format == _SNAPSHOT_FORMAT else {}
+
+    def _save(self, known: dict[str, _CachedSkill]) -> None:
+        if self._snapshot is None:
+            return
+        try:
+            write_atomic(
+                self._snapshot, msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known)), mode=0o600
+            )
+        except OSError as error:
+            log.debug("the skills are not remembered: %s", error)
+
+
+def _skill_folders(root: Path) -> Iterator[tuple[str, FileStamp]]:
+    """Folders with a SKILL.md, in a steady order; what is inside of one is its own business."""
+    stack = [(str(root), 0)]
+    count = 0
+    while stack and count < MAX_SKILLS:
+        folder, depth = stack.pop()
+        # Most are skills: to ask for the file is cheaper than to list what is there.
+        stamp = _file_stamp(f"{folder}/{SKILL_FILE}") if depth else None
+        if stamp is not None:
+            count += 1
+            yield folder, stamp
+        elif depth < MAX_DEPTH:
+            stack.extend((f"{folder}/{name}", depth + 1) for name in _folders_in(folder))
+
+
+def _folders_in(folder: str) -> list[str]:
+    """The last first."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [one.name for one in entries if one.name[0] != "." and one.is_dir()]
+    except OSError:
+        return []
+    return sorted(names, reverse=True)
+
+
+def _file_stamp(file: str) -> FileStamp | None:
+    try:
+        stat = os.stat(file)  # noqa: PTH116 - as above
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _load_cached(file: str, stamp: FileStamp, known: _CachedSkill | None) -> _CachedSkill:
+    if known is not None and known.stamp == stamp:
+        return known
+    try:
+        return _CachedSkill(stamp, _read_document(Path(file)).head)
+    except InvalidSkill as error:
+        log.warning("a skill is left out: %s", error)
+        return _CachedSkill(stamp, None, one_line(str(error), 300))
+
+
+def _read_document(file: Path) -> SkillDocument:
+    try:
+        data = read_regular_file(file, _MAX_BYTES)
+    except OSError as error:
+        raise InvalidSkill(f"{file} cannot be read: {error.strerror}.") from error
+    return parse_skill(data.decode("utf-8", "replace"), file)
+
+
+_SYSTEM_NAMES = {"linux": "linux", "darwin": "macos", "win32": "windows"}
+
+
+class SkillEnvironment(Struct, frozen=True, kw_only=True):
+    """`has_variable` and `has_program` are asked only about what a skill names."""
+
+    tools: Collection[str]
+    toolsets: Collection[str]
+    has_variable: Callable[[str], bool]
+    has_program: Callable[[str], bool]
+    system: str = _SYSTEM_NAMES.get(sys.platform, sys.platform)
+    environments: Collection[str] = ()
+    disabled: Collection[str] = ()
+
+
+class MissingRequirements(Struct, frozen=True, kw_only=True):
+    """What a skill needs and this place does not have."""
+
+    variables: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.variables or self.programs)
+
+
+def usable_skills(skills: Sequence[Skill], here: SkillEnvironment) -> list[Skill]:
+    """Those that the model is told of: of this system, with tools it has, not switched off."""
+    return [
+        skill
+        for skill in skills
+        if _is_usable(skill.head, here) and skill.name not in here.disabled
+    ]
+
+
+def missing_requirements(head: SkillMetadata, here: SkillEnvironment) -> MissingRequirements:
+    return MissingRequirements(
+        variables=tuple(v.name for v in head.variables if not here.has_variable(v.name)),
+        programs=tuple(name for name in head.commands if not here.has_program(name)),
+    )
+
+
+def _is_usable(head: SkillMetadata, here: SkillEnvironment) -> bool:
+    if head.platforms and here.system not in {name.lower() for name in head.platforms}:
+        return False
+    if head.environments and not set(head.environments) & set(here.environments):
+        return False
+    if not set(head.requires_tools) <= set(here.tools):
+        return False
+    if not set(head.requires_toolsets) <= set(here.toolsets):
+        return False
+    # A fallback is for when the better way is not there.
+    better = set(head.fallback_for_tools) & set(here.tools)
+    return not better and not set(head.fallback_for_toolsets) & set(here.toolsets)
+
+
+_INDEX_HEADING = """# Skills
+
+Before work that one of these covers, open it with skill_view and follow it."""
+MAX_INDEX_DESCRIPTION = 200
+
+
+def skill_index(skills: Sequence[Skill]) -> str:
+    """Empty without skills. The same skills give the same bytes."""
+    if not skills:
+        return ""
+    ordered = sorted(skills, key=lambda skill: (skill.category, skill.name))
+    lines = [_INDEX_HEADING]
+    for category, some in groupby(ordered, key=lambda skill: skill.category):
+        lines.append(f"\n{category}:")
+        lines.extend(f"- {skill.name}: {_shorten(skill.head.description)}" for skill in some)
+    return "\n".join(lines)
+
+
+def _shorten(text: str) -> str:
+    return (
+        text
+        if len(text) <= MAX_INDEX_DESCRIPTION
+        else f"{text[: MAX_INDEX_DESCRIPTION - 1].rstrip()}…"
+    )

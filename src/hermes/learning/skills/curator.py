@@ -1,0 +1,262 @@
+"""Skills of the agent's own that say nearly the same: one could take in the other."""
+
+import io
+import tarfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.files import read_regular_file, write_atomic
+from hermes.learning.ledger.change import Author, Proposal
+from hermes.learning.skills.catalog import Skill, SkillCatalog
+from hermes.learning.skills.editor import (
+    ARCHIVE_FOLDER,
+    Authorship,
+    ProposedRequest,
+    SkillEditor,
+    SkillRequest,
+    absorbed_path,
+)
+from hermes.learning.skills.usage import BY_AGENT, SkillUsage, SkillUsageLog
+from hermes.learning.text_similarity import compare_texts
+
+MIN_SAME = 0.5
+MIN_CONTAINED = 0.8
+RUN_WORDS = 2
+MAX_COMPARED = 300
+"""Skills that are compared with each other, the newest ones."""
+
+
+class SimilarSkills(Struct, frozen=True):
+    """`keep` is used more; `drop` would be archived, and its text go along with `keep`."""
+
+    keep: str
+    drop: str
+
+
+async def proposed_pairs(editor: SkillEditor) -> set[frozenset[str]]:
+    """Which two it was proposed to merge, one way or the other: a no is not asked for twice."""
+    before = await editor.proposed_before(Author.CURATOR)
+    proposed = [msgspec.json.decode(one.request, type=ProposedRequest) for one in before]
+    return {frozenset((one.request.name, one.request.absorbed_into)) for one in proposed}
+
+
+def find_similar_skills(
+    skills: Sequence[Skill],
+    records: Mapping[str, SkillUsage],
+    read: Callable[[Skill], str],
+    asked: Collection[frozenset[str]] = (),
+) -> list[SimilarSkills]:
+    """Only of what the agent wrote and nobody pinned; each skill is in at most one pair."""
+    own = [skill for skill in skills if skill.own and _is_by_agent(records.get(skill.name))]
+    texts = {skill.name: f"{skill.head.description}\n{read(skill)}" for skill in own}
+    found: list[SimilarSkills] = []
+    paired: set[str] = set()
+    for one, other in combinations([*texts][-MAX_COMPARED:], 2):
+        if paired & {one, other} or frozenset((one, other)) in asked:
+            continue
+        if not _is_similar(texts[one], texts[other]):
+            continue
+        drop, keep = sorted((one, other), key=lambda name: (_use_count(records[name]), name))
+        paired |= {one, other}
+        found.append(SimilarSkills(keep, drop))
+    return found
+
+
+async def propose_merge(
+    editor: SkillEditor, pair: SimilarSkills, body: Callable[[], str]
+) -> Proposal:
+    by = Authorship(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
+    # Before the text is read: what changes in between is then refused, not taken over.
+    seen = await editor.digest(pair.drop)
+    request = SkillRequest(
+        action="delete",
+        name=pair.drop,
+        absorbed_into=pair.keep,
+        file_path=absorbed_path(pair.drop),
+        file_content=body(),
+    )
+    encoded = Raw(msgspec.json.encode(ProposedRequest(request, by, merge=True, seen=seen)))
+    return await editor.propose(pair.drop, f"merge {pair.drop} into {pair.keep}", encoded, by)
+
+
+def _is_by_agent(record: SkillUsage | None) -> bool:
+    return record is not None and record.created_by == BY_AGENT and not record.pinned
+
+
+def _use_count(record: SkillUsage) -> int:
+    return record.use_count + record.view_count
+
+
+def _is_similar(one: str, other: str) -> bool:
+    found = compare_texts(one, other, RUN_WORDS)
+    return found.same >= MIN_SAME or found.inside >= MIN_CONTAINED
+
+
+MAX_MERGES = 5
+"""Merges that are proposed in one go: more at once are not read."""
+BACKUP_FOLDER = ".backups"
+STALE, ACTIVE, ARCHIVED = "stale", "active", "archived"
+_STATE_FILE = ".curator_state"
+
+
+class CurationLimits(Struct, frozen=True, kw_only=True):
+    """Days without use; `keep` backups are kept, and 0 makes none."""
+
+    stale: int = 30
+    archive: int = 90
+    keep: int = 5
+
+
+class SkillTransition(Struct, frozen=True):
+    """What becomes of a skill that was last used so many days ago."""
+
+    name: str
+    becomes: str
+    days: int
+
+
+def skill_transitions(
+    skills: Sequence[Skill], records: Mapping[str, SkillUsage], now: datetime, ages: CurationLimits
+) -> list[SkillTransition]:
+    """Only for what the agent wrote and nobody pinned; only what changes is named."""
+    return [
+        SkillTransition(skill.name, becomes, days)
+        for skill in skills
+        if skill.own and (record := records.get(skill.name)) is not None
+        if record.created_by == BY_AGENT and not record.pinned
+        if (used := _last_used(record)) is not None
+        for days in [max(0, (now - used) // timedelta(days=1))]
+        if (becomes := _state_after(days, ages)) != record.state
+    ]
+
+
+class Curator:
+    def __init__(
+        self,
+        folder: Path,
+        shelf: SkillCatalog,
+        usage: SkillUsageLog,
+        editor: SkillEditor,
+        clock: Clock,
+    ) -> None:
+        """`folder` is where the skills of the home lie."""
+        self._folder = folder
+        self._catalog = shelf
+        self._usage = usage
+        self._editor = editor
+        self._clock = clock
+
+    def due(self, interval: timedelta) -> bool:
+        """Whether so much time has passed since it was last done here."""
+        last = self.last()
+        return last is None or self._clock.now() - last >= interval
+
+    def last(self) -> datetime | None:
+        """When it was last done here, if it was."""
+        try:
+            last = datetime.fromisoformat(
+                read_regular_file(self._folder / _STATE_FILE).decode().strip()
+            )
+        except (OSError, ValueError):
+            return None
+        return last if last.tzinfo else last.astimezone()
+
+    async def judge(self, ages: CurationLimits) -> list[SkillTransition]:
+        """What `curate` would do now."""
+
+        def judge() -> list[SkillTransition]:
+            records = self._usage.records()
+            return skill_transitions(self._catalog.skills(), records, self._clock.now(), ages)
+
+        return await anyio.to_thread.run_sync(judge)
+
+    async def curate(self, ages: CurationLimits) -> list[SkillTransition]:
+        found = await self.judge(ages)
+        if ages.keep and any(one.becomes == ARCHIVED for one in found):
+            await anyio.to_thread.run_sync(self._write_backup, ages.keep)
+        for one in found:
+            if one.becomes == ARCHIVED:
+                by = Authorship(author=Author.CURATOR, why=f"not used for {one.days} days")
+                await self._editor.archive(one.name, by)
+            else:
+                await anyio.to_thread.run_sync(self._usage.mark, one.name, one.becomes)
+        await anyio.to_thread.run_sync(self._note)
+        return found
+
+    async def alike(self) -> list[SimilarSkills]:
+        """Skills that `propose_merges` would propose to merge; nothing that it did before."""
+        asked = await proposed_pairs(self._editor)
+
+        def look() -> list[SimilarSkills]:
+            return find_similar_skills(
+                self._catalog.skills(), self._usage.records(), self._body, asked
+            )
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def propose_merges(self, keep: int) -> list[Proposal]:
+        """Everything is packed first, and nothing changes before a person agrees."""
+        found = (await self.alike())[:MAX_MERGES]
+        if keep and found:
+            await anyio.to_thread.run_sync(self._write_backup, keep)
+        return [
+            await propose_merge(self._editor, pair, partial(self._body_of, pair.drop))
+            for pair in found
+        ]
+
+    def _body_of(self, name: str) -> str:
+        skill = self._catalog.find(name)
+        return "" if skill is None else self._body(skill)
+
+    def _body(self, skill: Skill) -> str:
+        return self._catalog.read(skill).body
+
+    def _note(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        stamp = self._clock.now().isoformat().encode()
+        write_atomic(self._folder / _STATE_FILE, stamp, mode=0o600)
+
+    def _write_backup(self, keep: int) -> None:
+        """Everything as it is now, in one archive; the oldest beyond `keep` go."""
+        folder = self._folder / BACKUP_FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for path in _own_files(self._folder):
+                archive.add(path, path.relative_to(self._folder).as_posix(), recursive=False)
+        name = f"skills-{self._clock.now():%Y%m%d-%H%M%S}.tar.gz"
+        write_atomic(folder / name, packed.getvalue(), mode=0o600)
+        for old in sorted(folder.glob("skills-*.tar.gz"))[:-keep]:
+            old.unlink()
+
+
+def _own_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        first = path.relative_to(folder).parts[0]
+        if (
+            first not in {BACKUP_FOLDER, ARCHIVE_FOLDER}
+            and path.is_file()
+            and not path.is_symlink()
+        ):
+            yield path
+
+
+def _last_used(record: SkillUsage) -> datetime | None:
+    times = [
+        record.created_at, record.last_viewed_at, record.last_used_at, record.last_patched_at,
+    ]  # fmt: skip
+    return max((time for time in times if time is not None), default=None)
+
+
+def _state_after(days: int, ages: CurationLimits) -> str:
+    if ages.archive and days >= ages.archive:
+        return ARCHIVED
+    return STALE if ages.stale and days >= ages.stale else ACTIVE

@@ -1,0 +1,165 @@
+"""A SKILL.md: a head in YAML that says what it is for, and the instructions below it."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from hermes.config.plain_yaml import read_plain_yaml
+from hermes.kit.errors import ConfigError, HermesError
+
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
+MAX_TEXT = 100_000
+_FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+class InvalidSkill(HermesError):
+    """A SKILL.md that cannot be used, and why."""
+
+    code = "bad_skill"
+
+
+class SkillVariable(Struct, frozen=True, kw_only=True):
+    """An environment variable that a skill needs."""
+
+    name: str
+    prompt: str = ""
+    help: str = ""
+
+
+class SkillMetadata(Struct, frozen=True, kw_only=True):
+    """What the YAML says. Lists that hold several things of one kind are never missing."""
+
+    name: str
+    description: str
+    version: str = ""
+    author: str = ""
+    platforms: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    variables: tuple[SkillVariable, ...] = ()
+    commands: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    category: str = ""
+    requires_toolsets: tuple[str, ...] = ()
+    requires_tools: tuple[str, ...] = ()
+    fallback_for_toolsets: tuple[str, ...] = ()
+    fallback_for_tools: tuple[str, ...] = ()
+
+
+class SkillDocument(Struct, frozen=True):
+    head: SkillMetadata
+    body: str
+
+
+def parse_skill(text: str, file: Path) -> SkillDocument:
+    """Raises `BadSkill` with what to change."""
+    if len(text) > MAX_TEXT:
+        raise InvalidSkill(f"{file} is longer than {MAX_TEXT:,} characters.")
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        raise InvalidSkill(f"{file} does not begin with a head between two lines of ---.")
+    return SkillDocument(
+        _metadata(parse_mapping(found[1], file), file), text[found.end() :].lstrip("\r\n")
+    )
+
+
+def check_name(name: str) -> str:
+    """Raises `BadSkill` for what cannot be a folder and a command as well."""
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name) or ".." in name:
+        raise InvalidSkill(
+            f"{name[:80]!r} cannot be the name of a skill.",
+            hint="Up to 64 small letters, digits, dots, hyphens and underscores.",
+        )
+    return name
+
+
+def parse_mapping(text: str, file: Path) -> dict[str, Any]:
+    """Most heads are plain enough to be read without the YAML library."""
+    plain = read_plain_yaml(text)
+    return _full_yaml(text, file) if plain is None else cast("dict[str, Any]", plain)
+
+
+def _full_yaml(text: str, file: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - slow to load, and seldom needed
+
+    from hermes.config.yaml_parser import check_limits  # noqa: PLC0415 - as above
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType] - it has no types
+        check_limits(events, file)
+        given: object = yaml.load(text, Loader=loader)  # noqa: S506 it is the safe one
+    except ConfigError as error:
+        raise InvalidSkill(str(error), hint=error.hint) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidSkill(f"The head of {file} is no YAML: {first}.") from error
+    if not isinstance(given, dict):
+        raise InvalidSkill(f"The head of {file} must be names with values.")
+    return cast("dict[str, Any]", given)
+
+
+def _metadata(table: dict[str, Any], file: Path) -> SkillMetadata:
+    name, description = scalar_text(table.get("name")), scalar_text(table.get("description"))
+    if not name or not description:
+        raise InvalidSkill(f"{file} needs a `name` and a `description` in its head.")
+    if len(name) > MAX_NAME or len(description) > MAX_DESCRIPTION:
+        raise InvalidSkill(
+            f"In {file}, `name` may have {MAX_NAME} characters and `description` {MAX_DESCRIPTION}."
+        )
+    ours = _dict(_dict(table.get("metadata")).get("hermes"))
+    needs = _dict(table.get("prerequisites"))
+    return SkillMetadata(
+        name=name,
+        description=" ".join(description.split()),
+        version=scalar_text(table.get("version")),
+        author=scalar_text(table.get("author")),
+        platforms=name_list(table.get("platforms")),
+        environments=name_list(table.get("environments")),
+        variables=_variables(table, needs),
+        commands=name_list(needs.get("commands")),
+        tags=name_list(ours.get("tags") or table.get("tags")),
+        related=name_list(ours.get("related_skills")),
+        category=scalar_text(ours.get("category") or table.get("category")),
+        requires_toolsets=name_list(ours.get("requires_toolsets")),
+        requires_tools=name_list(ours.get("requires_tools")),
+        fallback_for_toolsets=name_list(ours.get("fallback_for_toolsets")),
+        fallback_for_tools=name_list(ours.get("fallback_for_tools")),
+    )
+
+
+def _variables(table: dict[str, Any], needs: dict[str, Any]) -> tuple[SkillVariable, ...]:
+    """Written as plain names, or as tables with a name."""
+    found: dict[str, SkillVariable] = {}
+    given = table.get("required_environment_variables")
+    listed = cast("list[object]", given) if isinstance(given, list) else []
+    for one in [*listed, *name_list(needs.get("env_vars"))]:
+        try:
+            variable = msgspec.convert(_dict(one) or {"name": str(one)}, SkillVariable)
+        except msgspec.ValidationError:
+            continue
+        found.setdefault(variable.name, variable)
+    return tuple(found.values())
+
+
+def scalar_text(value: object) -> str:
+    return "" if value is None or isinstance(value, dict | list) else str(value).strip()
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def name_list(value: object) -> tuple[str, ...]:
+    """A list, or words parted by commas."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if not isinstance(value, list):
+        return ()
+    return tuple(text for item in cast("list[object]", value) if (text := scalar_text(item)))

@@ -1,0 +1,397 @@
+"""How skills are written: each change in the ledger, by the agent only to what is its own."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.injection_scan import injection_reason
+from hermes.learning.ledger.change import (
+    Author,
+    Change,
+    ChangeOrigin,
+    FileEdit,
+    Proposal,
+    read_if_present,
+)
+from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.skills.catalog import SKILL_FILE, Skill, SkillCatalog
+from hermes.learning.skills.document import InvalidSkill, check_name, parse_skill
+from hermes.learning.skills.usage import BY_AGENT, SkillUsageLog
+
+SKILL_KIND = "skill"
+SKILL_FOLDERS = ("references", "templates", "scripts", "assets")
+MAX_FILE = 1024 * 1024
+ARCHIVE_FOLDER = ".archive"
+
+
+class Authorship(Struct, frozen=True, kw_only=True):
+    """Who changes it, from whose words, and why."""
+
+    author: Author
+    origin: ChangeOrigin = ChangeOrigin()
+    why: str = ""
+
+
+class SkillEditor:
+    """`home` is the profile's; its skills lie in `skills/` below it."""
+
+    def __init__(
+        self, home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: Clock
+    ) -> None:
+        self._home = home
+        self._catalog = shelf
+        self._usage = usage
+        self._ledger = ledger
+        self._clock = clock
+
+    async def create(self, name: str, content: str, category: str, by: Authorship) -> str:
+        """A new skill; its folder. Raises `BadSkill`."""
+        check_name(name)
+        for part in category.split("/") if category else ():
+            check_name(part)
+        if await self._find(name) is not None:
+            raise InvalidSkill(
+                f"There is a skill {name} already.", hint="Change it with patch or edit."
+            )
+        folder = "/".join(["skills", *([category] if category else []), name])
+        self._check_text(name, content)
+        edit = FileEdit(f"{folder}/{SKILL_FILE}", None, content.encode())
+        await self._apply(name, f"create {name}", [edit], by)
+        await self._noted(lambda: self._usage.created(name, _creator(by)))
+        return folder
+
+    async def rewrite(self, name: str, content: str, by: Authorship) -> None:
+        """Put a whole new SKILL.md in place of the old one."""
+        skill = await self._require_editable(name, by)
+        self._check_text(skill.name, content)
+        await self._write(skill, skill.file, content, f"rewrite {skill.name}", by)
+
+    async def patch(
+        self, name: str, path: str, swap: tuple[str, str], by: Authorship, *, every: bool
+    ) -> None:
+        """Replace one piece of text, or every one that is the same, in a file of the skill."""
+        skill = await self._require_editable(name, by)
+        file = Path(skill.folder) / _check_path(path) if path else skill.file
+        old, new = swap
+        data = await anyio.to_thread.run_sync(read_if_present, file)
+        if data is None:
+            raise InvalidSkill(f"{skill.name} has no file {path}.")
+        text = data.decode("utf-8", "replace")
+        count = text.count(old) if old else 0
+        if count == 0:
+            raise InvalidSkill(f"`old_string` is not in {file.name} of {skill.name}.")
+        if count > 1 and not every:
+            raise InvalidSkill(
+                f"`old_string` is {count} times in {file.name}: give more around it."
+            )
+        after = text.replace(old, new)
+        if file == skill.file:
+            self._check_text(skill.name, after)
+        await self._write(skill, file, after, f"patch {skill.name}", by)
+
+    async def write_file(self, name: str, path: str, content: str, by: Authorship) -> None:
+        """A file beside SKILL.md, in one of the folders that skills may have."""
+        skill = await self._require_editable(name, by)
+        inside = _check_path(path)
+        if len(content.encode()) > MAX_FILE:
+            raise InvalidSkill(f"A file of a skill may have {MAX_FILE:,} bytes.")
+        file = Path(skill.folder) / inside
+        await self._write(skill, file, content, f"write {inside} of {skill.name}", by)
+
+    async def remove_file(self, name: str, path: str, by: Authorship) -> None:
+        skill = await self._require_editable(name, by)
+        file = Path(skill.folder) / _check_path(path)
+        before = await anyio.to_thread.run_sync(read_if_present, file)
+        if before is None:
+            raise InvalidSkill(f"{skill.name} has no file {path}.")
+        edit = FileEdit(self._below_home(file), before, None)
+        await self._apply(skill.name, f"remove {path} of {skill.name}", [edit], by)
+
+    async def archive(self, name: str, by: Authorship) -> str:
+        """Out of the way, with everything in it: nothing is ever deleted. Where it lies now."""
+        skill = await self._require_editable(name, by)
+        target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
+        edits = await anyio.to_thread.run_sync(self._moved, skill, target)
+        await self._apply(skill.name, f"archive {skill.name}", edits, by)
+        await self._noted(lambda: self._usage.mark(skill.name, "archived"))
+        return target
+
+    async def digest(self, name: str) -> str:
+        """Changes with every letter of the skill's text. Raises `BadSkill`."""
+        skill = await self._find(name)
+        if skill is None:
+            raise InvalidSkill(f"There is no skill {name!r}.", hint="See skills_list.")
+        return _digest(await anyio.to_thread.run_sync(read_if_present, skill.file))
+
+    async def absorb(self, name: str, into: str, by: Authorship, *, seen: str | None = None) -> str:
+        """Archive one skill and keep its text with another, as one change. Where it lies now.
+
+        `seen` is the digest of what somebody agreed to; another text is refused (`BadSkill`).
+        """
+        skill, keep = await self._require_editable(name, by), await self._require_editable(into, by)
+        if skill.name == keep.name:
+            raise InvalidSkill(f"{name} cannot take in itself.")
+        target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
+        text = await anyio.to_thread.run_sync(read_if_present, skill.file)
+        if seen is not None and seen != _digest(text):
+            raise InvalidSkill(
+                f"{skill.name} is not what was proposed any more: nothing was merged.",
+                hint=f"Reject this proposal; merge them by hand if {skill.name} is still fine.",
+            )
+        merge = partial(self._merged, skill, text, keep, target)
+        edits = await anyio.to_thread.run_sync(merge)
+        await self._apply(keep.name, f"merge {skill.name} into {keep.name}", edits, by)
+        await self._noted(lambda: self._usage.mark(skill.name, "archived"))
+        await self._noted(lambda: self._usage.patched(keep.name))
+        return target
+
+    async def restore(self, name: str, by: Authorship) -> str:
+        """Bring the one that was archived last back to where skills lie. Raises `BadSkill`."""
+        check_name(name)
+        if await self._find(name) is not None:
+            raise InvalidSkill(f"There is a skill {name}: archive that one first.")
+        source = await anyio.to_thread.run_sync(self._archived, name)
+        if source is None:
+            raise InvalidSkill(f"No skill {name} was archived.")
+        skill = await anyio.to_thread.run_sync(self._as_skill, name, source)
+        edits = await anyio.to_thread.run_sync(self._moved, skill, f"skills/{name}")
+        await self._apply(name, f"restore {name}", edits, by)
+        await self._noted(lambda: self._usage.used(name))
+        return f"skills/{name}"
+
+    async def check(
+        self, name: str, by: Authorship, *, content: str = "", new: bool = False
+    ) -> None:
+        """Whether such a change could be made now. Raises `BadSkill`."""
+        if not new:
+            await self._require_editable(name, by)
+        elif await self._find(check_name(name)) is not None:
+            raise InvalidSkill(f"There is a skill {name} already.")
+        if new or content:
+            self._check_text(name, content)
+
+    async def propose(self, name: str, summary: str, request: Raw, by: Authorship) -> Proposal:
+        """Let it wait for a person; `request` says what is to be done then."""
+        proposal = Proposal(
+            id=new_id("pro"),
+            kind=SKILL_KIND,
+            name=name,
+            summary=summary,
+            by=by.author,
+            at=self._clock.now(),
+            request=request,
+            origin=by.origin,
+            why=by.why,
+        )
+        await self._ledger.propose(proposal)
+        return proposal
+
+    async def was_refused(self, name: str) -> bool:
+        """Whether a person took it back that the agent made a skill of that name, or refused it."""
+        changes, proposals = await self._ledger.refusals(SKILL_KIND)
+        made = f"create {name}"
+        return any(one.summary == made for one in (*changes, *proposals))
+
+    async def proposed_before(self, by: Author) -> Sequence[Proposal]:
+        return await self._ledger.proposed_before(SKILL_KIND, by)
+
+    async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
+        await self._ledger.decide(proposal, accepted=accepted)
+
+    async def _require_editable(self, name: str, by: Authorship) -> Skill:
+        skill = await self._find(name)
+        if skill is None:
+            raise InvalidSkill(f"There is no skill {name!r}.", hint="See skills_list.")
+        if not skill.own:
+            raise InvalidSkill(f"{skill.name} is not in the skills folder of this home.")
+        if by.author is Author.PERSON:
+            return skill
+        record = await anyio.to_thread.run_sync(self._usage.of, skill.name)
+        if record.pinned:
+            raise InvalidSkill(f"{skill.name} is pinned: only the person changes it.")
+        if record.created_by != BY_AGENT:
+            raise InvalidSkill(
+                f"{skill.name} was written by the person: only they change it.",
+                hint="Propose the change to them, or create another skill.",
+            )
+        return skill
+
+    async def _find(self, name: str) -> Skill | None:
+        return await anyio.to_thread.run_sync(self._catalog.find, name)
+
+    async def _write(
+        self, skill: Skill, file: Path, text: str, summary: str, by: Authorship
+    ) -> None:
+        if why := injection_reason(text) if by.author is not Author.PERSON else "":
+            raise InvalidSkill(f"This was not written: it {why}.")
+        before = await anyio.to_thread.run_sync(read_if_present, file)
+        edit = FileEdit(self._below_home(file), before, text.encode())
+        if edit.before != edit.after:
+            await self._apply(skill.name, summary, [edit], by)
+            await self._noted(lambda: self._usage.patched(skill.name))
+
+    async def _apply(
+        self, name: str, summary: str, edits: Sequence[FileEdit], by: Authorship
+    ) -> None:
+        await self._ledger.apply(
+            Change(
+                id=new_id("chg"),
+                kind=SKILL_KIND,
+                name=name,
+                summary=summary,
+                by=by.author,
+                at=self._clock.now(),
+                edits=tuple(edits),
+                origin=by.origin,
+                why=by.why,
+            )
+        )
+
+    def _check_text(self, name: str, content: str) -> None:
+        document = parse_skill(content, Path(name) / SKILL_FILE)
+        if document.head.name != name:
+            raise InvalidSkill(f"The head says name: {document.head.name}, the skill is {name}.")
+        if why := injection_reason(content):
+            raise InvalidSkill(f"This was not written: it {why}.")
+
+    def _moved(self, skill: Skill, target: str) -> list[FileEdit]:
+        edits: list[FileEdit] = []
+        root = Path(skill.folder)
+        for file in sorted(path for path in root.rglob("*") if path.is_file()):
+            data = read_if_present(file)
+            edits.append(FileEdit(f"{target}/{file.relative_to(root)}", None, data))
+            edits.append(FileEdit(self._below_home(file), data, None))
+        return edits
+
+    def _merged(self, skill: Skill, text: bytes | None, keep: Skill, target: str) -> list[FileEdit]:
+        path = absorbed_path(skill.name)
+        taken, main = Path(keep.folder) / path, read_if_present(keep.file) or b""
+        line = f"\n\nMore of this kind, from the skill {skill.name} that was merged: {path}\n"
+        return [
+            *self._moved(skill, target),
+            FileEdit(self._below_home(taken), read_if_present(taken), text),
+            FileEdit(self._below_home(keep.file), main, main.rstrip() + line.encode()),
+        ]
+
+    def _archived(self, name: str) -> Path | None:
+        folder = self._home / "skills" / ARCHIVE_FOLDER
+        stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
+        found = sorted(path for path in folder.glob(f"{name}-{stamp}") if path.is_dir())
+        return found[-1] if found else None
+
+    def _as_skill(self, name: str, folder: Path) -> Skill:
+        text = (read_if_present(folder / SKILL_FILE) or b"").decode("utf-8", "replace")
+        head = parse_skill(text, folder / SKILL_FILE).head
+        return Skill(name=name, folder=str(folder), category="", head=head, own=True)
+
+    def _below_home(self, file: Path) -> str:
+        return file.relative_to(self._home).as_posix()
+
+    async def _noted(self, note: Callable[[], None]) -> None:
+        await anyio.to_thread.run_sync(note)
+
+
+def absorbed_path(name: str) -> str:
+    """Where the text of a skill lies within the one that took it in."""
+    return f"references/from-{name}.md"
+
+
+def _digest(text: bytes | None) -> str:
+    return sha256(text or b"").hexdigest()
+
+
+def _creator(by: Authorship) -> str:
+    return "user" if by.author is Author.PERSON else BY_AGENT
+
+
+def _check_path(path: str) -> str:
+    """A file in one of the folders of a skill, and nowhere else."""
+    parts = PurePosixPath(path).parts
+    if len(parts) < 2 or parts[0] not in SKILL_FOLDERS or ".." in parts or "\0" in path:
+        allowed = ", ".join(f"{name}/" for name in SKILL_FOLDERS)
+        raise InvalidSkill(f"{path!r} is no place for a file of a skill.", hint=f"Use {allowed}")
+    return "/".join(parts)
+
+
+SkillAction = Literal["create", "patch", "edit", "delete", "write_file", "remove_file"]
+
+
+class SkillRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    action: SkillAction
+    name: str
+    content: str = ""
+    category: str = ""
+    old_string: str = ""
+    new_string: str = ""
+    replace_all: bool = False
+    file_path: str = ""
+    file_content: str = ""
+    absorbed_into: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that would be in a file afterwards."""
+        return "\n".join(filter(None, [self.content, self.new_string, self.file_content]))
+
+
+class ProposedRequest(Struct, frozen=True):
+    """`merge`: what is deleted goes along with the skill that it is absorbed into.
+
+    `seen` is the digest of its text when that was put before a person.
+    """
+
+    request: SkillRequest
+    by: Authorship
+    merge: bool = False
+    seen: str = ""
+
+
+async def perform_request(editor: SkillEditor, asked: SkillRequest, by: Authorship) -> str:
+    """Where the skill lies now, for what makes or moves it. Raises `BadSkill`, `Drifted`."""
+    match asked.action:
+        case "create":
+            return await editor.create(asked.name, asked.content, asked.category, by)
+        case "edit":
+            await editor.rewrite(asked.name, asked.content, by)
+        case "patch":
+            swap = asked.old_string, asked.new_string
+            await editor.patch(asked.name, asked.file_path, swap, by, every=asked.replace_all)
+        case "write_file":
+            await editor.write_file(asked.name, asked.file_path, asked.file_content, by)
+        case "remove_file":
+            await editor.remove_file(asked.name, asked.file_path, by)
+        case "delete":
+            return await editor.archive(asked.name, by)
+    return ""
+
+
+async def propose_request(editor: SkillEditor, asked: SkillRequest, by: Authorship) -> Proposal:
+    """Let it wait. What could not be done now is refused now. Raises `BadSkill`."""
+    await editor.check(asked.name, by, content=asked.content, new=asked.action == "create")
+    if why := injection_reason(asked.text):
+        raise InvalidSkill(f"This was not proposed: it {why}.")
+    request = Raw(msgspec.json.encode(ProposedRequest(asked, by)))
+    return await editor.propose(asked.name, f"{asked.action} {asked.name}", request, by)
+
+
+async def accept_proposal(editor: SkillEditor, proposal: Proposal) -> str:
+    """A person wants it: done to the skill as it is by now. Raises `BadSkill`, `Drifted`.
+
+    Only what is merged must still be as it was shown: all of its text is taken over.
+    """
+    proposed = msgspec.json.decode(proposal.request, type=ProposedRequest)
+    asked, by = proposed.request, proposed.by
+    if proposed.merge:
+        where = await editor.absorb(asked.name, asked.absorbed_into, by, seen=proposed.seen)
+    else:
+        where = await perform_request(editor, asked, by)
+    await editor.decide(proposal, accepted=True)
+    return where

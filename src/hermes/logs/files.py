@@ -1,0 +1,247 @@
+"""A log file that several processes append to and that never grows beyond a few old copies."""
+
+import fcntl
+import logging
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum, auto
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.kit.redact import Redactor
+
+
+class RotatingFile:
+    """Appends whole records; when the file is full it becomes `.1`, that one `.2`, and so on.
+
+    Nothing is opened before the first record. Each record is one write, so those
+    of several processes do not mix; whoever finds the file full turns it under a lock,
+    and the others notice that it has moved.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._fd: int | None = None
+
+    def append(self, record: bytes) -> None:
+        fd = self._current()
+        if self._max_bytes and 0 < os.fstat(fd).st_size > self._max_bytes - len(record):
+            fd = self._turn(len(record))
+        os.write(fd, record)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _current(self) -> int:
+        """The open file, opened again when another process has turned it or it was removed."""
+        if self._fd is not None and not self._is_ours(self._fd):
+            self.close()
+        if self._fd is None:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._fd = os.open(self.path, flags, 0o600)
+        return self._fd
+
+    def _is_ours(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _turn(self, wanted: int) -> int:
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            fd = self._current()
+            if 0 < os.fstat(fd).st_size > self._max_bytes - wanted:
+                self._shift()
+        finally:
+            os.close(folder)
+        return self._current()
+
+    def _shift(self) -> None:
+        if not self._keep:
+            self.path.unlink()
+            return
+        for number in range(self._keep - 1, 0, -1):
+            older = self._copy(number)
+            if older.exists():
+                older.replace(self._copy(number + 1))
+        self.path.replace(self._copy(1))
+
+    def _copy(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+
+FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
+
+LOGGERS = ("hermes", "asyncio", "aiohttp", "mcp", "client")
+"""What is kept: our own loggers, and the warnings of what we run on; the last two are those of the
+SDK for MCP. The rest is not ours."""
+
+
+_LOG_FOLDER: ContextVar[Path | None] = ContextVar("at_work_for", default=None)
+"""Sorts log records and nothing else: whose logs the work of this context belongs to."""
+
+
+_SESSION: ContextVar[str] = ContextVar("about", default="")
+"""Which session the work of this context is for, so that a log can be read by session."""
+
+
+class SessionLogContext:
+    """What is logged in this context, and in tasks that begin in it, names that session."""
+
+    __slots__ = ("_session", "_token")
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._token = _SESSION.set(self._session)
+
+    def __exit__(self, *_: object) -> None:
+        _SESSION.reset(self._token)
+
+
+@contextmanager
+def log_to(logs: Path) -> Generator[None]:
+    """What is logged in this context, and in tasks that begin in it, belongs into that folder."""
+    token = _LOG_FOLDER.set(logs)
+    try:
+        yield
+    finally:
+        _LOG_FOLDER.reset(token)
+
+
+class _FolderFilter(logging.Filter):
+    """Lets through what belongs to one folder, and, for the process's own, what is nobody's."""
+
+    def __init__(self, folder: Path, *, ownerless: bool) -> None:
+        super().__init__()
+        self._folder = folder
+        self._ownerless = ownerless
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        folder = _LOG_FOLDER.get()
+        return self._ownerless if folder is None else folder == self._folder
+
+
+class LogScope(Enum):
+    """Which records a home's files get; with several homes in one process, not all."""
+
+    EVERYTHING = auto()
+    OWN = auto()
+    OWN_AND_NOBODYS = auto()
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    level: str = "INFO"
+    max_bytes: int = 5 * 1024 * 1024
+    keep: int = 3
+
+
+class FileLogHandler(logging.Handler):
+    """Writes masked records to a rotating file; a full disk is said once, on stderr."""
+
+    def __init__(self, file: RotatingFile, redactor: Redactor, level: int) -> None:
+        super().__init__(level)
+        self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(about)s%(message)")))
+        self._file = file
+        self._redactors = [redactor]
+        self._complained = False
+
+    def mask_also(self, redactor: Redactor) -> None:
+        self._redactors.append(redactor)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        session = _SESSION.get()
+        record.about = f"({session}) " if session else ""
+        try:
+            text = self.format(record)
+            for redactor in self._redactors:
+                text = redactor.redact(text)
+            self._file.append(text.encode(errors="backslashreplace") + b"\n")
+            self._complained = False
+        except OSError as error:
+            self._complain(error)
+        except (TypeError, ValueError):
+            self.handleError(record)
+
+    def close(self) -> None:
+        # Another thread may be writing: its file may not become somebody else's meanwhile.
+        self.acquire()
+        try:
+            self._file.close()
+        finally:
+            self.release()
+        super().close()
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained and sys.stderr:
+            self._complained = True
+            sys.stderr.write(f"hermes: cannot write {self._file.path}: {error.strerror}\n")
+
+
+class Logs:
+    """The handlers of one process; `close` takes them off and puts the levels back."""
+
+    def __init__(self, handlers: tuple[FileLogHandler, ...], level: int) -> None:
+        self._handlers = handlers
+        self._loggers = [logging.getLogger(name) for name in LOGGERS]
+        self._before = [logger.level for logger in self._loggers]
+        for logger in self._loggers:
+            wanted = level if logger.name == "hermes" else max(level, logging.WARNING)
+            logger.setLevel(min(wanted, logger.level) if _is_ours(logger) else wanted)
+            for handler in handlers:
+                logger.addHandler(handler)
+
+    def mask_also(self, redactor: Redactor) -> None:
+        """Hide more values, such as those of another home served by the same process."""
+        for handler in self._handlers:
+            handler.mask_also(redactor)
+
+    def close(self) -> None:
+        for logger, level in zip(self._loggers, self._before, strict=True):
+            for handler in self._handlers:
+                logger.removeHandler(handler)
+            if not _is_ours(logger):
+                logger.setLevel(level)
+        for handler in self._handlers:
+            handler.close()
+
+
+def set_up_logs(
+    folder: Path,
+    settings: LogSettings,
+    redactor: Redactor,
+    share: LogScope = LogScope.EVERYTHING,
+) -> Logs:
+    """Begin to log into `folder`; an unknown level means INFO."""
+    level = level_of(settings.level)
+    files = [("agent.log", level), ("errors.log", max(level, logging.WARNING))]
+    handlers = tuple(
+        FileLogHandler(RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, at)
+        for name, at in files
+    )
+    if share is not LogScope.EVERYTHING:
+        only = _FolderFilter(folder, ownerless=share is LogScope.OWN_AND_NOBODYS)
+        for handler in handlers:
+            handler.addFilter(only)
+    return Logs(handlers, level)
+
+
+def _is_ours(logger: logging.Logger) -> bool:
+    return any(isinstance(handler, FileLogHandler) for handler in logger.handlers)
+
+
+def level_of(name: str) -> int:
+    levels = logging.getLevelNamesMapping()
+    return levels.get(name.strip().upper()) or logging.INFO

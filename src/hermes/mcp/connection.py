@@ -1,0 +1,422 @@
+"""The connection to one server: made when it is needed, found again when it is lost.
+
+It lives in a task of its own. Who calls waits beside it, and may go away at any time: no answer
+that does not come holds anybody.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from functools import partial
+from typing import TypeVar, cast
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+from mcp.client import Client, ClientRequestContext, IncomingMessage, Transport
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from msgspec import Struct
+
+from hermes import __version__
+from hermes.kit.retry import Backoff
+from hermes.kit.terminal_text import escape_controls
+from hermes.kit.text import one_line
+from hermes.mcp.pending_calls import PendingCall, PendingCalls
+from hermes.mcp.server_config import CLOSE_TIMEOUT, HttpEndpoint, ServerConfig, StdioEndpoint
+from hermes.mcp.stderr import MAX_SHOWN, StderrLog
+from hermes.mcp.tool_list import ActingTools, ToolListReader, ToolSpecs
+from hermes.mcp.transports import LaunchServer, http_transport, stdio_transport
+from hermes.ports.approvals import AskPerson
+from hermes.schema.errors import HermesError, ToolError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_PAGES = 20
+MAX_ERROR = 20_000
+"""Characters of an error that are looked at, of which far fewer are shown."""
+SESSION_TERMINATED = "Session terminated"
+"""What the SDK says for a server that no longer knows us."""
+
+
+class ReconnectPolicy(Struct, frozen=True, kw_only=True):
+    """After `strikes` failures in a row calls are refused at once, for `refuses` seconds at most.
+
+    It is tried again after `backoff`, and after `attempts` of that every `parked` seconds. What
+    has lived for `steady` seconds was no failure. A changed list is asked for once in `calm`,
+    and in up to `calmest` if it changes all the time.
+    """
+
+    backoff: Backoff = Backoff(base=1.0, cap=60.0)
+    strikes: int = 3
+    refuses: float = 60.0
+    steady: float = 60.0
+    attempts: int = 5
+    parked: float = 300.0
+    calm: float = 1.0
+    calmest: float = 60.0
+
+
+class ConnectionState(StrEnum):
+    RESTING = "resting"
+    CONNECTING = "connecting"
+    READY = "ready"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+
+class McpConnectionDeps(Struct, frozen=True, kw_only=True):
+    """What of this house a connection needs. `log` keeps what a server writes to stderr.
+
+    `listed` hears which tools there are, each time that is known anew.
+    """
+
+    launch: LaunchServer
+    log: Callable[[str, str], Awaitable[None]]
+    redact: Callable[[str], str]
+    listed: Callable[["McpConnection"], None]
+    acting: ActingTools | None = None
+    patience: ReconnectPolicy = ReconnectPolicy()
+
+
+class ConnectionLost(ToolError):
+    """The connection ended while a call ran."""
+
+
+class CallTimedOut(ToolError):
+    """No answer came in the time that the settings give a call."""
+
+
+class McpConnection:
+    def __init__(self, server: ServerConfig, parts: McpConnectionDeps) -> None:
+        self.server = server
+        self.state = ConnectionState.RESTING
+        self.trouble = ""
+        self.tools: ToolSpecs = {}
+        self.settled = anyio.Event()
+        """Set once it is known whether there is a connection."""
+        self._parts = parts
+        self._client: Client | None = None
+        self._group: TaskGroup | None = None
+        self._listing = ToolListReader(server, parts.acting)
+        self._pending_calls = PendingCalls()
+        self._complaints = self._new_stderr_log()
+        self._wanted = anyio.Event()
+        self._over = anyio.Event()
+        self._changed = anyio.Event()
+        self._lost = False
+        self._failures = 0
+        self._next = 0.0
+
+    @property
+    def capabilities(self) -> types.ServerCapabilities:
+        return self._client.server_capabilities if self._client else types.ServerCapabilities()
+
+    @property
+    def version(self) -> str:
+        """What the server calls itself."""
+        info = self._client.server_info if self._client else None
+        return one_line(escape_controls(f"{info.name} {info.version}"), 80) if info else ""
+
+    def wake(self) -> None:
+        # Who waits already waits for the same.
+        if (
+            self._client is None
+            and self.settled.is_set()
+            and self.state is not ConnectionState.CLOSED
+        ):
+            self.settled = anyio.Event()
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """For as long as the profile is open, and the settings name the server."""
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted = anyio.Event()
+                while await self._once():
+                    await self._pause()
+        finally:
+            self._client = self._group = None
+            self.state, self.trouble = ConnectionState.CLOSED, "it was disconnected"
+            self.settled.set()
+
+    async def call(
+        self, work: Callable[[Client], Awaitable[T]], inquire: AskPerson | None = None
+    ) -> T:
+        """Raises `Lost`, `Late`, and `ToolError` without a connection or where it refuses."""
+        caller = PendingCall[T](inquire)
+        # While somebody waits it does not rest.
+        with self._pending_calls.waiting(caller):
+            client, group = await self._ensure_connected()
+            group.start_soon(caller.work, work, client)
+            answered = await caller.answered(self.server.timeout)
+        if self._pending_calls.count(answered=answered):
+            log.warning("MCP server %s answers no more and is begun anew", self.server.name)
+            self._let_go()
+        if not answered:
+            raise CallTimedOut(
+                f"The MCP server {self.server.name} took longer than "
+                f"{self.server.timeout:g} s, and the call was stopped."
+            )
+        return self._answer(caller)
+
+    def _answer(self, caller: PendingCall[T]) -> T:
+        if caller.result:
+            self._failures = 0
+            return caller.result[0]
+        failure = _first_error(caller.failure)
+        if _is_connection_loss(failure):
+            self._let_go()
+            why = self._complaints.fault and f": {self._complaints.fault}"
+            raise ConnectionLost(
+                f"The connection to the MCP server {self.server.name} was lost{why}."
+            )
+        if isinstance(failure, MCPError):
+            raise ToolError(f"The server refused: {self._says(failure)}.") from failure
+        log.warning("MCP server %s: %s", self.server.name, self._says(failure))
+        raise ToolError(
+            f"The MCP server {self.server.name} gave no usable answer: {self._says(failure)}."
+        ) from failure
+
+    def _let_go(self) -> None:
+        """Of no more use; what comes next waits for another one."""
+        self._client = None
+        self._over.set()
+
+    async def _ensure_connected(self) -> tuple[Client, TaskGroup]:
+        """The running one, or one that is begun for this; a server that keeps failing is left."""
+        if self._over.is_set():
+            self._client = None
+        if self._client is None:
+            left = self._next - anyio.current_time()
+            if self._failures >= self._parts.patience.strikes and left > 0:
+                raise ToolError(f"{self._why()} It is tried again in {math.ceil(left)} s.")
+            self.wake()
+            with anyio.move_on_after(self.server.connect + CLOSE_TIMEOUT):
+                await self.settled.wait()
+        if self._client is None or self._group is None:
+            raise ToolError(self._why())
+        return self._client, self._group
+
+    def _why(self) -> str:
+        trouble = self.trouble or "it is still being connected"
+        return f"The MCP server {self.server.name} cannot be used now: {trouble}."
+
+    async def _once(self) -> bool:
+        """Connect and stay until the end; whether it is to be tried again by itself."""
+        self.state, self.trouble, self._complaints = (
+            ConnectionState.CONNECTING,
+            "",
+            self._new_stderr_log(),
+        )
+        self._over, self._changed = anyio.Event(), anyio.Event()
+        self._lost = False
+        try:
+            deadline = anyio.current_time() + self.server.connect
+            with anyio.CancelScope(deadline=deadline) as limit:
+                async with self._new_client() as client:
+                    self.tools = await self._list(client)
+                    limit.deadline = math.inf
+                    await self._serve(client)
+                    limit.deadline = anyio.current_time() + CLOSE_TIMEOUT
+            if not self._served:
+                self.trouble = f"it did not answer within {self.server.connect:g} s"
+        except Exception as error:  # noqa: BLE001 - the boundary of the background: `_fail` tells
+            failure = _first_error(error)
+            gone = isinstance(failure, MCPError) and failure.code == types.CONNECTION_CLOSED
+            self.trouble = "it ended before it had answered" if gone else self._says(failure)
+            self._lost = True
+        self._client = self._group = None
+        if self._served and not self._lost:
+            self.state = ConnectionState.RESTING
+            return False
+        self._fail(served=self._served)
+        return True
+
+    @property
+    def _served(self) -> bool:
+        """Whether this time there was a connection."""
+        return self.state is ConnectionState.READY
+
+    def _fail(self, *, served: bool) -> None:
+        self._failures += 1
+        self.trouble = self._complaints.fault or self.trouble or "the connection was lost"
+        if self._complaints.last:
+            self.trouble += f"; the last it said: {self._complaints.last}"
+        log.warning("MCP server %s: %s", self.server.name, self.trouble)
+        self.state = ConnectionState.BROKEN
+        if not served:
+            # Who waits since a loss waits for the next attempt; who called for this one is told.
+            self._wanted = anyio.Event()
+            self.settled.set()
+
+    async def _pause(self) -> None:
+        patience = self._parts.patience
+        parked = self._failures > patience.attempts
+        delay = patience.parked if parked else patience.backoff.delay(self._failures)
+        self._next = anyio.current_time() + min(delay, patience.refuses)
+        with anyio.move_on_after(delay):
+            await self._wanted.wait()
+        self._wanted = anyio.Event()
+        if self.settled.is_set():
+            self.settled = anyio.Event()
+
+    async def _serve(self, client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            began = self._pending_calls.used = anyio.current_time()
+            self._client, self._group = client, group
+            self._publish_tools()
+            self.state, self._next = ConnectionState.READY, 0.0
+            # Whoever called for it has it now, and it may rest again.
+            self._wanted = anyio.Event()
+            self.settled.set()
+            group.start_soon(self._refresh_tools, client)
+            if _announces_changes(client):
+                group.start_soon(self._watch_changes, client)
+            await self._wait_until_over()
+            # Whoever is let go says goodbye as well.
+            self._client, self._lost = None, self._over.is_set()
+            if anyio.current_time() - began >= self._parts.patience.steady:
+                self._failures = 0
+            group.cancel_scope.cancel()
+
+    def _publish_tools(self) -> None:
+        try:
+            self._parts.listed(self)
+        except Exception:
+            # The boundary to whoever is told: a connection that works outlives what it breaks.
+            log.exception("MCP server %s: its tools are not taken up", self.server.name)
+
+    async def _wait_until_over(self) -> None:
+        """Until it is lost, or has been of no use for long enough."""
+        end = anyio.current_time() + (self.server.lifetime or math.inf)
+        idle = self.server.idle or math.inf
+        while not self._over.is_set():
+            now = anyio.current_time()
+            until = min((now if self._pending_calls else self._pending_calls.used) + idle, end)
+            with anyio.move_on_at(until):
+                await self._over.wait()
+            now = anyio.current_time()
+            if not self._pending_calls and now >= min(self._pending_calls.used + idle, end):
+                return
+            if now >= end:
+                end = now + 1.0
+
+    def _new_client(self) -> Client:
+        return Client(
+            self._transport(),
+            cache=None,
+            client_info=types.Implementation(name="hermes", version=__version__),
+            elicitation_callback=self._elicit,
+            message_handler=self._hear,
+        )
+
+    def _transport(self) -> Transport:
+        match self.server.way:
+            case StdioEndpoint() as program:
+                return stdio_transport(program, self._parts.launch, self._complaints, self._over)
+            case HttpEndpoint() as site:
+                return http_transport(site, self.server.connect, self._complaints)
+
+    def _new_stderr_log(self) -> StderrLog:
+        return StderrLog(self._parts.redact, partial(self._parts.log, self.server.name))
+
+    async def _list(self, client: Client) -> ToolSpecs:
+        """Page by page: of each, only what can be of use is kept."""
+        self._listing.begin()
+        cursor: str | None = None
+        if client.server_capabilities.tools is None:
+            return {}
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            await run_sync(self._listing.take, page.tools)
+            cursor = page.next_cursor
+            if not cursor or self._listing.full:
+                break
+        return await run_sync(partial(self._listing.done, cut=bool(cursor)))
+
+    async def _hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def _watch_changes(self, client: Client) -> None:
+        """Newer servers tell only who listens.
+
+        One that was begun anew knows nobody who does, and may have other tools than before.
+        """
+        patience, pause = self._parts.patience, Backoff(base=1.0, cap=self._parts.patience.calmest)
+        attempt = 0
+        while True:
+            began = anyio.current_time()
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    if attempt:
+                        self._changed.set()
+                    async for _ in events:
+                        self._changed.set()
+            except SubscriptionLost as error:
+                log.info("MCP server %s: %s", self.server.name, error)
+            except MCPError as error:
+                log.info("MCP server %s: its changes are not heard: %s", self.server.name, error)
+                if attempt or _is_connection_loss(error):
+                    self._let_go()
+                return
+            attempt = 1 if anyio.current_time() - began >= patience.steady else attempt + 1
+            await anyio.sleep(pause.delay(attempt))
+
+    async def _refresh_tools(self, client: Client) -> None:
+        """Who says all the time that it has changed is asked less and less."""
+        patience = self._parts.patience
+        calm = patience.calm
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            try:
+                with anyio.fail_after(self.server.connect):
+                    found = await self._list(client)
+            except (MCPError, TimeoutError) as error:
+                log.warning("MCP server %s: no new list: %s", self.server.name, error)
+            else:
+                if found != self.tools:
+                    self.tools = found
+                    self._publish_tools()
+            await anyio.sleep(calm)
+            again = self._changed.is_set()
+            calm = min(2 * calm, patience.calmest) if again else patience.calm
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        return await self._pending_calls.asked(self.server.name, params)
+
+    def _says(self, failure: Exception | None) -> str:
+        said = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
+        said = self._parts.redact((said or type(failure).__name__)[:MAX_ERROR])
+        return one_line(escape_controls(said), MAX_SHOWN).rstrip(".")
+
+
+def _announces_changes(client: Client) -> bool:
+    tools = client.server_capabilities.tools
+    return bool(tools and tools.list_changed) and client.session.discover_result is not None
+
+
+def _is_connection_loss(failure: Exception | None) -> bool:
+    """Nobody is there any more, or nobody who remembers us: other failures are answers."""
+    if isinstance(failure, MCPError):
+        forgotten = failure.code == types.INVALID_REQUEST and failure.message == SESSION_TERMINATED
+        return forgotten or failure.code == types.CONNECTION_CLOSED
+    return failure is None or isinstance(failure, OSError | httpx2.TransportError)
+
+
+def _first_error(error: Exception | None) -> Exception | None:
+    """Of several at once, which come as a group, the first says it all."""
+    while isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        error = group.exceptions[0]
+    return error

@@ -1,0 +1,208 @@
+"""The parameters of a server's tool, in those words of JSON Schema that every provider takes.
+
+Everything is copied by what it is. What is unknown stays behind; what would make a request fail,
+or could carry words in a place where nobody looks for them, makes the tool unfit.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hermes.config.yaml_values import as_list, as_mapping
+from hermes.kit.terminal_text import escape_controls
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+MAX_DEPTH = 24
+MAX_PARTS = 2_000
+MAX_CHOICES = 256
+MAX_TEXT = 200
+"""Of one text that is no description."""
+MAX_DESCRIPTION = 1_000
+MAX_NUMBER = 2.0**53
+
+_SCHEMA_MAPS = frozenset({"properties", "$defs", "definitions"})
+_SUBSCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not"})
+_SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_ANNOTATIONS = frozenset({"description", "title", "examples"})
+_NUMBERS = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
+    "maxLength", "minItems", "maxItems", "minProperties", "maxProperties",
+)  # fmt: skip
+_FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
+_NOT_AT_TOP_LEVEL = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "default"})
+"""What providers refuse there; the server checks it anyway."""
+
+
+class UnusableSchema(Exception):
+    """Says why the tool cannot be offered, as the rest of "it …"."""
+
+
+def copy_schema(schema: Mapping[str, object], *, words: bool) -> dict[str, Any]:
+    """Without `words`, what is there for people only stays behind. Raises `Unfit`."""
+    if schema.get("type", "object") != "object":
+        raise UnusableSchema("takes something else than named parameters")
+    top = {key: one for key, one in schema.items() if key not in _NOT_AT_TOP_LEVEL}
+    copying = _SchemaCopier(words=words)
+    whole: dict[str, Any] = {"type": "object", "properties": {}}
+    whole |= copying.fields(top, 0)
+    for reference in copying.references:
+        _check_reference(whole, reference)
+    return whole
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """All that could be read as words, names too."""
+    if (fields := as_mapping(value)) is not None:
+        for key, one in fields.items():
+            yield re.sub(r"[_.-]+", " ", str(key))
+            yield from texts_in(one)
+    elif (entries := as_list(value)) is not None:
+        for one in entries:
+            yield from texts_in(one)
+    elif isinstance(value, str):
+        yield value
+
+
+class _SchemaCopier:
+    def __init__(self, *, words: bool) -> None:
+        self.references: set[str] = set()
+        self._words = words
+        self._left = MAX_PARTS
+
+    def schema(self, value: object, deep: int) -> object:
+        if isinstance(value, bool):
+            return value
+        fields = as_mapping(value)
+        if fields is None:
+            raise UnusableSchema("has parameters that are none")
+        return self.fields(fields, deep)
+
+    def fields(self, fields: Mapping[Any, object], deep: int) -> dict[str, Any]:
+        self._count(len(fields) + 1, deep)
+        kept = {str(key): self._kept(str(key), one, deep + 1) for key, one in fields.items()}
+        return {key: one for key, one in kept.items() if one is not None}
+
+    def _count(self, parts: int, deep: int) -> None:
+        self._left -= parts
+        if self._left < 0 or deep > MAX_DEPTH:
+            raise UnusableSchema("is too large")
+
+    def _kept(self, key: str, value: object, deep: int) -> object:
+        """None for what stays behind."""
+        if key in _SCHEMA_MAPS:
+            return self._table(value, deep)
+        if key in _SUBSCHEMAS:
+            known = isinstance(value, bool) or as_mapping(value) is not None
+            return self.schema(value, deep) if known else None
+        if key in _SCHEMA_LISTS:
+            ways = self._entries(value, deep)
+            return [self.schema(one, deep) for one in ways] or None
+        if key in _CHECKS:
+            return value if _CHECKS[key](value) else None
+        if key in _ANNOTATIONS:
+            return self._said(value, deep) if self._words else None
+        return self._meant(key, value, deep)
+
+    def _meant(self, key: str, value: object, deep: int) -> object:
+        match key:
+            case "type":
+                return self._type(value, deep)
+            case "$ref":
+                return self._reference(value)
+            case "enum":
+                return self._choices(value, deep)
+            case "required":
+                return [one for one in self._entries(value, deep) if _is_name(one)]
+            case _:
+                return None
+
+    def _said(self, value: object, deep: int) -> object:
+        if isinstance(value, str):
+            return escape_controls(value[:MAX_DESCRIPTION])
+        return [one for one in self._entries(value, deep) if _is_short_scalar(one)] or None
+
+    def _table(self, value: object, deep: int) -> object:
+        fields = as_mapping(value)
+        if fields is None:
+            raise UnusableSchema("has parameters without names")
+        self._count(len(fields), deep)
+        if not all(map(_is_name, fields)):
+            raise UnusableSchema("has parameters with names that no provider takes")
+        return {name: self.schema(one, deep) for name, one in fields.items()}
+
+    def _entries(self, value: object, deep: int) -> list[object]:
+        entries = as_list(value) or []
+        self._count(len(entries), deep)
+        return entries
+
+    def _type(self, value: object, deep: int) -> object:
+        entries = as_list(value)
+        several = [value] if entries is None else self._entries(value, deep)
+        if not several or not all(isinstance(one, str) and one in JSON_TYPES for one in several):
+            raise UnusableSchema("has parameters of an unknown type")
+        return value
+
+    def _choices(self, value: object, deep: int) -> object:
+        choices = self._entries(value, deep)
+        if len(choices) > MAX_CHOICES or not all(map(_is_short_scalar, choices)):
+            raise UnusableSchema("has parameters with too much to choose from")
+        return choices or None
+
+    def _reference(self, value: object) -> object:
+        if not isinstance(value, str) or len(value) > MAX_TEXT:
+            raise UnusableSchema("has parameters that are described elsewhere")
+        self.references.add(value)
+        return value
+
+
+def _check_reference(whole: object, reference: str) -> None:
+    """It must lead to something that was copied as well."""
+    first, *steps = reference.split("/")
+    found = whole if first == "#" else None
+    for step in steps:
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = (as_mapping(found) or {}).get(name)
+    if not isinstance(found, bool) and as_mapping(found) is None:
+        raise UnusableSchema("has parameters that are described elsewhere")
+
+
+def _is_short_scalar(value: object) -> bool:
+    """One value, and not a long one."""
+    if isinstance(value, str):
+        return len(value) <= MAX_TEXT
+    return value is None or isinstance(value, bool) or _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -MAX_NUMBER <= value <= MAX_NUMBER
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(NAME_PATTERN.fullmatch(value))
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_pattern(value: object) -> bool:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        return False
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+_CHECKS: Mapping[str, Callable[[object], bool]] = {
+    **dict.fromkeys(_NUMBERS, _is_number),
+    **dict.fromkeys(_FLAGS, _is_flag),
+    "const": _is_short_scalar,
+    "default": _is_short_scalar,
+    "format": _is_name,
+    "pattern": _is_pattern,
+}

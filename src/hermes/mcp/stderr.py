@@ -1,0 +1,52 @@
+"""What a server writes to stderr: all of it is kept, and no secret of ours in it."""
+
+from codecs import getincrementaldecoder
+from collections.abc import Awaitable, Callable, Iterator
+
+from hermes.kit.terminal_text import escape_controls
+from hermes.kit.text import one_line
+
+MAX_SHOWN = 300
+MAX_LINE = 8_000
+"""Characters; what is longer is kept as several lines."""
+SECRET_OVERLAP = 8_000
+"""Characters of a line that has not ended which wait for the next, lest a secret is cut in two."""
+
+
+class StderrLog:
+    def __init__(
+        self, redact: Callable[[str], str], keep: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self.last = ""
+        """The last line, for people."""
+        self.fault = ""
+        """Why we have let it go, if we have."""
+        self._redact = redact
+        self._keep = keep
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._begun = ""
+
+    async def hear(self, data: bytes) -> None:
+        lines, end, rest = (self._begun + self._decoder.decode(data)).rpartition("\n")
+        self._begun = rest
+        if len(rest) > MAX_LINE + SECRET_OVERLAP:
+            # What is whole is masked before anything is cut.
+            rest = self._redact(rest)
+            lines, self._begun = f"{lines}{end}{rest[:-SECRET_OVERLAP]}", rest[-SECRET_OVERLAP:]
+        await self._write(lines)
+
+    async def end(self) -> None:
+        """It says no more."""
+        begun, self._begun = self._begun + self._decoder.decode(b"", final=True), ""
+        await self._write(begun)
+
+    async def _write(self, text: str) -> None:
+        lines = [line for line in self._redact(text).splitlines() if line.strip()]
+        if lines:
+            self.last = one_line(escape_controls(lines[-1]), MAX_SHOWN)
+            await self._keep("\n".join(piece for line in lines for piece in _split_line(line)))
+
+
+def _split_line(line: str) -> Iterator[str]:
+    for start in range(0, len(line), MAX_LINE):
+        yield line[start : start + MAX_LINE]

@@ -1,0 +1,201 @@
+"""Find model servers running on this machine, and list the models of any server.
+
+Where the settings do not say enough, this is where the rest is known from.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import anyio
+import msgspec
+from msgspec import Struct, field, structs
+
+from hermes.kit.clock import SystemClock
+from hermes.models.anthropic_auth import key_headers
+from hermes.models.api_modes import ANTHROPIC, CHAT, GEMINI
+from hermes.models.endpoint import Endpoint, EndpointSettings
+from hermes.models.provider_errors import RequestOrigin, url_hint
+from hermes.models.providers import EMBEDDED, PROVIDERS, Provider
+from hermes.models.resolver import (
+    ModelTarget,
+    NoModelChosen,
+    NoProviderConfigured,
+    ResolvedModels,
+    first_chat_model,
+    resolve_models,
+)
+from hermes.models.settings import EnvLookup, LocalServer, ModelOverrides, ModelSettings
+from hermes.models.urls import normalize_url
+from hermes.schema.errors import BadRequest, ModelError
+
+PROBE_TIMEOUT = 0.6
+"""Seconds for all local servers together: they are near or they are not there."""
+MAX_WINDOW = 1_000_000_000
+"""Tokens. A server that claims more than this for a window does not tell the truth."""
+
+
+class _Meta(Struct):
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+
+
+class _ListedModel(Struct):
+    """One model in a list, with the many names its window goes by."""
+
+    id: str = ""
+    name: str = ""
+    input_token_limit: int | None = field(default=None, name="inputTokenLimit")
+    max_input_tokens: int | None = None
+    max_model_len: int | None = None
+    context_length: int | None = None
+    context_window: int | None = None
+    max_context_length: int | None = None
+    loaded_context_length: int | None = None
+    meta: _Meta | None = None
+
+    @property
+    def window(self) -> int | None:
+        meta = self.meta or _Meta()
+        told = (
+            self.loaded_context_length
+            or self.max_model_len
+            or self.context_length
+            or self.context_window
+            or self.max_context_length
+            or self.input_token_limit
+            or self.max_input_tokens
+            or meta.n_ctx
+            or meta.n_ctx_train
+        )
+        return told if told and 0 < told <= MAX_WINDOW else None
+
+
+class _ModelList(Struct):
+    data: list[_ListedModel] | None = None
+    models: list[_ListedModel] | None = None
+    """Gemini's word for it."""
+
+
+async def resolve_with_discovery(
+    settings: ModelSettings,
+    env: EnvLookup,
+    flags: ModelOverrides,
+    look: Callable[[], Awaitable[Sequence[LocalServer]]],
+    ask: Callable[[ModelTarget], Awaitable[Mapping[str, int | None]]],
+) -> ResolvedModels:
+    """Like `resolve`, but looks around where the settings are silent.
+
+    `look` finds local servers; `ask` lists the models of one target. Neither is called
+    when the settings say enough.
+    """
+    try:
+        return resolve_models(settings, env, flags)
+    except NoProviderConfigured:
+        found = await look()
+        if not found:
+            raise
+        return resolve_models(settings, env, flags, found)
+    except NoModelChosen as unnamed:
+        models = await ask(unnamed.target)
+        model = first_chat_model(models)
+        if not model:
+            raise
+    resolved = resolve_models(settings, env, structs.replace(flags, model=model))
+    window = settings.context_length or models.get(model)
+    if not window:
+        return resolved
+    return structs.replace(resolved, primary=structs.replace(resolved.primary, window=window))
+
+
+async def find_local_servers(
+    env: EnvLookup,
+    timeout: float = PROBE_TIMEOUT,  # noqa: ASYNC109 - of each probe
+) -> Sequence[LocalServer]:
+    """Every known local server that answers, in the order of the provider table."""
+    servers = [one for one in PROVIDERS if one.local and one.name != EMBEDDED]
+    places = [(one, url) for one in servers for url in _addresses(one, env)]
+    found: dict[int, LocalServer] = {}
+
+    async def probe(index: int, provider: Provider, url: str) -> None:
+        place = EndpointSettings(base_url=url, connect=timeout, idle=timeout)
+        try:
+            models = await _list(
+                place, RequestOrigin(provider=provider.name, model="", base_url=url)
+            )
+        except ModelError:
+            return
+        if models:
+            found[index] = LocalServer(provider=provider.name, base_url=url, models=models)
+
+    with anyio.move_on_after(timeout):
+        async with anyio.create_task_group() as group:
+            for index, (provider, url) in enumerate(places):
+                group.start_soon(probe, index, provider, url)
+    return [found[index] for index in sorted(found)]
+
+
+async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109 - each step has its share
+    """The models a server offers, with their windows where it tells. Raises `ModelError`."""
+    if target.provider == EMBEDDED:
+        from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - few have it
+
+        return folder_at(target.base_url).present()
+    place = EndpointSettings(
+        base_url=target.base_url,
+        connect=min(target.connect, timeout),
+        idle=timeout,
+        ceiling=3 * timeout,
+        proxy=target.proxy,
+        verify=target.verify,
+        ca_file=target.ca_file,
+        headers=tuple(target.headers.items()),
+    )
+    key = target.keys[0] if target.keys else ""
+    origin = RequestOrigin(
+        provider=target.provider,
+        model=target.model,
+        base_url=target.base_url,
+        key_env=target.key_env,
+        key=key,
+        local=target.local,
+    )
+    return await _list(place, origin, target.api_mode)
+
+
+async def _list(
+    place: EndpointSettings, origin: RequestOrigin, mode: str = CHAT
+) -> Mapping[str, int | None]:
+    endpoint = Endpoint(place)
+    try:
+        body = await endpoint.get(
+            _path(mode, place.base_url), _headers(mode, origin), origin, SystemClock()
+        )
+        told = msgspec.json.decode(body, type=_ModelList, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = f"{origin.address}/models is no list of models"
+        raise BadRequest(what, hint=url_hint(origin)) from error
+    finally:
+        await endpoint.aclose()
+    rows = (told.models if told.data is None else told.data) or ()
+    named = ((row.id or row.name.removeprefix("models/"), row.window) for row in rows)
+    return {name: window for name, window in named if name}
+
+
+def _path(mode: str, base_url: str) -> str:
+    if mode == ANTHROPIC and not base_url.endswith("/v1"):
+        return "/v1/models"
+    if mode == GEMINI:
+        return ("" if "/v1" in base_url else "/v1") + "/models?pageSize=1000"
+    return "/models"
+
+
+def _headers(mode: str, origin: RequestOrigin) -> dict[str, str]:
+    if mode == ANTHROPIC:
+        return key_headers(origin.key, origin.base_url)
+    if not (key := origin.key):
+        return {}
+    return {"x-goog-api-key": key} if mode == GEMINI else {"authorization": f"Bearer {key}"}
+
+
+def _addresses(provider: Provider, env: EnvLookup) -> list[str]:
+    given = [value for name in provider.url_env if (value := env(name))]
+    return list(dict.fromkeys(map(normalize_url, (*given, provider.base_url))))

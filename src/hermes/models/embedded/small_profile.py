@@ -1,0 +1,111 @@
+"""The profile of small models: which tools they get, in how few words, and what they are told.
+
+Data, in `small.json`, `small.md` and `form.md`. All of it together is at most 400 tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hermes.models.embedded.turn_state import TurnState, asks_for_information
+from hermes.models.model_profile import ModelProfile
+from hermes.schema.tools import ToolSpec
+
+MAX_SYSTEM = 1_600
+"""Characters of a prompt that a small model still follows; a longer one was made for others."""
+
+
+class ShortTool(Struct, frozen=True):
+    """A tool in few words."""
+
+    name: str
+    use: str
+    schema: dict[str, Any]
+
+
+class _Row(Struct, frozen=True):
+    name: str
+    use: str
+    args: tuple[str, ...]
+
+
+@cache
+def _rows() -> Mapping[str, _Row]:
+    text = Path(__file__).with_name("small.json").read_bytes()
+    return {row.name: row for row in msgspec.json.decode(text, type=list[_Row])}
+
+
+@cache
+def small_prompt() -> str:
+    return Path(__file__).with_name("small.md").read_text().strip()
+
+
+@cache
+def answer_format() -> str:
+    """How it is to answer, in the form that `choosing` reads."""
+    return Path(__file__).with_name("form.md").read_text().strip()
+
+
+def reminder(turn: TurnState) -> str:
+    """What follows a result: the question again, unless something was done about it."""
+    asked, last = turn.asked, turn.steps[-1]
+    if last.failed:
+        return f"Try another way: {asked}"
+    if turn.left:
+        return f"{asked}\nNot done yet: {', '.join(turn.left)}. Take the next step."
+    if last.silent:
+        return "If nothing is left to do, reply in a sentence what you did."
+    if turn.is_known and "?" not in asked:
+        return f'The task was: "{asked}"\nAll is read now: reply in your own words.'
+    if asks_for_information(asked):
+        return (
+            f'Answer the question "{asked}" now, with reply. '
+            "If something has to be done first, do it."
+        )
+    return (
+        f'The task was: "{asked}"\nIf something has to be done for it, do it now. '
+        "If you only have to say something, reply."
+    )
+
+
+def small_profile() -> ModelProfile:
+    return ModelProfile(images=False, forms=False, tools=tuple(_rows()), prompt=small_prompt())
+
+
+def short_tool(spec: ToolSpec) -> ShortTool:
+    """Those we know in our words; another one in its own, of which the first sentence is told."""
+    row = _rows().get(spec.name)
+    if row is None:
+        use = spec.description.partition(". ")[0].partition("\n")[0][:120]
+        return ShortTool(spec.name, use, spec.schema)
+    known: dict[str, Any] = spec.schema.get("properties", {})
+    schema = {
+        "type": "object",
+        "properties": {
+            name: {"type": known.get(name, {}).get("type", "string")} for name in row.args
+        },
+        "required": list(row.args),
+        "additionalProperties": False,
+    }
+    return ShortTool(spec.name, row.use, schema)
+
+
+def system_message(system: str, tools: Sequence[ShortTool]) -> str:
+    """The system message: what all sessions share comes first, so that it is read only once.
+
+    A prompt made for a large model gives way to ours.
+    """
+    ours = small_prompt()
+    told = system if len(system) <= MAX_SYSTEM else ours
+    if not tools:
+        return told
+    lines = [
+        f"- {one.name}({', '.join(one.schema.get('properties', {}))}): {one.use}" for one in tools
+    ]
+    first, rest = (ours, told.removeprefix(ours)) if told.startswith(ours) else ("", told)
+    parts = [first, "\n".join(["Tools:", *lines]), answer_format(), rest.strip()]
+    return "\n\n".join(part for part in parts if part)

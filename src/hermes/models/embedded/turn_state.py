@@ -1,0 +1,253 @@
+"""What can be seen of a question without understanding it: what it names, and what it is after.
+
+English words decide, and where there are none the small model decides by itself.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.models.embedded.result_text import has_no_output, plain_result, shorten_text
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, User, text_of
+
+MAX_QUESTION = 300
+_FILES = (
+    r"(?<![\w/.@:~-])\w[\w.-]*\.(?:txt|md|csv|tsv|json|ya?ml|toml|ini|cfg|xml|html?|log|py|sh)\b"
+)
+_QUOTED = r"(?<!\w)(?:'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`)(?!\w)"
+_NAMED = re.compile(f"(?P<file>{_FILES})|{_QUOTED}")
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`“”]+", re.IGNORECASE)
+_TRAILING_SIGNS = ".,;:!?)]}"
+"""What may follow an address and is not of it."""
+_ASKS_FOR_INFORMATION = re.compile(
+    r"\b(?:who|whom|whose|which|what|when|where|why|how)\b.*\?"
+    r"|\b(?:tell|show|list|count|explain|describe|compare|summari[sz]e|summary)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_ASKS_FOR_ACTION = re.compile(
+    r"\b(?:add|append|change|copy|correct|create|delete|edit|fix|insert|make|move|put|remove|rename"
+    r"|replace|save|store|update|write)\b",
+    re.IGNORECASE,
+)
+_ASKS_TO_REMEMBER = re.compile(
+    r"\b(?:please|always|also|and|must|should)\s+remember\b|^\W*remember\b(?!\s+(?:when|how)\b)"
+    r"|\b(?:can|could|will|would) you (?:please )?remember (?:that|this|my|it)\b"
+    r"|\b(?:don['\u2019]?t|do not|never) forget\b|\bkeep in mind\b|\bmemori[sz]e\b"
+    r"|\bfrom now on\b|\bnext time\b",
+    re.IGNORECASE,
+)
+
+
+def names_in(asked: str) -> list[str]:
+    """Files and words in quotes: whoever does what was asked comes by every one of them."""
+    found = (
+        (one["file"] or next(filter(None, one.groups()), "")) for one in _NAMED.finditer(asked)
+    )
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def urls_in(asked: str) -> list[str]:
+    """Pages of the web."""
+    return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(asked)))
+
+
+def asks_for_information(asked: str) -> bool:
+    return _ASKS_FOR_INFORMATION.search(asked) is not None
+
+
+def asks_for_action(asked: str) -> bool:
+    return _ASKS_FOR_ACTION.search(asked) is not None
+
+
+def asks_to_remember(asked: str) -> bool:
+    """Whether something is to be known in later talks, too."""
+    return _ASKS_TO_REMEMBER.search(asked) is not None
+
+
+MAX_EARLIER_RESULTS = 800
+"""Characters of earlier results that are said again beside a later one."""
+MAX_CHECKED_STEPS = 4
+"""Steps after which nobody is held to names any more: they may not be what they look like."""
+_WORD = re.compile(r"\w[\w.-]*\w|\d")
+_COMMON = frozenset({"the", "and", "for", "are", "was", "has", "you", "not", "but", "its", "this"})
+"""Words that say nothing about where they come from; those of two letters do not, either."""
+_NUMBERS = {
+    word: str(number)
+    for number, word in enumerate(
+        ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    )
+}
+_READING_TOOLS = frozenset({"read_file", "search_files"})
+
+
+class ToolStep(Struct, frozen=True):
+    """A call and what it came to, in plain words."""
+
+    call: ToolCall
+    told: str
+    failed: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """It did something, and there is nothing to read about it."""
+        return has_no_output(self.told)
+
+    @property
+    def label(self) -> str:
+        """What the result is the result of."""
+        if self.failed:
+            return "Error:"
+        try:
+            args = msgspec.json.decode(self.call.args, type=dict[str, object])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return "Result:"
+        match self.call.name:
+            case "read_file":
+                return f"{args.get('path')} says:"
+            case "terminal" if not self.silent:
+                return f"`{shorten_text(str(args.get('command')), MAX_QUESTION)}` printed:"
+            case _:
+                return "Result:"
+
+
+class TurnState:
+    """From a question on, as it is heard message by message.
+
+    `holds` says whether there are tools for files at all, so that names can be touched.
+    """
+
+    def __init__(self, asked: str = "", *, holds: bool = True) -> None:
+        self.asked = shorten_text(asked, MAX_QUESTION)
+        self._named = names_in(self.asked) if holds else []
+        self._pages = urls_in(asked)
+        self.steps: list[ToolStep] = []
+        self.calls: list[ToolCall] = []
+
+    def end(self, result: Result) -> ToolStep:
+        made = (one for one in self.calls if one.id == result.call)
+        call = next(made, ToolCall(result.call, "", Raw(b"{}")))
+        told, failed = plain_result(result)
+        step = ToolStep(call, told, failed)
+        self.steps.append(step)
+        return step
+
+    @property
+    def left(self) -> list[str]:
+        """What the question names and no step has touched; nothing before the first step."""
+        if not self.steps or self.steps[-1].failed or len(self.steps) >= MAX_CHECKED_STEPS:
+            return []
+        if (
+            asks_for_information(self.asked)
+            and [self.steps[-1].told.removeprefix("./")] == self._named
+        ):
+            # It has got the name of the file, which was known, and not what is in it.
+            return self._named
+        touched = "\n".join(f"{bytes(one.call.args).decode()}\n{one.told}" for one in self.steps)
+        return [name for name in self._named if name not in touched]
+
+    @property
+    def is_known(self) -> bool:
+        """What was to be known has been read: it only has to be said."""
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.failed or last.call.name != "read_file":
+            return False
+        if _file_name(last.call) not in self.asked:
+            return False
+        return (
+            asks_for_information(self.asked) and not asks_for_action(self.asked) and not self.left
+        )
+
+    @property
+    def before(self) -> str:
+        """What was found before the last step, where it is little: it may belong together."""
+        found = [one for one in self._found if one is not self.steps[-1]]
+        words = "\n".join(f"{one.label} {one.told}" for one in found)
+        return words if len(words) <= MAX_EARLIER_RESULTS else ""
+
+    @property
+    def _found(self) -> list[ToolStep]:
+        return [one for one in self.steps if not (one.failed or one.silent)]
+
+    @property
+    def is_looping(self) -> bool:
+        """Whether the last call was made before in this turn: then it is time to say something."""
+        made = [_call_key(one) for one in self.calls]
+        return len(made) > 1 and made[-1] in made[:-1]
+
+    def repeated(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether these were all made, and nothing but looking was done since."""
+        made = [_call_key(one) for one in self.calls]
+        last = max((at for at, one in enumerate(self.calls) if _changes(one)), default=0)
+        return bool(calls) and all(_call_key(call) in made[last:] for call in calls)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last step came to nothing."""
+        return bool(self.steps) and self.steps[-1].failed
+
+    @property
+    def unopened_pages(self) -> list[str]:
+        """Pages that the question names and no step got anything from, or did anything with."""
+        used = [one.call for one in self.steps if not (one.failed or _had_no_effect(one))]
+        touched = "\n".join(bytes(call.args).decode() for call in used)
+        return [page for page in self._pages if page not in touched]
+
+    @property
+    def is_not_remembered(self) -> bool:
+        """Whether something was to be remembered, and not put where the question says."""
+        done = any(one.silent and not one.failed for one in self.steps)
+        return asks_to_remember(self.asked) and not (done and self._named)
+
+    def lacking(self, reply: str) -> str:
+        """What was found, when the reply has not a word of it that was not in the question."""
+        known, said = _significant_words(self.asked), _significant_words(reply)
+        news = [(one, _significant_words(one.told) - known) for one in self._found]
+        if not self._found or self.steps[-1].silent or any(words & said for _, words in news):
+            return ""
+        return "\n".join(
+            shorten_text(one.told, MAX_EARLIER_RESULTS) for one, words in news if words
+        )
+
+
+def turn_state_of(messages: Sequence[Message], *, holds: bool = True) -> TurnState:
+    """The one that goes on."""
+    turn = TurnState()
+    for message in messages:
+        match message:
+            case User():
+                turn = TurnState(text_of(message), holds=holds)
+            case Assistant():
+                turn.calls += message.calls
+            case Result():
+                turn.end(message)
+    return turn
+
+
+def _call_key(call: ToolCall) -> tuple[str, bytes]:
+    return call.name, bytes(call.args)
+
+
+def _file_name(call: ToolCall) -> str:
+    try:
+        path = msgspec.json.decode(call.args, type=dict[str, object]).get("path")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return str(path).rpartition("/")[2]
+
+
+def _had_no_effect(step: ToolStep) -> bool:
+    """A command that printed nothing, and kept nothing in a file either."""
+    kept = re.search(rb">|\s-[oO]", bytes(step.call.args))
+    return step.call.name == "terminal" and step.silent and not kept
+
+
+def _changes(call: ToolCall) -> bool:
+    return call.name not in _READING_TOOLS
+
+
+def _significant_words(text: str) -> set[str]:
+    lower = (one.group().lower().strip(".") for one in _WORD.finditer(text))
+    found = (_NUMBERS.get(one, one) for one in lower)
+    return {one for one in found if one.isdigit() or (len(one) > 2 and one not in _COMMON)}

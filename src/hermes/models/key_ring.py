@@ -1,0 +1,105 @@
+"""Several keys for one provider: which to use next, and which to let rest."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol, assert_never
+
+
+class KeyStrategy(StrEnum):
+    FILL_FIRST = "fill_first"
+    """The first key as long as it works."""
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_USED = "least_used"
+
+
+class CooldownStore(Protocol):
+    """What lasts beyond this process."""
+
+    def resting(self, keys: Sequence[str]) -> Mapping[str, float]:
+        """How many seconds each of them shall still rest."""
+        ...
+
+    async def rested(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+        """`alone` says that there is no other key to take meanwhile."""
+        ...
+
+
+class KeyRing:
+    """The keys of one model at one provider.
+
+    A provider without keys has a ring with the one empty key. `memory` knows of earlier rests,
+    and is told of new ones by `remember`.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        strategy: KeyStrategy = KeyStrategy.FILL_FIRST,
+        chance: Callable[[], float] = random.random,
+        memory: CooldownStore | None = None,
+        now: float = 0.0,
+    ) -> None:
+        self._keys = tuple(dict.fromkeys(keys)) or ("",)
+        self._strategy = strategy
+        self._chance = chance
+        self._resting: dict[str, float] = {}
+        self._used = dict.fromkeys(self._keys, 0)
+        self._last = -1
+        self._memory = memory
+        self._unsaved: list[tuple[str, float, str]] = []
+        if memory and len(self._keys) > 1:
+            left = memory.resting(self._keys)
+            self._resting = {key: now + seconds for key, seconds in left.items()}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def take(self, now: float) -> str:
+        """A key that is ready; when all rest, the one that is ready soonest."""
+        key = self._choose(self._ready(now)) or min(self._keys, key=self._ready_at)
+        self._used[key] += 1
+        self._last = self._keys.index(key)
+        return key
+
+    def rest(self, key: str, until: float) -> None:
+        """Leave this key alone until then."""
+        self._resting[key] = max(until, self._ready_at(key))
+
+    def start_cooldown(self, key: str, now: float, seconds: float, why: str) -> None:
+        """The same, and to be remembered."""
+        self.rest(key, now + seconds)
+        if self._memory:
+            self._unsaved.append((key, seconds, why))
+
+    async def remember(self) -> None:
+        """Write down what was not written down yet."""
+        while self._memory and self._unsaved:
+            key, seconds, why = self._unsaved.pop(0)
+            await self._memory.rested(key, seconds, why, alone=len(self._keys) == 1)
+
+    def has_ready(self, now: float) -> bool:
+        return bool(self._ready(now))
+
+    def _ready(self, now: float) -> list[str]:
+        return [key for key in self._keys if self._ready_at(key) <= now]
+
+    def _ready_at(self, key: str) -> float:
+        return self._resting.get(key, float("-inf"))
+
+    def _choose(self, ready: Sequence[str]) -> str:
+        if not ready:
+            return ""
+        match self._strategy:
+            case KeyStrategy.FILL_FIRST:
+                return ready[0]
+            case KeyStrategy.ROUND_ROBIN:
+                after = (*self._keys[self._last + 1 :], *self._keys)
+                return next(key for key in after if key in ready)
+            case KeyStrategy.RANDOM:
+                return ready[int(self._chance() * len(ready))]
+            case KeyStrategy.LEAST_USED:
+                return min(ready, key=self._used.__getitem__)
+            case _:
+                assert_never(self._strategy)

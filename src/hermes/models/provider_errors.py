@@ -1,0 +1,268 @@
+"""From a provider's refusal to one of our errors, with a sentence for whoever can act."""
+
+import logging
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from hermes.models.error_body import (
+    ErrorDetails,
+    first_sentence,
+    read_error_body,
+    redacted_message,
+    retry_wait,
+)
+from hermes.models.urls import redacted_url
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    OutOfCredit,
+    Overloaded,
+    PolicyRefused,
+    RateLimited,
+    Unauthorized,
+)
+
+log = logging.getLogger(__name__)
+
+
+class RequestOrigin(Struct, frozen=True, kw_only=True):
+    """Whose answer it was; for the words and hints of errors. `key` is only kept out of them."""
+
+    provider: str
+    model: str
+    base_url: str
+    key_env: str = ""
+    key: str = ""
+    local: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where it is, without what may be a secret in that."""
+        return redacted_url(self.base_url)
+
+
+def _any_of(*patterns: str) -> str:
+    return "|".join(patterns)
+
+
+def _matches(pattern: str, words: str) -> bool:
+    """Compiled by `re` when the first error comes, as most processes never see one."""
+    return re.search(pattern, words, re.IGNORECASE) is not None
+
+
+_CONTEXT = _any_of(
+    r"context[ _](?:length|window|size)",
+    r"maximum (?:context|input|prompt|number of tokens)",
+    r"(?:prompt|input|message|request)[^.]{0,40} (?:is |are )?too (?:long|large)",
+    r"too many (?:input )?tokens",
+    r"exceeds? the (?:available |maximum |model'?s? )?(?:context|max(?:imum)? (?:input|tokens))",
+    r"input token count .{0,40}exceeds",
+    r"(?:tokens|inputs?).{0,60}must (?:be|have) (?:<=|less than)",
+    r"reduce the length of",
+    r"greater than the context",
+    r"longer than the model'?s",
+    r"range of input length",
+    r"exceeded model token limit",
+)
+_POLICY = _any_of(
+    r"content[ _-]?(?:policy|filter|management)",
+    r"safety (?:system|reasons|policy)",
+    r"responsibleaipolicy",
+    r"flagged (?:for|by|as)",
+    r"requires moderation",
+    r"content exists risk",
+    r"data[ _]inspection[ _]?failed",
+    r"inappropriate content",
+    r"violat\w+ (?:our|the|of our) (?:usage|content|safety) polic",
+    r"prohibited[ _]content",
+    r"unsafe or sensitive content",
+)
+_BILLING = _any_of(
+    r"insufficient[ _](?:quota|balance|credit|funds)",
+    r"exceeded your current quota",
+    r"(?:credit|account) balance is too low",
+    r"(?:out of|no|not enough|add(?: more)?|requires more|purchase) credits?\b",
+    r"exceeded your (?:monthly|included) (?:included )?credits",
+    r"billing (?:hard )?limit",
+    r"recharge|arrearage|overdue[ -]payment",
+    r"account is suspended.{0,40}(?:balance|billing|payment)",
+    r"used all (?:available )?credits|spending limit",
+)
+_AUTH = _any_of(
+    r"(?:invalid|incorrect|missing|expired|wrong|no|not a valid|malformed) (?:x-)?api[ _-]?key",
+    r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing|not found|required|incorrect)",
+    r"invalid[ _](?:authentication|token|credentials)|authentication (?:failed|fails|error)",
+    r"no auth credentials|unauthorized|user not found|didn'?t provide an api key",
+    r"invalid username or password",
+)
+_NO_MODEL = _any_of(
+    r"model[^.]{0,80}(?:not found|does ?n[o']t exist|not exist|is not (?:available|supported|found)"
+    r"|not supported|not a valid)",
+    r"(?:no such|unknown|unsupported|invalid|unrecognized) model",
+    r"not a valid model",
+    r"models?/[\w.:-]+ is not found",
+    r"no (?:endpoints|allowed providers|models? (?:are )?(?:found|loaded|available))",
+    r"^model: [\w.:@/-]+ .*not_found_error",
+    r"deployment (?:for this resource )?does not exist",
+    r"(?:not|no) (?:have )?access to (?:the )?model|unable to access model|try pulling it",
+    r"must have .{0,20}model loaded|failed to load model",
+)
+_OVERLOADED = _any_of(
+    r"overload|over capacity|at capacity|no available (?:capacity|server|workers)",
+    r"loading model|model is (?:currently )?loading|temporarily unavailable|server is busy",
+    r"system is too busy|insufficient_system_resource",
+)
+_RATE_LIMITED = _any_of(
+    r"rate[ _-]?limit",
+    r"too many requests",
+    r"resource[ _]exhausted",
+    r"requests? per (?:second|minute|day)|tokens per (?:minute|day)|\b(?:rpm|tpm|rpd)\b",
+    r"throttl",
+)
+_OVERLOADED_STATUSES = frozenset({408, 409, 424, 425, 498, 499, 500, 502, 503, 504})
+
+
+def classify_error(
+    status: int | None,
+    body: bytes,
+    headers: Mapping[str, str],
+    origin: RequestOrigin,
+    now: datetime,
+) -> ModelError:
+    """The error for one refusal. `status` is None when it came inside a stream."""
+    said = read_error_body(body)
+    status = status or said.status
+    words = " ".join([said.message, *sorted(said.codes)])
+    kind = _error_type(status, words, said)
+    message = _error_message(kind, status, said, origin)
+    wait = retry_wait(headers, said, now) if kind.retryable else None
+    return kind(message, hint=_hint(kind, said, origin), wait=wait)
+
+
+def _error_type(status: int | None, words: str, said: ErrorDetails) -> type[ModelError]:
+    if status == 413:
+        return ContextTooLong
+    # A gateway's page about its own trouble says nothing about our request.
+    about_us = status is None or status < 502
+    told = _type_by_text(status, words, said) if about_us else None
+    return told or _type_by_status(status, words)
+
+
+def _type_by_text(status: int | None, words: str, said: ErrorDetails) -> type[ModelError] | None:
+    if status != 429 and _matches(_CONTEXT, words):
+        return ContextTooLong
+    if _matches(_POLICY, words) and not _is_privacy_setting(words):
+        return PolicyRefused
+    if _is_billing(status, words, said):
+        return OutOfCredit
+    if status == 429 or _matches(_RATE_LIMITED, words):
+        return RateLimited
+    return _auth_or_model_type(status, words)
+
+
+def _auth_or_model_type(status: int | None, words: str) -> type[ModelError] | None:
+    if status == 401 or _matches(_AUTH, words):
+        return Unauthorized
+    if status not in _OVERLOADED_STATUSES and _matches(_NO_MODEL, words):
+        return ModelNotFound
+    return None
+
+
+def _type_by_status(status: int | None, words: str) -> type[ModelError]:
+    if (
+        status is None
+        or status in _OVERLOADED_STATUSES
+        or status >= 500
+        or _matches(_OVERLOADED, words)
+    ):
+        return Overloaded
+    if status == 403:
+        return Unauthorized
+    return BadRequest
+
+
+def _is_privacy_setting(words: str) -> bool:
+    """A router that finds nobody allowed by the account's privacy settings refused no content."""
+    return "data policy" in words.lower()
+
+
+def _is_billing(status: int | None, words: str, said: ErrorDetails) -> bool:
+    if status == 402:
+        return not _matches(_RATE_LIMITED, words)
+    # Some call every rate limit a quota; a wait of minutes tells that it is none.
+    return _matches(_BILLING, words) and said.wait is None
+
+
+_MESSAGES: dict[type[ModelError], str] = {
+    Unauthorized: "{provider} refused the key",
+    OutOfCredit: "{provider} says the account has no credit left",
+    RateLimited: "{provider} limits the rate",
+    Overloaded: "{provider} is overloaded or broken",
+    ContextTooLong: "the conversation is too long for {model} at {provider}",
+    PolicyRefused: "{provider} declined the content",
+    ModelNotFound: "{provider} does not serve the model {model!r}",
+    BadRequest: "{provider} did not accept the request",
+}
+
+
+def _error_message(
+    kind: type[ModelError], status: int | None, said: ErrorDetails, origin: RequestOrigin
+) -> str:
+    told = "{provider} wants a key" if kind is Unauthorized and not origin.key else _MESSAGES[kind]
+    what = told.format(provider=origin.provider, model=origin.model)
+    number = f" ({status})" if status else ""
+    whole = redacted_message(said.message, (origin.key,))
+    words = first_sentence(whole)
+    if words != whole:
+        log.info("%s said: %s", origin.provider, whole)
+    return f"{what}{number}: {words}" if words else f"{what}{number}"
+
+
+def key_hint(origin: RequestOrigin) -> str:
+    if not origin.key_env:
+        return "Give the right key: hermes setup; or correct its api_key: hermes config edit"
+    name = origin.key_env
+    verb = "Check" if origin.key else "Set"
+    return f"{verb} {name}: hermes config set {name} <key>"
+
+
+def _hint(kind: type[ModelError], said: ErrorDetails, origin: RequestOrigin) -> str:
+    if kind is Unauthorized:
+        return key_hint(origin)
+    if kind is ModelNotFound:
+        return _model_hint(said, origin)
+    if kind is BadRequest and "page not found" in said.message.lower():
+        return url_hint(origin)
+    return _HINTS.get(kind, "")
+
+
+_HINTS: dict[type[ModelError], str] = {
+    OutOfCredit: "Top up the account, or choose another model: hermes model",
+    RateLimited: "Wait a little, or choose another model: hermes model",
+    Overloaded: "Try again later, or choose another model: hermes model",
+    ContextTooLong: "Begin a new conversation with /new, or take the last turns back with /undo.",
+    PolicyRefused: "Say it differently, or choose another model with /model.",
+    BadRequest: "If this repeats, begin a new conversation with /new or choose another model.",
+}
+
+
+def _model_hint(said: ErrorDetails, origin: RequestOrigin) -> str:
+    if "try pulling it" in said.message:
+        return f"Fetch it first: ollama pull {origin.model}"
+    if _is_privacy_setting(said.message):
+        return "Change the privacy settings of the account, or choose another model: hermes model"
+    if origin.local:
+        return "Load a model in the local server, or choose one it has: hermes model"
+    return "Choose a model this provider has: hermes model"
+
+
+def url_hint(origin: RequestOrigin) -> str:
+    return (
+        f"Check the address {origin.address}, which usually ends in /v1: "
+        "hermes config set model.base_url <url>"
+    )

@@ -1,0 +1,175 @@
+"""An answer put together from blocks that grow, each in the place where it began."""
+
+from enum import Enum, auto
+from typing import TypeAlias
+
+from hermes.kit.ids import new_id
+from hermes.models.wire.call_builder import MAX_ARGUMENTS, MAX_CALLS, parse_call_arguments
+from hermes.models.wire.stream import MAX_ANSWER, DeltaBuffer, StreamDelta
+from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
+
+_LAST_POSITION = 1 << 62
+
+AnswerPart: TypeAlias = Text | Reasoning | ToolCall
+
+
+class BlockKind(Enum):
+    TEXT = auto()
+    THOUGHT = auto()
+    CALL = auto()
+
+
+class Block:
+    """`seal` is what the provider wants back with a thought, exactly as it came."""
+
+    __slots__ = ("id", "kind", "name", "pieces", "seal")
+
+    def __init__(self, kind: BlockKind, identity: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.id = identity
+        self.name = name
+        self.pieces: list[str] = []
+        self.seal = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class AnswerBuilder:
+    """The blocks of one answer. What goes beyond the limits is not taken; `runaway` says so."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._told = DeltaBuffer()
+        self._argument_size = 0
+        self._overflow = ""
+        self._length = 0
+
+    @property
+    def size(self) -> int:
+        return self._length + self._argument_size + len(self._blocks)
+
+    @property
+    def runaway(self) -> str:
+        if self._length > MAX_ANSWER:
+            return f"more than {MAX_ANSWER:,} characters"
+        return self._overflow
+
+    def begin(self, kind: BlockKind, identity: str = "", name: str = "") -> Block:
+        block = Block(kind, identity, name)
+        if len(self._blocks) >= MAX_CALLS * 8:
+            self._overflow = f"more than {MAX_CALLS * 8} blocks"
+        elif kind is BlockKind.CALL and self.calls >= MAX_CALLS:
+            self._overflow = f"more than {MAX_CALLS} calls"
+        else:
+            self._blocks.append(block)
+        return block
+
+    @property
+    def calls(self) -> int:
+        return sum(block.kind is BlockKind.CALL for block in self._blocks)
+
+    @property
+    def last(self) -> Block | None:
+        return self._blocks[-1] if self._blocks else None
+
+    def grow(self, block: Block, text: str) -> None:
+        """One more piece of it; of words and thoughts, people hear at once."""
+        if not text:
+            return
+        if block.kind is BlockKind.CALL:
+            self._add_arguments(block, text)
+            return
+        text = text[: max(MAX_ANSWER + 1 - self._length, 0)]
+        self._length += len(text)
+        block.pieces.append(text)
+        self._told.add(text, thought=block.kind is BlockKind.THOUGHT)
+
+    def _add_arguments(self, block: Block, text: str) -> None:
+        if self._argument_size + len(text) > MAX_ARGUMENTS:
+            self._overflow = f"more than {MAX_ARGUMENTS:,} characters of arguments"
+            return
+        self._argument_size += len(text)
+        block.pieces.append(text)
+
+    def seal(self, block: Block, seal: str) -> None:
+        self._length += len(seal)
+        if self._length <= MAX_ANSWER:
+            block.seal = seal
+
+    def settle(self, block: Block, text: str) -> None:
+        """The whole of a block, when it came at last; what people have not heard yet is told."""
+        heard = block.text
+        if text.startswith(heard):
+            self.grow(block, text[len(heard) :])
+        elif block.kind is BlockKind.CALL and text:
+            self._argument_size -= len(heard)
+            block.pieces = []
+            self._add_arguments(block, text)
+        elif text:
+            block.pieces = [text[:MAX_ANSWER]]
+
+    def reorder(self, places: dict[int, int]) -> None:
+        """By the places the provider gives (by `id` of a block); the others stay behind."""
+        self._blocks.sort(key=lambda block: places.get(id(block), _LAST_POSITION))
+
+    def take(self) -> list[StreamDelta]:
+        return self._told.take()
+
+    def finish(self, *, cut: bool) -> list[AnswerPart]:
+        """With `cut` the answer hit its limit: nothing is guessed of its arguments then."""
+        parts: list[AnswerPart] = []
+        taken: set[str] = set()
+        for block in self._blocks:
+            text = block.text
+            match block.kind:
+                case BlockKind.TEXT if text:
+                    parts.append(Text(text))
+                case BlockKind.THOUGHT if text or block.seal:
+                    parts.append(Reasoning(text, block.seal or None))
+                case BlockKind.CALL if block.name or block.pieces:
+                    parts.append(_call(block, text, taken, cut=cut))
+                case _:
+                    pass
+        return parts
+
+
+class BlockStream:
+    """What the readers of streams of blocks have in common."""
+
+    def __init__(self) -> None:
+        self._parts = AnswerBuilder()
+        self.finish_reason = ""
+        self.ended = False
+
+    @property
+    def size(self) -> int:
+        return self._parts.size
+
+    @property
+    def runaway(self) -> str:
+        return self._parts.runaway
+
+    def close(self) -> list[StreamDelta]:
+        return self._parts.take()
+
+
+def _call(block: Block, text: str, taken: set[str], *, cut: bool) -> ToolCall:
+    identity = block.id if block.id and block.id not in taken else new_id("call")
+    taken.add(identity)
+    args, broken = parse_call_arguments(text.strip(), cut=cut)
+    return ToolCall(identity, block.name or "unnamed", args, broken)
+
+
+def build_answer(
+    parts: AnswerBuilder, told: Stop, usage: Usage, model: str, provider: str
+) -> Assistant:
+    """The answer; the calls in it decide between an end and a wait for tools."""
+    cut = bool(parts.runaway) or told is Stop.LENGTH
+    finished = parts.finish(cut=cut)
+    stop = Stop.LENGTH if cut else told
+    if stop in {Stop.END, Stop.TOOLS}:
+        has_calls = any(isinstance(part, ToolCall) for part in finished)
+        stop = Stop.TOOLS if has_calls else Stop.END
+    return Assistant(new_id("msg"), tuple(finished), stop, usage, model, provider)

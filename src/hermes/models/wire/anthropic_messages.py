@@ -1,0 +1,276 @@
+"""A request in the words of Anthropic's messages API."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from hermes.models.anthropic_auth import key_headers
+from hermes.models.model_profile import EffortFormat, ModelProfile, nearest_effort
+from hermes.models.wire.anthropic_stream import (
+    REDACTED,
+    THINKING,
+    AnthropicStream,
+    ReasoningSignature,
+    StreamEvent,
+)
+from hermes.models.wire.images import InlineImage, LinkedImage, image_content, part_text
+from hermes.models.wire.request_codec import RequestCodec, portable_call_id
+from hermes.models.wire.stream import ImageUrlMap
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest, OutputConstraints
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    User,
+)
+from hermes.schema.tools import ToolSpec
+
+Block: TypeAlias = dict[str, Any]
+
+CACHED_MESSAGES = 3
+"""So many of the last messages end with a mark for the cache; the system prompt has the fourth."""
+ANSWER_TOKENS = 4096
+"""Tokens for the answer itself, beside what may be thought."""
+
+_UNCACHED_TYPES = frozenset({THINKING, REDACTED})
+
+
+class RoleMessage(Struct):
+    role: str
+    content: list[Block]
+
+
+class AnthropicRequestCodec(RequestCodec):
+    """Writes the bodies for one model of one provider."""
+
+    complaints: ClassVar[Mapping[str, str]] = {
+        "display": r"display",
+        "output_config": r"output_config|effort",
+        "thinking": r"(?:not support|unsupported|not permitted).{0,60}thinking"
+        r"|thinking.{0,60}(?:not support|unsupported|not permitted)",
+    }
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        profile: ModelProfile,
+        max_output: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+        cache_ttl: str = "5m",
+    ) -> None:
+        super().__init__(model, provider, profile, max_output, extra)
+        self._mark: Block = {"type": "ephemeral"}
+        if cache_ttl != "5m":
+            self._mark["ttl"] = cache_ttl
+
+    def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
+        return self._encoder.encode(
+            self._head(request) | {"messages": self._turns(request, images)}
+        )
+
+    def _head(self, request: ModelRequest) -> Block:
+        limit = request.max_output or self._max_output or self._profile.most_output
+        head: Block = {"model": self._model, "max_tokens": limit, "stream": True}
+        if request.effort and self._allows_thinking(request):
+            head |= self._effort(request.effort, limit)
+        if request.system.strip():
+            head["system"] = [{"type": "text", "text": request.system, "cache_control": self._mark}]
+        if request.tools:
+            head["tools"] = self._offered(request.tools)
+            head |= _tool_choice(request.calling)
+        return head | self._extra
+
+    @staticmethod
+    def _tool(spec: ToolSpec) -> dict[str, Any]:
+        return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
+
+    def _effort(self, wanted: str, limit: int) -> Block:
+        profile = self._profile
+        if wanted == "none" or not self._optional.takes("thinking"):
+            return {}
+        if profile.effort is EffortFormat.BUDGET:
+            budget = profile.budget(wanted)
+            thinking = {"type": "enabled", "budget_tokens": budget}
+            return {"thinking": thinking, "max_tokens": max(limit, budget + ANSWER_TOKENS)}
+        if profile.effort is not EffortFormat.ADAPTIVE:
+            return {}
+        head: Block = {"thinking": {"type": "adaptive"}}
+        if self._optional.takes("display"):
+            head["thinking"]["display"] = "summarized"
+        nearest = nearest_effort(wanted, profile.efforts)
+        if nearest and self._optional.takes("output_config"):
+            head["output_config"] = {"effort": nearest}
+        return head
+
+    def _allows_thinking(self, request: ModelRequest) -> bool:
+        """A forced call excludes thoughts; so do steps of this turn that were made without any.
+
+        Whoever thinks wants the thoughts before every call since the person last spoke.
+        """
+        if request.calling.must or request.calling.name:
+            return False
+        for message in reversed(request.messages):
+            if isinstance(message, User):
+                return True
+            if isinstance(message, Assistant) and message.calls and not self._thoughts(message):
+                return False
+        return True
+
+    def _thoughts(self, message: Assistant) -> list[Block]:
+        return [
+            block
+            for part in message.parts
+            if isinstance(part, Reasoning) and (block := self._thought(part, message))
+        ]
+
+    def _turns(self, request: ModelRequest, images: ImageUrlMap | None) -> list[RoleMessage]:
+        turns: list[RoleMessage] = []
+        for message in request.messages:
+            role = "assistant" if isinstance(message, Assistant) else "user"
+            blocks = self._blocks(message, images or {})
+            if not blocks:
+                continue
+            if turns and turns[-1].role == role:
+                turns[-1].content += blocks
+            else:
+                turns.append(RoleMessage(role, blocks))
+        if turns and turns[0].role == "assistant":
+            turns.insert(0, RoleMessage("user", [_text("[The conversation goes on.]")]))
+        self._mark_cached(turns)
+        return turns
+
+    def _mark_cached(self, turns: Sequence[RoleMessage]) -> None:
+        left = CACHED_MESSAGES
+        for turn in reversed(turns):
+            block = next(
+                (b for b in reversed(turn.content) if b["type"] not in _UNCACHED_TYPES), None
+            )
+            if block is not None:
+                block["cache_control"] = self._mark
+                left -= 1
+            if not left:
+                return
+
+    def _blocks(self, message: Message, images: ImageUrlMap) -> list[Block]:
+        match message:
+            case User():
+                return self._seen(message.parts, images)
+            case Assistant():
+                return [block for part in message.parts if (block := self._said(part, message))]
+            case Result():
+                return [self._result(message, images)]
+            case _:
+                assert_never(message)
+
+    def _seen(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Block]:
+        blocks: list[Block] = []
+        for part in parts:
+            if isinstance(part, Media) and self._shows(part):
+                blocks.append(_image(part, images))
+            elif (words := part_text(part)).strip():
+                blocks.append(_text(words))
+        return blocks
+
+    def _said(self, part: Text | Reasoning | ToolCall, message: Assistant) -> Block | None:
+        match part:
+            case Text():
+                return _text(part.text) if part.text.strip() else None
+            case Reasoning():
+                return self._thought(part, message)
+            case ToolCall():
+                return {
+                    "type": "tool_use",
+                    "id": portable_call_id(part.id),
+                    "name": part.name,
+                    "input": part.args,
+                }
+            case _:
+                assert_never(part)
+
+    def _thought(self, part: Reasoning, message: Assistant) -> Block | None:
+        """Only the very model that sealed a thought can read it again."""
+        if not self._owns(message):
+            return None
+        sealed = _read_signature(part.signature)
+        if sealed is None:
+            return None
+        if sealed.type == REDACTED:
+            return {"type": REDACTED, "data": sealed.data}
+        return {"type": THINKING, "thinking": part.text, "signature": sealed.signature}
+
+    def _result(self, result: Result, images: ImageUrlMap) -> Block:
+        block: Block = {"type": "tool_result", "tool_use_id": portable_call_id(result.call)}
+        if blocks := self._seen(result.parts, images):
+            only = blocks[0] if len(blocks) == 1 else {}
+            block["content"] = only.get("text") or blocks
+        if result.failed:
+            block["is_error"] = True
+        return block
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _image(media: Media, images: ImageUrlMap) -> Block:
+    match image_content(media, images):
+        case InlineImage(media_type, data):
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            return {"type": "image", "source": source}
+        case LinkedImage(url):
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        case words:
+            return _text(words)
+
+
+def _read_signature(signature: str | None) -> ReasoningSignature | None:
+    """None for no seal, or another provider's."""
+    try:
+        sealed = msgspec.json.decode(signature or "", type=ReasoningSignature)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return sealed if sealed.type in _UNCACHED_TYPES and (sealed.signature or sealed.data) else None
+
+
+def _tool_choice(wanted: OutputConstraints) -> Block:
+    choice: Block = {"type": "auto"}
+    if wanted.name:
+        choice = {"type": "tool", "name": wanted.name}
+    elif wanted.must:
+        choice = {"type": "any"}
+    if wanted.one:
+        choice["disable_parallel_tool_use"] = True
+    return {} if choice == {"type": "auto"} else {"tool_choice": choice}
+
+
+class AnthropicWire(AnthropicRequestCodec):
+    """Implements `wire.stream.Wire`."""
+
+    def __init__(self, served: ServedModel) -> None:
+        super().__init__(
+            served.model,
+            served.provider,
+            served.profile,
+            served.max_output,
+            served.extra,
+            served.cache_ttl,
+        )
+        self._betas = served.profile.betas
+        self._decoder = msgspec.json.Decoder(StreamEvent, strict=False)
+
+    def path(self, base_url: str) -> str:
+        return "/messages" if base_url.endswith("/v1") else "/v1/messages"
+
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
+        return key_headers(key, base_url, self._betas)
+
+    def stream(self) -> AnthropicStream:
+        return AnthropicStream(self._decoder)

@@ -1,0 +1,272 @@
+"""Which responses a server still has, so that a conversation goes on from one of them there."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, ClassVar, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.models.model_profile import EffortFormat, nearest_effort
+from hermes.models.wire.images import missing_image_text, part_text
+from hermes.models.wire.request_codec import RequestCodec, portable_call_id
+from hermes.models.wire.responses_stream import EncryptedReasoning, ResponsesStream, StreamEvent
+from hermes.models.wire.stream import ImageUrlMap, WireStream
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    User,
+)
+from hermes.schema.tools import ToolSpec
+
+MAX_RESPONSES = 1_000
+"""Answers that are remembered; whoever comes back to an older one sends everything."""
+
+_MISSING_RESPONSE = re.compile(r"previous[_ ]response", re.IGNORECASE)
+_NOT_SUPPORTED = re.compile(
+    r"zero data retention|not support|unsupported|unknown parameter", re.IGNORECASE
+)
+_RESPONSE_ID = re.compile(r"resp_[\w-]+")
+
+
+class _PreviousResponse(Struct, frozen=True):
+    """`past` stands for all messages up to the answer: the server has these and no others."""
+
+    response: str
+    past: bytes
+
+
+class PreviousResponses:
+    """By the ids of the answers. Off until somebody says that the server keeps them."""
+
+    def __init__(self, *, on: bool) -> None:
+        self.on = on
+        self._known: OrderedDict[str, _PreviousResponse] = OrderedDict()
+
+    def remember(self, answer: Assistant, asked: Sequence[Message], response: str) -> None:
+        if not self.on or not response:
+            return
+        self._known[answer.id] = _PreviousResponse(response, _history_digest([*asked, answer]))
+        if len(self._known) > MAX_RESPONSES:
+            self._known.popitem(last=False)
+
+    def place(self, messages: Sequence[Message]) -> tuple[str, int]:
+        """The response to go on from and the first message after it; none at all is `("", 0)`."""
+        if not self._known:
+            return "", 0
+        for at in range(len(messages) - 2, -1, -1):
+            kept = self._known.get(messages[at].id)
+            if kept is not None:
+                same = kept.past == _history_digest(messages[: at + 1])
+                return (kept.response, at + 1) if same else ("", 0)
+        return "", 0
+
+    def learn(self, refusal: str) -> bool:
+        """Whether a server complains of a response that it does not have, or never keeps."""
+        if not self.on or not _MISSING_RESPONSE.search(refusal):
+            return False
+        named = _RESPONSE_ID.search(refusal)
+        gone = [key for key, kept in self._known.items() if named and kept.response == named[0]]
+        if _NOT_SUPPORTED.search(refusal) or not gone:
+            gone = list(self._known)
+        for key in gone:
+            del self._known[key]
+        if _NOT_SUPPORTED.search(refusal):
+            self.on = False
+        return bool(gone)
+
+
+def _history_digest(messages: Sequence[Message]) -> bytes:
+    """Messages are never changed, so their ids say what was said."""
+    return sha256("\n".join(message.id for message in messages).encode()).digest()
+
+
+Item: TypeAlias = dict[str, Any]
+
+
+class ResponsesRequestCodec(RequestCodec):
+    """Writes the bodies for one model of one provider."""
+
+    complaints: ClassVar[Mapping[str, str]] = {
+        "summary": r"reasoning[.\s_']*summar",
+        "cache_key": r"prompt_cache_key",
+        "reasoning": r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
+    }
+
+    @cached_property
+    def kept(self) -> PreviousResponses:
+        return PreviousResponses(on=self._profile.keeps)
+
+    def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
+        head, messages = self._head(request), request.messages
+        if self.kept.on:
+            head["store"] = True
+            response, first = self.kept.place(messages)
+            if response:
+                head["previous_response_id"] = response
+                messages = messages[first:]
+        items = [item for message in messages for item in self._items(message, images or {})]
+        return self._encoder.encode(head | {"input": items})
+
+    def images_in(self, messages: Sequence[Message]) -> list[Media]:
+        return super().images_in(messages[self.kept.place(messages)[1] :])
+
+    def _head(self, request: ModelRequest) -> Item:
+        head: Item = {"model": self._model, "stream": True, "store": False}
+        if request.system:
+            head["instructions"] = request.system
+        if request.messages and self._optional.takes("cache_key"):
+            head["prompt_cache_key"] = request.messages[0].id
+        if self._profile.effort is not EffortFormat.NOWHERE and self._optional.takes("reasoning"):
+            head["include"] = ["reasoning.encrypted_content"]
+            head |= self._effort(request.effort)
+        if limit := request.max_output or self._max_output:
+            head["max_output_tokens"] = limit
+        if request.tools:
+            head["tools"] = self._offered(request.tools)
+            head |= _tool_choice(request.calling)
+        if request.calling.form is not None:
+            head["text"] = {"format": _text_format(request.calling.form)}
+        return head | self._extra
+
+    def learn(self, refusal: str) -> bool:
+        return self.kept.learn(refusal) or super().learn(refusal)
+
+    @staticmethod
+    def _tool(spec: ToolSpec) -> dict[str, Any]:
+        return {
+            "type": "function",
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": spec.schema,
+            "strict": False,
+        }
+
+    def _effort(self, wanted: str | None) -> Item:
+        nearest = nearest_effort(wanted, self._profile.efforts) if wanted else None
+        reasoning: Item = {"effort": nearest} if nearest else {}
+        if self._optional.takes("summary"):
+            reasoning["summary"] = "auto"
+        return {"reasoning": reasoning} if reasoning else {}
+
+    def _items(self, message: Message, images: ImageUrlMap) -> list[Item | Raw]:
+        match message:
+            case User():
+                return [{"role": "user", "content": self._content(message.parts, images)}]
+            case Assistant():
+                return self._answer(message)
+            case Result():
+                output = self._content(message.parts, images)
+                call = portable_call_id(message.call)
+                return [{"type": "function_call_output", "call_id": call, "output": output}]
+            case _:
+                assert_never(message)
+
+    def _content(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> str | list[Item]:
+        if not any(isinstance(part, Media) and self._shows(part) for part in parts):
+            return "\n".join(map(part_text, parts))
+        return [self._part(part, images) for part in parts]
+
+    def _part(self, part: Text | Media, images: ImageUrlMap) -> Item:
+        if isinstance(part, Text) or not self._shows(part):
+            return {"type": "input_text", "text": part_text(part)}
+        url = images.get(part.digest)
+        if not url:
+            return {"type": "input_text", "text": missing_image_text(part, url)}
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+
+    def _answer(self, message: Assistant) -> list[Item | Raw]:
+        """A thought is only taken back together with what was said or done after it."""
+        items: list[Item | Raw] = []
+        thoughts: list[Raw] = []
+        for part in message.parts:
+            match part:
+                case Reasoning():
+                    if sealed := self._thought(part, message):
+                        thoughts.append(sealed)
+                    continue
+                case Text():
+                    if not part.text:
+                        continue
+                    item = _assistant_item(part.text)
+                case ToolCall():
+                    item = _call_item(part)
+                case _:
+                    assert_never(part)
+            items += [*thoughts, item]
+            thoughts = []
+        return items
+
+    def _thought(self, part: Reasoning, message: Assistant) -> Raw | None:
+        if not self._owns(message):
+            return None
+        seal = part.signature or ""
+        try:
+            msgspec.json.decode(seal, type=EncryptedReasoning)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return Raw(seal.encode())
+
+
+def _assistant_item(text: str) -> Item:
+    return {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def _call_item(call: ToolCall) -> Item:
+    return {
+        "type": "function_call",
+        "call_id": portable_call_id(call.id),
+        "name": call.name,
+        "arguments": bytes(call.args).decode(),
+    }
+
+
+def _text_format(wanted: OutputFormat) -> Item:
+    if wanted.schema is None:
+        return {"type": "json_object"}
+    form: Item = {"type": "json_schema", "name": wanted.name, "schema": wanted.schema}
+    return form if wanted.strict is None else form | {"strict": wanted.strict}
+
+
+def _tool_choice(wanted: OutputConstraints) -> Item:
+    head: Item = {}
+    if wanted.name:
+        head["tool_choice"] = {"type": "function", "name": wanted.name}
+    elif wanted.must:
+        head["tool_choice"] = "required"
+    if wanted.one:
+        head["parallel_tool_calls"] = False
+    return head
+
+
+class ResponsesWire(ResponsesRequestCodec):
+    """Implements `wire.stream.Wire`."""
+
+    def __init__(self, served: ServedModel) -> None:
+        super().__init__(
+            served.model, served.provider, served.profile, served.max_output, served.extra
+        )
+        self._decoder = msgspec.json.Decoder(StreamEvent, strict=False)
+
+    def path(self, base_url: str) -> str:
+        return "/responses"
+
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
+        if isinstance(stream, ResponsesStream) and stream.finish_reason == "completed":
+            self.kept.remember(answer, request.messages, stream.response)
+
+    def stream(self) -> ResponsesStream:
+        return ResponsesStream(self._decoder)

@@ -1,0 +1,242 @@
+"""A model behind an API: one driver for every wire, whatever language that speaks."""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, closing
+from typing import Any
+
+import aiohttp
+from msgspec import Struct, structs
+
+from hermes.kit.clock import Clock
+from hermes.kit.sse import SseTooLong
+from hermes.models.answer_events import AnswerEvents
+from hermes.models.endpoint import (
+    MAX_ERROR_BODY,
+    BodyTooLarge,
+    Endpoint,
+    connection_error,
+    read_up_to,
+)
+from hermes.models.error_body import redacted_message
+from hermes.models.images import ImageUrls
+from hermes.models.model_profile import ModelProfile
+from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
+from hermes.models.urls import redacted_url
+from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError, Wire, WireStream
+from hermes.ports.model import ModelChunk, ModelRequest
+from hermes.schema.errors import BadRequest, ModelError, Overloaded, Unreachable
+from hermes.schema.events import Notice
+from hermes.schema.messages import Assistant, Message, Reasoning
+
+log = logging.getLogger(__name__)
+
+_BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
+_STREAM_ERRORS = (
+    aiohttp.ClientError, TimeoutError, OSError, StreamError, InvalidChunk, SseTooLong, BodyTooLarge,
+)  # fmt: skip
+"""What can go wrong while an answer is read."""
+_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
+
+
+class ServedModel(Struct, frozen=True, kw_only=True):
+    """A model as one provider serves it. `cache_ttl` is for wires that ask for a cache."""
+
+    model: str
+    provider: str
+    window: int
+    profile: ModelProfile = ModelProfile()
+    max_output: int | None = None
+    extra: Mapping[str, Any] = {}
+    key_env: str = ""
+    auth_header: str = "authorization"
+    local: bool = False
+    cache_ttl: str = "5m"
+
+
+class WireModel:
+    """Implements `ports.model.Model`. The endpoint belongs to whoever made it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        served: ServedModel,
+        images: ImageUrls,
+        clock: Clock,
+        wire: Wire,
+        key: str = "",
+    ) -> None:
+        self._endpoint = endpoint
+        self._served = served
+        self._images = images
+        self._clock = clock
+        self._wire = wire
+        self._path = wire.path(endpoint.place.base_url)
+        self._origin = RequestOrigin(
+            provider=served.provider,
+            model=served.model,
+            base_url=endpoint.place.base_url,
+            key_env=served.key_env,
+            key=key,
+            local=served.local,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._served.model
+
+    @property
+    def provider(self) -> str:
+        return self._served.provider
+
+    @property
+    def window(self) -> int:
+        return self._served.window
+
+    def keyed(self, key: str) -> "WireModel":
+        """The same model asked with another key, over the same connections."""
+        return WireModel(self._endpoint, self._served, self._images, self._clock, self._wire, key)
+
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelChunk]]:
+        return aclosing(self._told(request))
+
+    async def _told(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
+        response = await self._answered(request)
+        try:
+            stream = self._wire.stream()
+            with closing(self._events(response)) as events:
+                while not events.done and not stream.runaway:
+                    before = stream.size, stream.finish_reason
+                    try:
+                        deltas = stream.feed(await events.next(hurry=bool(stream.finish_reason)))
+                    except _STREAM_ERRORS as error:
+                        self._judge(error, stream)
+                        break
+                    for delta in deltas:
+                        yield delta
+                    moved = (stream.size, stream.finish_reason) != before
+                    events.note(moved=moved, ended=stream.ended)
+                for delta in self._end(stream, events):
+                    yield delta
+                answer = stream.answer(self._served.model, self._served.provider)
+                self._wire.heard(request, stream, answer)
+                await events.drain()
+                yield answer
+        finally:
+            self._endpoint.let_go(response)
+
+    def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
+        return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
+
+    async def _answered(self, request: ModelRequest) -> aiohttp.ClientResponse:
+        """The beginning of an answer. What is refused and can be left out, is; once."""
+        try:
+            return await self._posted(request)
+        except BadRequest as error:
+            if is_reasoning_refusal(str(error)) and has_reasoning(request):
+                request = without_reasoning(request)
+            elif not self._wire.learn(str(error)):
+                raise
+            log.warning("asking %s again with less: %s", self._origin.provider, error)
+            return await self._posted(request)
+
+    async def _posted(self, request: ModelRequest) -> aiohttp.ClientResponse:
+        # The body has no name here: it is let go as soon as it is sent, not when all is said.
+        response = await self._endpoint.post(
+            self._path, await self._body(request), self._headers(), self._origin
+        )
+        try:
+            await self._check(response)
+        except BaseException:
+            self._endpoint.let_go(response)
+            raise
+        return response
+
+    async def _body(self, request: ModelRequest) -> Sequence[bytes]:
+        shown = self._wire.images_in(request.messages)
+        return self._wire.pieces(request, await self._images.urls(shown) if shown else None)
+
+    def _headers(self) -> dict[str, str]:
+        return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        """Raise what the provider says instead of an answer."""
+        if response.status == 200:
+            if response.content_type == "text/html":
+                raise BadRequest(
+                    f"{self._origin.address} answered with a web page", hint=url_hint(self._origin)
+                )
+            return
+        if 300 <= response.status < 400:
+            target = redacted_url(response.headers.get("location", "another address"))
+            raise BadRequest(
+                f"{self._origin.address} sends us to {redacted_message(target)}",
+                hint=url_hint(self._origin),
+            )
+        body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.place.idle)
+        raise self._classified(response.status, body, response.headers)
+
+    def _classified(
+        self, status: int | None, body: bytes, headers: Mapping[str, str]
+    ) -> ModelError:
+        return classify_error(status, body, headers, self._origin, self._clock.now())
+
+    def _judge(self, error: Exception, stream: WireStream) -> None:
+        """Raise what it means, unless the answer was all there."""
+        match error:
+            case StreamError():
+                raise self._classified(None, error.body, {}) from error
+            case InvalidChunk() | SseTooLong() | BodyTooLarge():
+                who = self._origin.provider
+                raise Unreachable(f"{who} sent a broken stream: {error}") from error
+            case _:
+                if not stream.finish_reason:
+                    raise connection_error(error, self._origin, self._endpoint.place) from error
+
+    def _end(self, stream: WireStream, events: AnswerEvents) -> Sequence[StreamDelta | Notice]:
+        """The last deltas, if this was an end at all."""
+        if stream.finish_reason in _BROKEN_FINISHES:
+            raise Overloaded(f"{self._origin.provider} gave up in mid-answer")
+        if not (stream.finish_reason or events.received_done or stream.runaway):
+            raise Unreachable(f"{self._origin.provider} stopped in mid-answer")
+        last: list[StreamDelta | Notice] = [*stream.close()]
+        if stream.runaway:
+            last.append(Notice(f"The answer was cut off: {stream.runaway}."))
+        return last
+
+
+_REASONING_REFUSAL = re.compile(
+    r"signature|encrypted[ _]content|thinking. block|thinking blocks?|required following item"
+    r"|item with id '?rs_",
+    re.IGNORECASE,
+)
+
+
+def is_reasoning_refusal(refusal: str) -> bool:
+    """Whether a provider complains of a seal: it may be too old, or another account's."""
+    return _REASONING_REFUSAL.search(refusal) is not None
+
+
+def has_reasoning(request: ModelRequest) -> bool:
+    return any(
+        isinstance(part, Reasoning)
+        for message in request.messages
+        if isinstance(message, Assistant)
+        for part in message.parts
+    )
+
+
+def without_reasoning(request: ModelRequest) -> ModelRequest:
+    return structs.replace(
+        request, messages=[_without_reasoning_parts(message) for message in request.messages]
+    )
+
+
+def _without_reasoning_parts(message: Message) -> Message:
+    if not isinstance(message, Assistant):
+        return message
+    parts = tuple(part for part in message.parts if not isinstance(part, Reasoning))
+    return structs.replace(message, parts=parts)

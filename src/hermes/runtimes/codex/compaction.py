@@ -1,0 +1,108 @@
+"""Have codex tell one of its threads in short: a turn of its own, in which nobody is asked."""
+
+import logging
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from hermes.ports.runtime import RuntimeCompaction
+from hermes.runtimes.codex import protocol
+from hermes.runtimes.codex.errors import CodexError, process_ended, request_timed_out, turn_failed
+from hermes.runtimes.codex.event_mapper import EventMapper
+from hermes.runtimes.codex.protocol import Json, RpcMessage
+from hermes.runtimes.codex.server import AppServer
+from hermes.runtimes.codex.service import CodexTimeouts
+from hermes.runtimes.codex.thread_store import ContextFill
+from hermes.runtimes.codex.threads import OpenThread
+from hermes.schema.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+
+class ThreadCompaction:
+    """`turn` and `filled` tell afterwards where the thread stands.
+
+    `retire` says that its process is better not used again.
+    """
+
+    def __init__(self, server: AppServer, thread: OpenThread, patience: CodexTimeouts) -> None:
+        self._server = server
+        self._thread = thread
+        self._patience = patience
+        self._mapper = EventMapper(thread.model, thread.provider)
+        self._mapper.spending.total = server.spent.get(thread.id)
+        self._before = thread.filled.tokens
+        self.retire = False
+
+    @property
+    def turn(self) -> str:
+        return self._mapper.turn
+
+    @property
+    def filled(self) -> ContextFill:
+        return self._mapper.spending.filled
+
+    async def run(self) -> RuntimeCompaction:
+        """Raises `ModelError`; then the thread is as it was."""
+        mapper = self._mapper
+        params: Json = {"threadId": self._thread.id}
+        with self._server.listening(self._thread.id) as incoming:
+            try:
+                await self._server.call(protocol.THREAD_COMPACT, params, self._patience.turn)
+                with anyio.move_on_after(self._patience.deadline):
+                    await self._follow(incoming)
+            finally:
+                if mapper.end is None:
+                    await self._give_up()
+        if mapper.end is None:
+            raise request_timed_out(protocol.THREAD_COMPACT, self._patience.deadline)
+        if mapper.end.status != "completed":
+            raise turn_failed(
+                mapper.end.error or mapper.trouble or CodexError(), await self._server.said()
+            )
+        if mapper.spending.total is not None:
+            self._server.spent[self._thread.id] = mapper.spending.total
+        return RuntimeCompaction(
+            before=self._before,
+            after=self.filled.tokens,
+            usage=mapper.spending.take(),
+            model=self._thread.model,
+            provider=self._thread.provider,
+        )
+
+    async def _follow(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
+        while self._mapper.end is None:
+            try:
+                message = await incoming.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError):
+                self.retire = True
+                raise process_ended(await self._server.said()) from None
+            if message.id is not None:
+                await self._server.refuse(message.id, "the thread is being shortened")
+                continue
+            self._mapper.feed(message)
+            if message.method == protocol.USAGE_UPDATED and not self._before:
+                self._before = self.filled.tokens
+
+    async def _give_up(self) -> None:
+        """The next turn shall not meet it half done."""
+        if self._server.dead:
+            return
+        if not self.turn:
+            self.retire = True
+            return
+        params: Json = {"threadId": self._thread.id, "turnId": self.turn}
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._server.call(protocol.TURN_INTERRUPT, params, self._patience.interrupt)
+            except ModelError as error:
+                log.warning("codex did not stop shortening a thread: %s", error)
+                self.retire = True
+
+
+def compaction_notice(done: RuntimeCompaction) -> str:
+    """One line for people."""
+    return (
+        f"Codex has shortened what it remembers of this conversation: about {done.before:,} tokens "
+        f"became {done.after:,}."
+    )

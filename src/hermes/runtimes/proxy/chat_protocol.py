@@ -1,0 +1,186 @@
+"""What is sent to the far gateway and what it streams back. No network here."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.ids import new_id
+from hermes.kit.sse import SseReader
+from hermes.ports.runtime import RuntimeRequest
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Assistant, Media, Message, Stop, Text, Trust, Usage, User
+from hermes.schema.scope import Role, Scope
+
+MODEL = "hermes-agent"
+PROVIDER = "proxy"
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+"""Bytes of a single event; a stream without line ends must not fill the memory."""
+MAX_ANSWER = 4_000_000
+"""Characters after which an answer is a runaway."""
+
+_STOPS = {"length": Stop.LENGTH, "content_filter": Stop.REFUSED}
+_FAILED_REASONS = frozenset({"error", "abort", "cancelled"})
+
+
+class ChatMessage(Struct, frozen=True):
+    role: str
+    content: str
+
+
+class ChatRequest(Struct, frozen=True):
+    """The body of a request."""
+
+    messages: Sequence[ChatMessage]
+    model: str = MODEL
+    stream: bool = True
+
+
+def remote_session_id(scope: Scope) -> str:
+    """The session there. A session there belongs to one role, a shared chat here to several."""
+    return scope.session if scope.role is Role.OWNER else f"{scope.session}.{scope.role.value}"
+
+
+def chat_request(runtime_request: RuntimeRequest) -> ChatRequest:
+    """The words of people and of the agent: calls and results belong to who runs the tools."""
+    said = [message for message in runtime_request.messages if not is_program_note(message)]
+    if not said or not isinstance(said[-1], User):
+        # Nothing but a note of our own asks for an answer: then it is the question.
+        said = list(runtime_request.messages)
+    spoken = [one for message in said if (one := _chat_message(message)) is not None]
+    if not spoken or spoken[-1].role != "user":
+        raise UsageError("There is nothing to answer.", hint="Say something first.")
+    opening = [ChatMessage("system", runtime_request.system)] if runtime_request.system else []
+    return ChatRequest([*opening, *spoken])
+
+
+def is_question(message: Message) -> bool:
+    """Whether somebody said it who wants an answer."""
+    return isinstance(message, User) and not is_program_note(message)
+
+
+def is_program_note(message: Message) -> bool:
+    """What our house says to its own loop means nothing to one that has a house of its own."""
+    return isinstance(message, User) and message.trust is Trust.PROGRAM
+
+
+def _chat_message(message: Message) -> ChatMessage | None:
+    if isinstance(message, User):
+        words, role = "\n".join(map(_part_text, message.parts)), "user"
+    elif isinstance(message, Assistant):
+        words, role = message.text, "assistant"
+    else:
+        return None
+    return ChatMessage(role, words) if words.strip() else None
+
+
+def _part_text(part: Text | Media) -> str:
+    if isinstance(part, Text):
+        return part.text
+    return f"[attached: {part.name or 'a file'} ({part.media_type}), which stayed behind]"
+
+
+class _Delta(Struct):
+    content: str | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Tokens(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Tokens | None = None
+    error: object = None
+
+
+class InvalidStream(ValueError):
+    """What came is no stream of chat completion chunks."""
+
+
+class AnswerTooLong(ValueError):
+    """The answer has grown beyond all measure."""
+
+
+class RemoteError(Exception):
+    """The far side sent an error where a chunk was due."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("error in the stream")
+        self.body = body
+
+
+class ChatStreamMapper:
+    """One answer as it comes; at any moment it knows what was heard so far."""
+
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        self._reader = SseReader(limit)
+        self._decoder = msgspec.json.Decoder(_Chunk)
+        self._words: list[str] = []
+        self._size = 0
+        self._finish = ""
+        self._usage = Usage()
+        self.done = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the far side said that this is all."""
+        return self.done or bool(self._finish)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it said, too, that it is not what it should be."""
+        return self._finish in _FAILED_REASONS
+
+    @property
+    def text(self) -> str:
+        return "".join(self._words)
+
+    def feed(self, data: bytes) -> str:
+        """The words that these bytes complete."""
+        before = len(self._words)
+        for event in self._reader.feed(data):
+            if event.event in {"", "message"} and event.data and not self.done:
+                self._take(event.data)
+        return "".join(self._words[before:])
+
+    def answer(self) -> Assistant:
+        """The whole of it."""
+        return self._said(_STOPS.get(self._finish, Stop.END))
+
+    def partial(self) -> Assistant:
+        """What there is of an answer that was broken off."""
+        return self._said(Stop.CANCELLED)
+
+    def _said(self, stop: Stop) -> Assistant:
+        return Assistant(new_id("msg"), (Text(self.text),), stop, self._usage, MODEL, PROVIDER)
+
+    def _take(self, data: bytes) -> None:
+        if data == b"[DONE]":
+            self.done = True
+            return
+        try:
+            chunk = self._decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidStream("an event is no chat completion chunk") from error
+        if chunk.error:
+            raise RemoteError(data)
+        if chunk.usage is not None:
+            tokens = chunk.usage
+            self._usage = Usage(tokens.prompt_tokens or 0, tokens.completion_tokens or 0)
+        for choice in (chunk.choices or ())[:1]:
+            self._finish = choice.finish_reason or self._finish
+            if choice.delta is not None and choice.delta.content:
+                self._add(choice.delta.content)
+
+    def _add(self, words: str) -> None:
+        self._size += len(words)
+        if self._size > MAX_ANSWER:
+            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
+        self._words.append(words)

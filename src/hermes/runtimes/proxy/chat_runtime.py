@@ -1,0 +1,190 @@
+"""Ask another gateway for a turn, and pass its words on as they come."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+
+import aiohttp
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.sse import SseTooLong
+from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
+from hermes.runtimes.proxy.chat_protocol import (
+    MAX_EVENT_BYTES,
+    AnswerTooLong,
+    ChatRequest,
+    ChatStreamMapper,
+    InvalidStream,
+    RemoteError,
+    chat_request,
+    remote_session_id,
+)
+from hermes.runtimes.proxy.errors import (
+    MAX_ERROR_BODY,
+    connection_error,
+    request_refused,
+    stream_broken,
+    stream_error,
+)
+from hermes.schema.errors import ModelError, PolicyRefused
+from hermes.schema.events import MessageAdded, Outcome, TextDelta
+from hermes.schema.messages import Stop
+
+CHAT_PATH = "/v1/chat/completions"
+_NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class RemoteGateway(Struct, frozen=True, kw_only=True):
+    """Where the other gateway is. A turn there may take as long as it likes.
+
+    `read` bounds only its silence, `connect` the wait for a connection, and `grace` the wait
+    for what may follow a complete answer, or for a run to be stopped. Where the turn is a run:
+    a line without a byte for `alive` seconds is a dead one, a link may be down for `patience`,
+    and the turn as a whole may take `total`, if that is not 0.
+    """
+
+    url: str
+    key: str = ""
+    connect: float = 30.0
+    read: float = 1800.0
+    grace: float = 5.0
+    alive: float = 90.0
+    patience: float = 120.0
+    total: float = 0.0
+    one_event: int = MAX_EVENT_BYTES
+
+
+class ChatRuntime:
+    """Implements `ports.runtime.Runtime`. Each turn has a connection of its own."""
+
+    name = "The far gateway"
+
+    def __init__(self, far: RemoteGateway) -> None:
+        self._far = far
+
+    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+        mapper = ChatStreamMapper(self._far.one_event)
+        try:
+            await self._listen(runtime_request, mapper, tell)
+        except BaseException:
+            if mapper.text.strip():
+                await tell(MessageAdded(mapper.partial()))
+            raise
+        answer = mapper.answer()
+        await tell(MessageAdded(answer))
+        return _turn_end(answer.stop)
+
+    async def close(self) -> None:
+        """Nothing stays open between turns."""
+
+    async def _listen(
+        self, runtime_request: RuntimeRequest, mapper: ChatStreamMapper, tell: EmitRuntimeEvent
+    ) -> None:
+        """Until the far side says that this is all. Raises `ModelError` when it does not."""
+        far = self._far
+        question = chat_request(runtime_request)
+        async with self._asked(question, self._headers(runtime_request)) as response:
+            if response.status != 200:
+                raise request_refused(
+                    response.status, await _read_error_body(response, far.connect), far.key
+                )
+            async with aclosing(_read_chunks(response)) as pieces:
+                try:
+                    while not mapper.done and (piece := await self._next(pieces, mapper)):
+                        if words := mapper.feed(piece):
+                            await tell(TextDelta(words))
+                except _ReadFailed as error:
+                    if not mapper.whole:
+                        raise connection_error(error.cause, far.read, far.key) from error
+                except RemoteError as error:
+                    raise stream_error(error.body, far.key) from error
+                except (InvalidStream, SseTooLong, AnswerTooLong) as error:
+                    raise stream_broken(f"the far gateway sent a broken stream: {error}") from error
+        _check_complete(mapper)
+
+    async def _next(self, pieces: AsyncGenerator[bytes], mapper: ChatStreamMapper) -> bytes:
+        """Empty at the end; nothing is waited for much longer than the answer's own."""
+        with anyio.move_on_after(self._far.grace if mapper.whole else None):
+            return await anext(pieces, b"")
+        return b""
+
+    @asynccontextmanager
+    async def _asked(
+        self, question: ChatRequest, headers: dict[str, str]
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        far = self._far
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.read)
+        async with AsyncExitStack() as stack:
+            try:
+                session = await stack.enter_async_context(aiohttp.ClientSession(timeout=patience))
+                asking = session.post(
+                    far.url + CHAT_PATH,
+                    json=msgspec.to_builtins(question),
+                    headers=headers,
+                    allow_redirects=False,
+                )
+                response = await stack.enter_async_context(asking)
+            except (*_NETWORK_ERRORS, ValueError) as error:
+                raise connection_error(error, far.read, far.key) from error
+            yield response
+
+    def _headers(self, runtime_request: RuntimeRequest) -> dict[str, str]:
+        # Without a key for asking again: with one, hanging up would not stop one of ours.
+        headers = {
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",
+            "X-Hermes-Session-Id": remote_session_id(runtime_request.scope),
+        }
+        if self._far.key:
+            headers["Authorization"] = f"Bearer {self._far.key}"
+        return headers
+
+
+def _check_complete(mapper: ChatStreamMapper) -> None:
+    if not mapper.whole:
+        heard = "after a part of the answer" if mapper.text else "before an answer"
+        raise stream_broken(f"the stream of the far gateway ended {heard}")
+    if mapper.gave_up:
+        raise stream_broken("the far gateway gave up in mid-answer")
+    if not mapper.text.strip():
+        raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Ask again.")
+
+
+def _turn_end(stop: Stop) -> TurnEnd:
+    if stop is Stop.REFUSED:
+        error = PolicyRefused("The far gateway declined to answer.", hint="Put it in other words.")
+        return TurnEnd(Outcome.FAILED, error.sentence, error.code)
+    if stop is Stop.LENGTH:
+        return TurnEnd(
+            Outcome.EXHAUSTED, "The answer ends here: it reached its limit.", "truncated"
+        )
+    return TurnEnd(Outcome.DONE)
+
+
+class _ReadFailed(Exception):
+    """The connection broke while the answer was read."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    try:
+        async for piece in response.content.iter_any():
+            yield piece
+    except _NETWORK_ERRORS as error:
+        raise _ReadFailed(error) from error
+
+
+async def _read_error_body(response: aiohttp.ClientResponse, seconds: float) -> bytes:
+    """As much of an error's body as comes within these bounds, however it ends."""
+    body = b""
+    with anyio.move_on_after(seconds), suppress(_ReadFailed):
+        async with aclosing(_read_chunks(response)) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) >= MAX_ERROR_BODY:
+                    break
+    return body[:MAX_ERROR_BODY]

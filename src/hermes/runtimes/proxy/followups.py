@@ -1,0 +1,208 @@
+"""What the far gateway says in a session after its turn: brought to the chat as a letter.
+
+A background job there ends, the far side answers to that by itself, and whoever follows the
+session hears of it. The letter makes a turn here whose answer is what was said there.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import timedelta
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.retry import Backoff
+from hermes.kit.sse import SseTooLong
+from hermes.ports.followups import Followups
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import Store
+from hermes.runtimes.proxy.chat_protocol import remote_session_id
+from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.gateway_client import (
+    RUNS_PATH,
+    GatewayClient,
+    LinkBroken,
+    RequestRefused,
+)
+from hermes.schema.errors import HermesError, ModelError, StoreError
+from hermes.schema.messages import Assistant, Message, User, text_of
+from hermes.schema.scope import Scope
+
+log = logging.getLogger(__name__)
+
+FOLLOWED_KIND = "far_session"
+FOLLOWUP_PREFIX = "far-said:"
+"""How the ids of such letters begin."""
+MAX_FOLLOWED = 32
+"""Sessions that are followed, those with the newest turns."""
+RUN_RETENTION = timedelta(hours=24)
+"""How long the far side remembers its runs."""
+BACKOFF = Backoff(base=1.0, cap=60.0)
+
+
+class FollowedSession(Struct, frozen=True, kw_only=True):
+    """`after` is the far side's number of the last message that was looked at; `since` its time."""
+
+    scope: Scope
+    after: int = 0
+    since: float = 0.0
+
+
+class _SessionMessage(Struct, frozen=True):
+    id: str
+    seq: int
+    role: str
+    content: object = None
+    timestamp: float = 0.0
+    run_id: str | None = None
+
+
+def followup_text(said: Sequence[Message]) -> str:
+    """What the letters say that wait for an answer."""
+    place = len(said)
+    while place and not isinstance(said[place - 1], Assistant):
+        place -= 1
+    return "\n\n".join(text_of(one) for one in said[place:] if is_followup(one))
+
+
+def is_followup(message: Message) -> bool:
+    return isinstance(message, User) and message.id.startswith(FOLLOWUP_PREFIX)
+
+
+class RemoteFollowups:
+    """`run` it for as long as chats are served."""
+
+    def __init__(self, far: RemoteGateway, clock: Clock, store: Store, later: Followups) -> None:
+        self._far = far
+        self._clock = clock
+        self._store = store
+        self._later = later
+        self._following: dict[str, anyio.CancelScope] = {}
+        self._known: dict[str, FollowedSession] = {}
+        self._wake_event = anyio.Event()
+
+    def knows(self, session: str) -> bool:
+        return session in self._known
+
+    async def begun(self, scope: Scope, created: float) -> None:
+        """A turn of this session runs there, begun at that time of the far side's."""
+        session = remote_session_id(scope)
+        known = self._known.pop(session, None) or await self._read(session)
+        if known is None:
+            known = FollowedSession(scope=scope, since=created)
+        followed = msgspec.structs.replace(known, scope=scope)
+        self._known[session] = followed
+        await self._store.commit(self._put(followed))
+        self._wake_event.set()
+
+    async def run(self) -> None:
+        try:
+            await self._recall()
+        except (StoreError, msgspec.DecodeError) as error:
+            log.warning("what was followed before is not known any more: %s", error)
+        async with anyio.create_task_group() as group:
+            while True:
+                self._wake_event = anyio.Event()
+                self._follow_the_newest(group)
+                await self._wake_event.wait()
+
+    async def _recall(self) -> None:
+        for matter in await self._store.records.find(
+            FOLLOWED_KIND, only_open=True, limit=MAX_FOLLOWED
+        ):
+            if self._clock.now() - matter.at < RUN_RETENTION / 2:
+                followed = msgspec.json.decode(matter.body, type=FollowedSession)
+                self._known.setdefault(matter.id, followed)
+
+    def _follow_the_newest(self, group: TaskGroup) -> None:
+        for session in list(self._known)[:-MAX_FOLLOWED]:
+            del self._known[session]
+            if session in self._following:
+                self._following[session].cancel()
+        for session in self._known:
+            if session not in self._following:
+                self._following[session] = anyio.CancelScope()
+                group.start_soon(self._follow, session, self._following[session])
+
+    async def _follow(self, session: str, scope: anyio.CancelScope) -> None:
+        attempts = 0
+        with scope:
+            while session in self._known:
+                place = self._known[session].after
+                try:
+                    await self._listen(session)
+                except RequestRefused as error:
+                    if error.status in {401, 403, 404, 405}:
+                        log.info("session %s is not followed there: %s", session, error)
+                        self._known.pop(session, None)
+                        break
+                except (LinkBroken, HermesError, SseTooLong, msgspec.MsgspecError) as error:
+                    log.info("session %s could not be followed: %s", session, error)
+                except Exception:
+                    # One session's trouble is not the others'.
+                    log.exception("session %s could not be followed", session)
+                moved = session in self._known and self._known[session].after > place
+                attempts = 1 if moved else attempts + 1
+                await self._clock.sleep(BACKOFF.delay(attempts))
+        self._following.pop(session, None)
+
+    async def _listen(self, session: str) -> None:
+        async with GatewayClient(self._far, self._clock) as line:
+            after = self._known[session].after
+            path = f"/api/sessions/{session}/events"
+            async with aclosing(line.stream(path, after)) as events:
+                async for event in events:
+                    if event.event == "message":
+                        await self._hear(
+                            line, session, msgspec.json.decode(event.data, type=_SessionMessage)
+                        )
+
+    async def _hear(self, line: GatewayClient, session: str, said: _SessionMessage) -> None:
+        if (known := self._known.get(session)) is None:
+            return
+        moved = msgspec.structs.replace(known, after=max(known.after, said.seq))
+        if said.seq > known.after and await self._is_late_message(line, said, known):
+            text = said.content if isinstance(said.content, str) else ""
+            brought = self._later.brought(known.scope, f"{FOLLOWUP_PREFIX}{said.id}", text)
+            await self._store.commit(*brought, self._put(moved))
+            self._later.ring(known.scope)
+        if (now := self._known.get(session)) is not None:
+            self._known[session] = msgspec.structs.replace(now, after=moved.after)
+
+    async def _is_late_message(
+        self, line: GatewayClient, said: _SessionMessage, known: FollowedSession
+    ) -> bool:
+        """Whether no run said it: what runs say is heard by whoever asked for them."""
+        if said.role != "assistant" or not said.run_id or said.timestamp < known.since:
+            return False
+        if not isinstance(said.content, str) or not said.content.strip():
+            return False
+        try:
+            await line.call_with_retries("GET", f"{RUNS_PATH}/{said.run_id}")
+        except ModelError as error:
+            cause = error.__cause__
+            if isinstance(cause, RequestRefused) and cause.status == 404:
+                return True
+            raise
+        return False
+
+    async def _read(self, session: str) -> FollowedSession | None:
+        """Only from a while ago: of older runs the far side no longer knows that they were runs."""
+        matter = await self._store.records.get(FOLLOWED_KIND, session)
+        if matter is None or self._clock.now() - matter.at > RUN_RETENTION / 2:
+            return None
+        return msgspec.json.decode(matter.body, type=FollowedSession)
+
+    def _put(self, followed: FollowedSession) -> PutRecord:
+        here, there = followed.scope.session, remote_session_id(followed.scope)
+        body = Raw(msgspec.json.encode(followed))
+        now = self._clock.now()
+        return PutRecord(
+            StateRecord(
+                kind=FOLLOWED_KIND, id=there, session=here, state="followed", at=now, body=body
+            )
+        )

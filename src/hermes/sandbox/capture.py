@@ -1,0 +1,187 @@
+"""Keep the beginning and the end of a stream in bounded memory, and more of it in a file."""
+
+import errno
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from io import RawIOBase
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+
+from hermes.kit.text import HEAD
+from hermes.ports.sandbox import Process, ProcessExit, ProcessResult, ProcessSpec
+from hermes.sandbox.spawner import NotStarted
+
+log = logging.getLogger(__name__)
+
+SPILL_LIMIT = 64 * 1024 * 1024
+_SLACK = 1024 * 1024
+
+
+class OutputCapture:
+    """At most `keep` bytes stay in memory; when there are more, `spill` receives everything.
+
+    The file holds at most `limit` bytes, and then a line that says how many are missing.
+    A file that cannot be written is given up, with a word in the log: the command goes on.
+    """
+
+    def __init__(self, keep: int, spill: str | None, limit: int = SPILL_LIMIT) -> None:
+        self.total = 0
+        self._head_room = int(keep * HEAD)
+        self._tail_room = keep - self._head_room
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._spill = spill
+        self._limit = limit
+        self._file: RawIOBase | None = None
+        self._written = 0
+
+    def add(self, data: bytes) -> None:
+        if self._spill is not None:
+            try:
+                self._write_spill(self._spill, data)
+            except OSError as error:
+                log.warning("the output is not kept in %s: %s", self._spill, error)
+                self._give_up(self._spill)
+        self.total += len(data)
+        room = self._head_room - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        # Cut off in large pieces, so that many small writes stay cheap.
+        if len(self._tail) > self._tail_room + min(self._tail_room, _SLACK):
+            del self._tail[: len(self._tail) - self._tail_room]
+
+    @property
+    def seam(self) -> int | None:
+        """Where in `kept` the middle is missing, if it is."""
+        whole = self.total <= self._head_room + self._tail_room
+        return None if whole else self._head_room
+
+    def kept(self) -> bytes:
+        """The beginning and the end, or everything when it fits."""
+        return bytes(self._head) + self._tail[max(0, len(self._tail) - self._tail_room) :]
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                if self.total > self._written:
+                    missing = self.total - self._written
+                    self._file.write(b"\n[the rest was not kept: %d bytes]\n" % missing)
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _write_spill(self, spill: str, data: bytes) -> None:
+        if self._file is None:
+            if self.total + len(data) <= self._head_room + self._tail_room:
+                return
+            handle = os.open(spill, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            self._file = os.fdopen(handle, "wb", buffering=0)
+            self._write(self._file, bytes(self._head + self._tail))
+        self._write(self._file, data)
+
+    def _give_up(self, spill: str) -> None:
+        self._spill = None
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+        with suppress(OSError):
+            Path(spill).unlink()
+
+    def _write(self, file: RawIOBase, data: bytes) -> None:
+        rest = memoryview(data)[: self._limit - self._written]
+        while rest:
+            written = file.write(rest)
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._written += written
+            rest = rest[written:]
+
+
+TIMEOUT_EXIT_CODE = 124
+DRAIN_SECONDS = 0.5
+"""Seconds without a byte after which output is over, though somebody may hold the pipe."""
+MAX_DRAINS = 20
+
+OnOutput: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+class _OutputReader:
+    """Takes in the output until nobody can write any more."""
+
+    def __init__(self, process: Process, keeping: OutputCapture, heard: OnOutput | None) -> None:
+        self._process = process
+        self._heard = heard
+        self._busy = False
+        self._over = anyio.Event()
+        self.keeping = keeping
+
+    async def listen(self) -> None:
+        while data := await self._process.read():
+            self._busy = True
+            self.keeping.add(data)
+            if self._heard is not None:
+                await self._heard(data)
+            self._busy = False
+        self._over.set()
+
+    async def drain(self) -> None:
+        """Every process is gone: take what is still in the pipe."""
+        for _ in range(MAX_DRAINS):
+            before = self.keeping.total
+            with anyio.move_on_after(DRAIN_SECONDS):
+                await self._over.wait()
+                return
+            if self.keeping.total == before and not self._busy:
+                return
+
+
+async def run_to_end(
+    process: Process, job: ProcessSpec, keeping: OutputCapture, heard: OnOutput | None
+) -> ProcessResult:
+    """Until nothing of the tree is left, or the time is over and the tree was ended."""
+    listener = _OutputReader(process, keeping, heard)
+    ended = ProcessExit(TIMEOUT_EXIT_CODE)
+    deadline = anyio.CancelScope()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_feed_input, process, job.stdin)
+            group.start_soon(listener.listen)
+            deadline.deadline = anyio.current_time() + job.timeout
+            with deadline:
+                ended = await _wait_for_exit(process, listener)
+            if deadline.cancelled_caught:
+                await process.end()
+            await listener.drain()
+            group.cancel_scope.cancel()
+    except ExceptionGroup as errors:  # one task fails, the others are only cancelled
+        raise errors.exceptions[0] from None
+    return ProcessResult(
+        exit_code=ended.exit_code,
+        output=keeping.kept(),
+        total=keeping.total,
+        seam=keeping.seam,
+        timed_out=deadline.cancelled_caught,
+        left=ended.left,
+        unsure=ended.unsure,
+    )
+
+
+async def _wait_for_exit(process: Process, listener: _OutputReader) -> ProcessExit:
+    try:
+        return await process.wait()
+    except NotStarted:
+        # What kept it from beginning was said before, and may still be in the pipe.
+        await listener.drain()
+        raise
+
+
+async def _feed_input(process: Process, data: bytes) -> None:
+    await process.feed(data)
+    process.hang_up()

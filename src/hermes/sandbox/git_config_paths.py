@@ -1,0 +1,281 @@
+"""Where git's settings lead: files they include, folders of hooks, programs named by a path.
+
+What a link leads to counts as well, be it such a path itself, an entry of a folder of hooks, or
+part of a repository. So does every further link on the way."""
+
+# A command waits for all this, and paths as text are faster.
+# ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from hermes.sandbox.git_config import (
+    OwnerGitConfig,
+    Setting,
+    hooks_folders,
+    included_files,
+    parse_config,
+    program_paths,
+    remotes,
+    resolve_setting_path,
+    setting_value,
+)
+
+MAX_READ = 256 * 1024
+LINK_PREFIX = b"\0link "
+SYSTEM_CONFIGS = ("/etc/gitconfig", "/usr/local/etc/gitconfig", "/opt/homebrew/etc/gitconfig")
+_HUSKY = ".husky"
+"""What is in its folder `_`, where git looks, only calls what lies beside that."""
+_MAX_FILES = 100
+MAX_LISTED = 1_000
+_MOST_LINKS = 40
+_PARTS = ("commondir", "config", "config.worktree", "gitdir", "hooks")
+_SUFFIXES = ("", "/.git", ".git", ".git/.git")
+"""Git tries them all to find a repository on this machine."""
+
+
+class _CollectedSettings(Struct):
+    """Settings of some files, and the names of all files that they were looked for in."""
+
+    settings: list[Setting]
+    files: dict[str, None]
+
+
+class ConfiguredPaths:
+    """`gits` are the repositories that were there before a command: only they are believed."""
+
+    def __init__(self, tops: Sequence[str], owner: OwnerGitConfig, gits: Sequence[str]) -> None:
+        self._tops = tops
+        self._home = owner.home
+        self._owner = _collect_settings(owner.configs, owner.home)
+        around = [*_enclosing_repositories(tops)]
+        self._outer = around
+        self._own = {git: _repository_settings(git, owner.home) for git in (*gits, *around)}
+        self._linked = dict.fromkeys(_behind_links(self._paths_named(gits), self._own))
+
+    def of(self, gits: Iterable[str]) -> list[str]:
+        """Whatever settings and links name in the writable folders, be it there or not."""
+        real = dict.fromkeys(_with_real_parents((*self._paths_named(gits), *self._linked)))
+        return [path for path in real if any(is_within(path, top) for top in self._tops)]
+
+    def _paths_named(self, gits: Iterable[str]) -> Iterable[str]:
+        found: dict[str, None] = dict.fromkeys(self._owner.files)
+        nothing = _CollectedSettings([], {})
+        for git in (*gits, *self._outer):
+            own = self._own.get(git, nothing)
+            found |= own.files
+            for base in base_folders(git, own.settings):
+                for settings in (self._owner.settings, own.settings):
+                    found |= dict.fromkeys(_paths_in_settings(settings, base, self._home))
+        return found
+
+
+def owner_git_config(env: Mapping[str, str], home: str) -> OwnerGitConfig:
+    """Every file in which the owner's git may look: an environment may differ from a login's."""
+    named = [env.get(name, "") for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")]
+    xdg = env.get("XDG_CONFIG_HOME", "")
+    folders = [f"{home}/.config", *([xdg] if xdg.startswith("/") else [])]
+    files = (f"{home}/.gitconfig", *(f"{one}/git/config" for one in folders), *SYSTEM_CONFIGS)
+    chosen = (path for path in named if path.startswith("/"))
+    return OwnerGitConfig(tuple(dict.fromkeys((*files, *chosen))), home)
+
+
+def is_executed_by_git(path: str, owner: OwnerGitConfig) -> bool:
+    """Whether the owner's git would execute, or take for settings, what is written there."""
+    folder = os.path.dirname(path)
+    gits = [f"{folder}/.git", *_enclosing_repositories([folder])]
+    present = [git for git in gits if os.path.lexists(git)]
+    leads = ConfiguredPaths(["/"], owner, present).of(present)
+    real = os.path.realpath(path)
+    return path in leads or any(is_within(real, lead) for lead in leads)
+
+
+def base_folders(git: str, settings: Sequence[Setting]) -> list[str]:
+    """The folders that relative paths in its settings are relative to."""
+    folder = os.path.dirname(git) if os.path.basename(git) == ".git" else git
+    inner = gitdir_target(git) or git
+    found = [folder, inner]
+    if tree := setting_value(settings, "core.worktree"):
+        found.append(os.path.normpath(os.path.join(inner, tree)))
+    return [*dict.fromkeys(found)]
+
+
+def config_files(git: str) -> list[str]:
+    """The settings of a repository, which may be kept in another one."""
+    inner = gitdir_target(git) or os.path.realpath(git)
+    common = os.fsdecode((read_head(f"{inner}/commondir") or b"").rstrip(b"\r\n"))
+    return [f"{os.path.join(inner, common).rstrip('/')}/config", f"{inner}/config.worktree"]
+
+
+def leads_out(git: str, text: bytes, tops: Iterable[str]) -> bool:
+    """Whether settings name a working tree or a remote on this machine that nobody looks at."""
+    settings = parse_config(text).settings
+    paths = [os.path.join(git, value) for name, value in settings if name == "core.worktree"]
+    for value in remotes(settings):
+        if value.startswith("~"):
+            return True
+        near = (os.path.join(base, value).rstrip("/") for base in base_folders(git, settings))
+        paths += (f"{path}{suffix}" for path in near for suffix in _SUFFIXES)
+    return not all(any(is_within(os.path.realpath(path), top) for top in tops) for path in paths)
+
+
+def gitdir_target(path: str) -> str:
+    """Where a `.git` that is a file leads; nothing for a folder."""
+    text = read_head(path)
+    if text is None or not text.startswith(b"gitdir: "):
+        return ""
+    # To the letter as git reads it: a space more is the name of another folder.
+    target = os.fsdecode(text[8:].split(b"\0", 1)[0].rstrip(b"\r\n"))
+    return os.path.realpath(os.path.join(os.path.dirname(path), target))
+
+
+def read_head(path: str, *, marked: bool = False, follow: bool = False) -> bytes | None:
+    """The beginning of an ordinary file, `marked` with its last change if there is more of it."""
+    link = 0 if follow else os.O_NOFOLLOW
+    try:
+        file = os.open(path, os.O_RDONLY | link | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        text = os.read(file, MAX_READ)
+        more = marked and len(text) == MAX_READ
+        return text + b"\0%d %d" % (status.st_ino, status.st_ctime_ns) if more else text
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def entry_content(path: str) -> bytes | None:
+    """Of a file, or where a link leads; None for nothing. Of a large file also when it changed."""
+    try:
+        return LINK_PREFIX + os.fsencode(os.readlink(path))
+    except OSError:
+        return read_head(path, marked=True)
+
+
+def is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _collect_settings(files: Iterable[str], home: str) -> _CollectedSettings:
+    found = _CollectedSettings([], {})
+    waiting = [*files]
+    while waiting and len(found.files) < _MAX_FILES:
+        file = waiting.pop(0)
+        if file in found.files:
+            continue
+        found.files[file] = None
+        text = read_head(file, follow=True)
+        settings = parse_config(text).settings if text else ()
+        found.settings += settings
+        waiting += included_files(settings, file, home)
+    return found
+
+
+def _repository_settings(git: str, home: str) -> _CollectedSettings:
+    """Its own files of settings are not among `files`: they are looked at in the repository."""
+    own = config_files(git)
+    found = _collect_settings(own, home)
+    return _CollectedSettings(
+        found.settings, {file: None for file in found.files if file not in own}
+    )
+
+
+def _paths_in_settings(settings: Sequence[Setting], base: str, home: str) -> Iterator[str]:
+    for value in hooks_folders(settings):
+        path = resolve_setting_path(value, base, home)
+        above, husky, _ = f"{path}/".partition(f"/{_HUSKY}/")
+        yield f"{above}/{_HUSKY}" if husky else path
+    for word in program_paths(settings):
+        path = resolve_setting_path(word, base, home)
+        if os.path.isfile(path):
+            yield path
+
+
+def _with_real_parents(paths: Iterable[str]) -> Iterator[str]:
+    """With their folders as they really are, and the links on the way to what is there."""
+    parts = [path.rpartition("/") for path in paths]
+    folders = {folder: os.path.realpath(folder or "/") for folder in {part[0] for part in parts}}
+    for folder, _, name in parts:
+        path = f"{folders[folder].rstrip('/')}/{name}"
+        yield path
+        if folders[folder] != folder and os.path.lexists(path):
+            yield from _met(f"{folder}/{name}")[:-1]
+
+
+def _behind_links(named: Iterable[str], gits: Iterable[str]) -> Iterator[str]:
+    """What links lead to that are named, lie in named folders, or are part of a repository."""
+    starts = {*named}
+    for git in gits:
+        if os.path.islink(git):
+            yield from _met(git)[:-1]
+        common, inner = (os.path.dirname(file) for file in config_files(git))
+        starts |= {f"{folder}/{part}" for folder in (common, inner) for part in _PARTS}
+    waiting = [link for start in starts for link in _links(start)]
+    seen: set[str] = set()
+    while waiting and len(seen) < MAX_LISTED:
+        if (link := waiting.pop()) in seen:
+            continue
+        seen.add(link)
+        way = _met(link)
+        yield from way
+        waiting += _links(way[-1])
+
+
+def _links(path: str) -> list[str]:
+    """The path if it is a link, or the links below it if it is a folder."""
+    if os.path.islink(path):
+        return [path]
+    found: list[str] = []
+    waiting, seen = [path], 0
+    while waiting and seen < MAX_LISTED:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                seen += 1
+                if entry.is_symlink():
+                    found.append(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return found
+
+
+def _met(path: str) -> list[str]:
+    """The links on the way to an absolute path, and at last what it is in the end."""
+    found: list[str] = []
+    at, waiting = "", path.split("/")[::-1]
+    while waiting:
+        part = waiting.pop()
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            at = at.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{at}/{part}")
+        except OSError:
+            at = f"{at}/{part}"
+            continue
+        found.append(f"{at}/{part}")
+        if len(found) > _MOST_LINKS:
+            break
+        at = "" if target.startswith("/") else at
+        waiting += target.split("/")[::-1]
+    return [*found, at or "/"]
+
+
+def _enclosing_repositories(tops: Iterable[str]) -> Iterator[str]:
+    """Repositories that the folders lie in."""
+    for top in tops:
+        folder = top
+        while folder != (folder := os.path.dirname(folder)):
+            git = f"{folder.rstrip('/')}/.git"
+            if os.path.lexists(git):
+                yield git

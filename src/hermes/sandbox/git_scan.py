@@ -1,0 +1,174 @@
+"""Find every git repository below some folders, without limits in depth or names.
+
+A folder is listed once. Later it is only asked for its change time, which a command cannot set
+back, and listed again if that has changed. No link is followed.
+"""
+
+# A command waits for this, and paths as text are faster.
+
+import errno
+import heapq
+import os
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+MAX_CACHED_FOLDERS = 100_000
+"""Folders that are remembered from one scan to the next."""
+MAX_CACHED_SCANS = 8
+_CLOCK_GRANULARITY = 2_000_000_000
+"""Nanoseconds in which two changes may carry the same time."""
+_MAX_PATH = 2_000
+"""Characters of a path that can be mounted."""
+_VIRTUAL_FOLDERS = frozenset({"/dev", "/proc", "/sys"})
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+
+class ScanResult(Struct, frozen=True):
+    """`gits` are the folders and files that git takes for a repository, the upper ones first.
+
+    `unread` are folders that were not looked into: there were more than allowed, or they
+    cannot be read.
+    """
+
+    gits: tuple[str, ...]
+    unread: tuple[str, ...]
+
+
+class _CachedFolder(Struct, frozen=True, gc=False):
+    identity: tuple[int, int, int]
+    listed: int
+    inside: tuple[str, ...]
+    has_git: bool
+    is_bare: bool
+
+    def is_same(self, identity: tuple[int, int, int]) -> bool:
+        """Whether its names are still those; a change right after it was listed may not show."""
+        return self.identity == identity and identity[2] + _CLOCK_GRANULARITY < self.listed
+
+
+class RepositoryScanner:
+    """Remembers what it has listed; may be used from several threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], dict[str, _CachedFolder]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, tops: Sequence[str], *, most: int | None = None, home: str = "") -> ScanResult:
+        """Look into at most `most` folders; hidden ones directly in `home` are left out."""
+        with self._lock:
+            key = tuple(tops)
+            walk = _Walk(self._known.pop(key, {}), home)
+            found = walk.run(key, most)
+            if len(walk.seen) <= MAX_CACHED_FOLDERS:
+                self._known[key] = walk.seen
+            while len(self._known) > MAX_CACHED_SCANS:
+                del self._known[next(iter(self._known))]
+            return found
+
+
+class _Walk:
+    def __init__(self, known: dict[str, _CachedFolder], home: str) -> None:
+        self._known = known
+        self._home = home
+        self.seen: dict[str, _CachedFolder] = {}
+        self._unread: list[str] = []
+
+    def run(self, tops: Sequence[str], most: int | None) -> ScanResult:
+        """Where not all can be seen, folders with few others beside them come first.
+
+        So whoever makes many folders in one place only keeps that place from being seen.
+        """
+        left = self._scan_breadth_first(tops, most)
+        if left:
+            self._known, self.seen, self._unread = self.seen, {}, []
+            left = self._scan_sparse_first(tops, most or 0)
+        gits: dict[str, None] = {}
+        for path, folder in self.seen.items():
+            if folder.has_git:
+                gits[f"{path.rstrip('/')}/.git"] = None
+            if folder.is_bare:
+                gits[path] = None
+        return ScanResult(tuple(gits), (*self._unread, *left))
+
+    def _scan_breadth_first(self, tops: Iterable[str], most: int | None) -> list[str]:
+        waiting = deque(tops)
+        while waiting and (most is None or len(self.seen) < most):
+            waiting.extend(self._enter(waiting.popleft()))
+        return [path for path in waiting if path not in self.seen]
+
+    def _scan_sparse_first(self, tops: Iterable[str], most: int) -> list[str]:
+        waiting = [(0, path) for path in tops]
+        while waiting and len(self.seen) < most:
+            crowd, path = heapq.heappop(waiting)
+            inside = self._enter(path)
+            for one in inside:
+                heapq.heappush(waiting, (crowd + len(inside), one))
+        return [path for _, path in waiting if path not in self.seen]
+
+    def _enter(self, path: str) -> list[str]:
+        folder = None if path in self.seen else self._look(path)
+        if folder is None:
+            return []
+        self.seen[path] = folder
+        return [f"{path.rstrip('/')}/{name}" for name in folder.inside]
+
+    def _look(self, path: str) -> _CachedFolder | None:
+        if path in _VIRTUAL_FOLDERS:
+            return None
+        now = time.time_ns()
+        try:
+            status = os.lstat(path)
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._unread.append(path)
+            return None
+        if not stat.S_ISDIR(status.st_mode):
+            return None
+        identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
+        known = self._known.get(path)
+        if known is not None and known.is_same(identity):
+            return known
+        return self._list(path, identity, now, status.st_uid)
+
+    def _list(
+        self, path: str, identity: tuple[int, int, int], now: int, owner: int
+    ) -> _CachedFolder | None:
+        try:
+            with os.scandir(path) as entries:
+                names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except OSError as error:
+            # What belongs to somebody else was not made, or closed, by a command.
+            if error.errno not in _GONE and owner == os.geteuid():
+                self._unread.append(path)
+            return None
+        inside = [name for name, is_folder in names.items() if is_folder]
+        if path == self._home:
+            inside = [name for name in inside if not name.startswith(".")]
+        is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names.keys())
+        return _CachedFolder(identity, now, tuple(inside), ".git" in names, is_bare)
+
+
+def common_folders(paths: Iterable[str], tops: Sequence[str], most: int) -> list[str]:
+    """At most `most` folders for each of `tops` that contain all the paths, as deep as possible."""
+    chosen: list[str] = []
+    for top in tops:
+        base = top.rstrip("/")
+        below = {path[len(base) + 1 :] for path in paths if path.startswith(f"{base}/")}
+        parts = [tuple(path.split("/")) for path in below]
+        depth = max(map(len, parts), default=0)
+        while len(cut := {one[:depth] for one in parts}) > most or _is_long(cut):
+            depth -= 1
+        if any(path == top for path in paths) or (cut and not depth):
+            chosen.append(top)
+        else:
+            chosen += sorted(f"{base}/{'/'.join(one)}" for one in cut)
+    return [*dict.fromkeys(chosen)]
+
+
+def _is_long(paths: Iterable[tuple[str, ...]]) -> bool:
+    return any(sum(map(len, path)) + len(path) > _MAX_PATH for path in paths)

@@ -1,0 +1,302 @@
+"""Run a job at the far end of a connection: on another machine, in a container.
+
+The local end is one process from the door, the client that holds the connection. The far end
+is `remote_end.sh`, which any Unix can run: it starts the command, feeds it, and when the connection
+is gone, however it went, ends all of it. Script and input travel through the connection, so
+neither shows in a list of processes.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+from msgspec import Struct
+
+from hermes.kit.ids import new_id
+from hermes.ports.sandbox import Confinement, Process, ProcessExit, ProcessResult, ProcessSpec
+from hermes.sandbox.capture import SPILL_LIMIT, OnOutput, OutputCapture, run_to_end
+from hermes.sandbox.local import TERM_VALUE
+from hermes.sandbox.spawner import END_TIMEOUT, GRACE, Child, Spawner, SpawnRequest
+from hermes.schema.errors import SandboxError
+
+BOOTSTRAP = 'IFS= read -r n && s=$(head -c "$n") && eval "$s"'
+"""What the far end runs first: it takes the script from its input."""
+
+LOCAL_VARIABLES = frozenset(
+    {"HERMES_HOME", "HOME", "LOGNAME", "PATH", "SHELL", "SSH_AUTH_SOCK", "TMPDIR", "USER"}
+)
+"""Variables that are true only here; the far end has its own."""
+
+_END_OF_INPUT = b"0\n"
+_POLL_SECONDS = 0.05
+_MAX_ERROR_OUTPUT = 2000
+_MAX_UNREAD = 262_144
+"""Bytes that are held of what nobody reads: greetings, and what comes while a command is ended."""
+_MAX_REPLY = 100
+"""Bytes of a word of the far end; what is longer after a mark was printed by the command."""
+_SIGNAL_CODES = range(129, 193)
+_EXIT_REPLY = re.compile(rb"left +([0-9]{1,9}) ([0-9]{1,3})\n")
+
+
+class ClientCommand(Struct, frozen=True, kw_only=True):
+    """The client to start, which must run `sh -c LISTEN` over there, and the job's folder."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    folder: str
+
+
+class RemoteBackend(Protocol):
+    """A way to the far end."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def word(self) -> str: ...
+
+    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
+        """Raises `SandboxError` when there is no far end."""
+        ...
+
+
+class RemoteSandbox:
+    """What a job may reach over there is for the link to decide."""
+
+    def __init__(
+        self,
+        door: Spawner,
+        link: RemoteBackend,
+        *,
+        grace: float = GRACE,
+        spill_limit: int = SPILL_LIMIT,
+    ) -> None:
+        self._door = door
+        self._link = link
+        self._grace = grace
+        self._spill_limit = spill_limit
+
+    @property
+    def name(self) -> str:
+        return self._link.name
+
+    @property
+    def wall(self) -> str:
+        return self._link.word
+
+    async def confinement(self) -> Confinement:
+        return Confinement(self.wall)
+
+    async def run(
+        self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
+    ) -> ProcessResult:
+        keeping = OutputCapture(job.keep, job.spill, self._spill_limit)
+        try:
+            async with self.open(job, pty=pty) as process:
+                return await run_to_end(process, job, keeping, heard)
+        finally:
+            keeping.close()
+
+    @asynccontextmanager
+    async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
+        _check(job)
+        call = await self._link.call(job, self._door)
+        program = job.argv[0] if job.argv else "nothing"
+        start = SpawnRequest(
+            argv=call.argv, cwd="/", env=call.env, talk=True, called=f"{program} in {job.cwd}"
+        )
+        mark = new_id("job")
+        script = remote_script(job, call.folder, mark, self._grace, pty=pty)
+        async with self._door.open(start) as child:
+            process = _RemoteProcess(child, start.called, mark, self._grace)
+            try:
+                await process.begin(script)
+                yield process
+            finally:
+                with anyio.move_on_after(self._grace + END_TIMEOUT, shield=True):
+                    await process.end()
+
+
+class _RemoteProcess:
+    """Reads the words of the far end out of the output of the client."""
+
+    def __init__(self, child: Child, called: str, mark: str, grace: float) -> None:
+        self.pid = 0
+        self._child = child
+        self._called = called
+        self._mark = b"\x01" + mark.encode() + b" "
+        self._grace = grace
+        self._buffer = b""
+        self._reading = anyio.Lock()
+        self._silent = False
+        self._input_closed = False
+        self._owed = False
+        self._exit: ProcessExit | None = None
+        self._failed: SandboxError | None = None
+
+    async def begin(self, script: bytes) -> None:
+        """Send the script, and hear whether the command was started."""
+        await self._child.feed(b"%d\n" % len(script) + script)
+        async with self._reading:
+            while self._mark not in self._buffer or not self._word():
+                if not await self._more():
+                    self._failed = self._lost()
+                    return
+                self._buffer = self._buffer[-_MAX_UNREAD:]
+        verb, number = self._take()[:2]
+        if verb == b"ok":
+            self.pid = int(number)
+        else:
+            why = os.strerror(int(number))
+            self._failed = SandboxError(f"{self._called}: it could not be started: {why}")
+
+    async def read(self) -> bytes:
+        async with self._reading:
+            while True:
+                if data := self._output():
+                    return data
+                if not await self._more():
+                    rest, self._buffer = self._buffer, b""
+                    return b"" if self._exit or self._failed else rest
+
+    async def complaint(self) -> bytes:
+        """Over there both are one."""
+        return b""
+
+    async def feed(self, data: bytes) -> None:
+        if data and not self._input_closed:
+            await self._child.feed(b"%d\n" % len(data) + data)
+
+    def hang_up(self) -> None:
+        """The connection stays: its end would be the end of the command."""
+        if not self._input_closed:
+            self._input_closed = True
+            self._owed = not self._child.put(_END_OF_INPUT)
+
+    async def wait(self) -> ProcessExit:
+        if self._failed is None:
+            if self._owed:
+                self._owed = False
+                await self._child.feed(_END_OF_INPUT)
+            await self._child.wait()
+            async with self._reading:
+                while await self._more():
+                    pass
+                self._output(keep=True)
+        if self._failed is not None:
+            raise self._failed
+        if self._exit is None:
+            raise self._lost()
+        return self._exit
+
+    async def end(self) -> None:
+        """Closing the connection ends the command over there; we wait until it says so."""
+        self._child.hang_up()
+        with anyio.move_on_after(self._grace + END_TIMEOUT / 2):
+            async with self._reading:
+                while await self._more():
+                    self._buffer = self._buffer[-_MAX_UNREAD:]
+        await self._child.end()
+
+    async def _more(self) -> bool:
+        """Whether there was something to hear."""
+        if self._silent:
+            return False
+        data = await self._child.read()
+        self._silent = not data
+        self._buffer += data
+        return bool(data)
+
+    def _word(self) -> bool:
+        return b"\n" in self._buffer.partition(self._mark)[2]
+
+    def _take(self) -> list[bytes]:
+        """The next word of the far end; what came before it is dropped."""
+        line, _, self._buffer = self._buffer.partition(self._mark)[2].partition(b"\n")
+        return line.split()
+
+    def _output(self, *, keep: bool = False) -> bytes:
+        """What is certainly output of the command."""
+        before, mark, after = self._buffer.partition(self._mark)
+        if mark and (ended := _EXIT_REPLY.match(after)):
+            status = int(ended[2])
+            unsure = status in _SIGNAL_CODES
+            self._exit = ProcessExit(
+                128 - status if unsure else status, int(ended[1]), unsure=unsure
+            )
+            self._silent = True
+            self._buffer = before if keep else b""
+            return before
+        if keep:
+            return b""
+        if mark and (b"\n" in after or len(after) > _MAX_REPLY):
+            # The command knows the mark, too, and has printed it.
+            self._buffer = after
+            return before + mark
+        doubtful = 0 if mark else _partial_mark(self._mark, self._buffer)
+        sure = before if mark else self._buffer[: len(self._buffer) - doubtful]
+        self._buffer = self._buffer[len(sure) :]
+        return sure
+
+    def _lost(self) -> SandboxError:
+        said = self._buffer[-_MAX_ERROR_OUTPUT:].decode(errors="replace").strip()
+        if self.pid:
+            return SandboxError(
+                f"{self._called}: the connection was lost: {said or 'without a word'}",
+                hint="Look at what the command did before running it again.",
+            )
+        return SandboxError(f"{self._called}: there is no connection: {said or 'without a word'}")
+
+
+def remote_script(job: ProcessSpec, folder: str, mark: str, grace: float, *, pty: bool) -> bytes:
+    """What the far end is to do, as a text for its shell."""
+    env = {name: value for name, value in job.env.items() if _is_sent(name)}
+    env["HERMES_JOB"] = mark
+    command = list(job.argv)
+    program = command[0]
+    if pty:
+        env.setdefault("TERM", TERM_VALUE)
+        inner = f"stty rows 24 cols 80; exec {shlex.join(command)}"
+        command = ["script", "-qefc", inner, "/dev/null"]
+    words = ["env", *(f"{name}={value}" for name, value in env.items()), *command]
+    steps = " ".join(str(step) for step in range(max(1, round(grace / _POLL_SECONDS))))
+    lines = [
+        f"mark={mark}",
+        f"folder={_remote_path(folder)}",
+        f"program={shlex.quote(program)}",
+        f"terminal={'yes' if pty else ''}",
+        f"grace={shlex.quote(steps)}",
+        f'job() {{ exec $apart sh -c "$begin" "$mark" "$room" {shlex.join(words)} 2>&1; }}',
+        Path(__file__).with_name("remote_end.sh").read_text(),
+    ]
+    return "\n".join(lines).encode(errors="surrogateescape")
+
+
+def _remote_path(folder: str) -> str:
+    """As the far shell reads it: the home is that of its own machine."""
+    if folder == "~" or folder.startswith("~/"):
+        return f'"$HOME"{shlex.quote(folder[1:])}'
+    return shlex.quote(folder)
+
+
+def _is_sent(name: str) -> bool:
+    return name not in LOCAL_VARIABLES and not name.startswith("XDG_")
+
+
+def _partial_mark(mark: bytes, data: bytes) -> int:
+    """How many bytes at the end of the data may be the beginning of the mark."""
+    at = data.rfind(mark[:1], -len(mark))
+    return len(data) - at if at >= 0 and mark.startswith(data[at:]) else 0
+
+
+def _check(job: ProcessSpec) -> None:
+    words = [job.cwd, *job.argv, *job.env, *job.env.values()]
+    if not job.argv:
+        raise SandboxError("there is no command to run")
+    if any("\0" in word for word in words):
+        raise SandboxError("a command, folder or variable contains a NUL character")

@@ -1,0 +1,138 @@
+"""The mirror of a turn's scope for code that is not ours: plugins, foreign tools, old programs.
+
+Our own code takes the `Scope`; nothing here decides anything for it. In a task that never
+bound anything, a variable is what the process was started with; in one whose turn is over
+it is empty. A task inherits what its starter had bound, so each handler begins with
+`reset_session_vars`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Final, TypeAlias
+
+from hermes.config.env import process_value
+from hermes.schema.scope import Scope, scope_variables
+
+Tokens: TypeAlias = Sequence[object]
+"""What binding gives back. Kept for old callers: clearing does not need it."""
+
+
+def _names(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(prefix + name for name in names)
+
+
+_TURN: Final = _names(
+    "HERMES_SESSION_",
+    "PLATFORM", "SOURCE", "CHAT_ID", "CHAT_NAME", "THREAD_ID", "USER_ID", "USER_NAME",
+    "KEY", "ID", "MESSAGE_ID", "PROFILE", "CWD",
+)  # fmt: skip
+_CRON: Final = _names("HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID")
+_ALL: Final = (*_TURN, *_CRON)
+_BOUND: Final = ContextVar[Mapping[str, str] | Scope]("HERMES_SESSION", default={})  # noqa: B039 - never changed
+"""All of them in one, which is never changed in place: each turn binds them all at once.
+
+Most turns have nobody who reads them: a scope is put into words when somebody does.
+"""
+_ASYNC_DELIVERY: Final = ContextVar[bool]("HERMES_SESSION_ASYNC_DELIVERY", default=True)
+
+
+class _Latch:
+    """Whether this process ever bound a session; once it has, it stays so."""
+
+    engaged = False
+
+
+def session_context_engaged() -> bool:
+    return _Latch.engaged
+
+
+def set_session_vars(
+    *,
+    session_key: str = "",
+    session_id: str = "",
+    async_delivery: bool = True,
+    **others: str,
+) -> Tokens:
+    """Bind this context to a session; what is not named is bound to nothing.
+
+    The others are platform, source, chat_id, chat_name, thread_id, user_id, user_name,
+    message_id, profile and cwd. `async_delivery` says whether something that ends after the
+    turn can still be told to the session.
+    """
+    given = {"HERMES_SESSION_KEY": session_key, "HERMES_SESSION_ID": session_id}
+    given |= {f"HERMES_SESSION_{name.upper()}": value for name, value in others.items()}
+    unknown = [name for name in given if name not in _TURN]
+    if unknown:
+        raise TypeError(f"unknown session variables: {', '.join(sorted(unknown))}")
+    _Latch.engaged = True
+    later = _ASYNC_DELIVERY.set(bool(async_delivery))
+    return [later, _bind({name: given.get(name) or "" for name in _TURN})]
+
+
+def clear_session_vars(tokens: Tokens = ()) -> None:
+    """The turn is over: every variable is empty here, whatever the process was started with."""
+    _bind(dict.fromkeys(_TURN, ""))
+    _ASYNC_DELIVERY.set(True)
+
+
+def reset_session_vars() -> None:
+    """Forget what was inherited from the starter of this task, as if nothing were bound."""
+    _BOUND.set({})
+    _ASYNC_DELIVERY.set(True)
+
+
+def set_current_session_id(session_id: str) -> None:
+    """The conversation in this context moved on to another session."""
+    _bind({"HERMES_SESSION_ID": session_id})
+
+
+def set_cron_delivery(platform: str = "", chat_id: str = "", thread_id: str = "") -> None:
+    """Where the result of the scheduled job in this context goes by itself."""
+    _bind(dict(zip(_CRON, (platform, chat_id, thread_id), strict=True)))
+
+
+def get_session_env(name: str, default: str = "") -> str:
+    """The value bound here; where nothing ever was, the one of the process."""
+    value = _bound().get(name)
+    return process_value(name, default) if value is None else value
+
+
+def async_delivery_supported() -> bool:
+    """False only while a channel that cannot deliver later has bound this context."""
+    return _ASYNC_DELIVERY.get()
+
+
+def session_env() -> dict[str, str]:
+    """What is bound here, by name, for a child process of foreign code."""
+    return {name: value for name, value in _bound().items() if value}
+
+
+class BoundScope:
+    """Binds this context to a turn of ours for as long as the block runs."""
+
+    __slots__ = ("_before", "_later", "_scope")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._before, self._later = _BOUND.get(), _ASYNC_DELIVERY.get()
+        _Latch.engaged = True
+        _BOUND.set(self._scope)
+        _ASYNC_DELIVERY.set(self._scope.later)
+
+    def __exit__(self, *_: object) -> None:
+        _BOUND.set(self._before)
+        _ASYNC_DELIVERY.set(self._later)
+
+
+def _bound() -> Mapping[str, str]:
+    bound = _BOUND.get()
+    if isinstance(bound, Scope):
+        values = scope_variables(bound)
+        return {name: values.get(name, "") for name in _ALL}
+    return bound
+
+
+def _bind(values: Mapping[str, str]) -> object:
+    return _BOUND.set({**_bound(), **values})

@@ -1,0 +1,105 @@
+"""Hard limits on money: by session, by day, by person. Asked before each request to a model.
+
+The store sums up what sessions cost, not days. So the first request of a day notes what all of
+them had cost until then; what is more than that was spent today.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.agent.plan import CheckSpend
+from hermes.kit.clock import Clock
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import Store
+from hermes.schema.errors import SpendCapReached, StateConflict
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import ModelUsage, Session
+
+SPEND_KIND = "spent_before"
+_RETENTION = timedelta(days=3)
+
+
+class SpendCaps(Struct, frozen=True, kw_only=True):
+    """In dollars; None is no limit."""
+
+    session: float | None = None
+    day: float | None = None
+    principal: float | None = None
+
+    def __bool__(self) -> bool:
+        return any(cap is not None for cap in (self.session, self.day, self.principal))
+
+
+class _EarlierSpend(Struct, frozen=True):
+    dollars: float
+
+
+class SpendGuard:
+    def __init__(self, store: Store, clock: Clock, caps: SpendCaps) -> None:
+        self._store = store
+        self._clock = clock
+        self._caps = caps
+
+    def of(self, session: Session, principal: str) -> CheckSpend | None:
+        """None where nothing is limited."""
+        if not self._caps:
+            return None
+
+        async def allowed() -> None:
+            await self._check(session, principal)
+
+        return allowed
+
+    async def _check(self, session: Session, principal: str) -> None:
+        caps = self._caps
+        if caps.session is not None:
+            uses = await self._store.archive_for(session.principal).usage(session.id)
+            _check_cap(caps.session, _dollars(uses), "this session", "usd_per_session")
+        if caps.day is not None:
+            spent = await self._today(OWNER, "everybody")
+            _check_cap(caps.day, spent, "today", "usd_per_day")
+        if caps.principal is not None:
+            spent = await self._today(principal, principal)
+            _check_cap(caps.principal, spent, "you today", "usd_per_principal")
+
+    async def _today(self, principal: str, name: str) -> float:
+        total = _dollars(await self._store.archive_for(principal).usage())
+        day = f"{self._clock.now():%Y-%m-%d}:{name}"
+        found = await self._store.records.get(SPEND_KIND, day)
+        if found is None:
+            found = await self._begin(day, total)
+        # A session that was deleted meanwhile takes its costs along.
+        return max(total - msgspec.json.decode(found.body, type=_EarlierSpend).dollars, 0.0)
+
+    async def _begin(self, day: str, total: float) -> StateRecord:
+        now = self._clock.now()
+        matter = StateRecord(
+            kind=SPEND_KIND,
+            id=day,
+            session="",
+            state="noted",
+            at=now,
+            body=Raw(msgspec.json.encode(_EarlierSpend(total))),
+            open=False,
+        )
+        try:
+            await self._store.commit(PutRecord(matter, was=""))
+        except StateConflict:
+            return await self._store.records.get(SPEND_KIND, day) or matter
+        await self._store.records.forget(SPEND_KIND, now - _RETENTION)
+        return matter
+
+
+def _dollars(uses: Sequence[ModelUsage]) -> float:
+    return sum(use.cost or 0.0 for use in uses)
+
+
+def _check_cap(cap: float, spent: float, what: str, setting: str) -> None:
+    if spent >= cap:
+        raise SpendCapReached(
+            f"The limit of ${cap:,.2f} for {what} is reached (${spent:,.2f} spent).",
+            hint=f"Raise it: hermes config set limits.{setting} <dollars>",
+        )

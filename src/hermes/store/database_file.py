@@ -1,0 +1,223 @@
+"""Opening the database file: is it ours, is it of a version we know, and how do we talk to it."""
+
+import errno
+import os
+import secrets
+import time
+from pathlib import Path
+
+import apsw
+
+from hermes.kit.files import write_atomic
+from hermes.schema.errors import StoreCorrupt, StoreError
+from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, begin_write, connect
+from hermes.store.errors import file_store_error, recovery_hint, store_error
+from hermes.store.rows import fetch_number
+from hermes.store.statements import load_statements, migrations
+
+_SQL = load_statements("connect")
+APPLICATION_ID = int.from_bytes(b"Hrms", "big")
+_LEGACY_TABLES = frozenset({"sessions", "messages", "schema_version"})
+_READER_BUSY_MS = 10_000
+_WAL_TRIES = 400
+"""How often a newly created file is tried while another process is preparing it."""
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+_MIN_SIZE = 512
+"""Bytes: no database has less, and SQLite takes a file of one byte for a new one."""
+_OTHER_HOME_HINT = "use another home: export HERMES_HOME=DIRECTORY"
+
+
+def open_writer(path: Path) -> Connection:
+    """The one connection that writes; creates the file, or brings it to the current schema.
+
+    Raises `StoreCorrupt` for a file without contents: a new one gets its name when it is complete,
+    so that an empty one has lost what was in it. A link is followed first, as SQLite does, so that
+    a link to a file that does not exist yet creates that file whole.
+    """
+    try:
+        path = path.resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_not_lost(path)
+        if not path.exists():
+            _create(path)
+    except OSError as error:
+        raise file_store_error(error, path) from error
+    try:
+        connection = connect(path, READ_WRITE)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except apsw.Error as error:
+        raise store_error(error, path) from error
+    return connection
+
+
+def _check_not_lost(path: Path) -> None:
+    """Raise for a file without a single page, and for a journal whose database is gone.
+
+    SQLite would make a new database of the former, and delete the latter.
+    """
+    journal = path.with_name(f"{path.name}-wal")
+    size, left = _size(path), _size(journal)
+    if size is not None and size < _MIN_SIZE:
+        how = "empty" if size == 0 else "cut off"
+        raise StoreCorrupt(f"{path} is {how}: what it held is gone.", hint=recovery_hint(path))
+    # Another process may have created both since; then the database is there by now.
+    if size is None and left and not path.exists():
+        raise StoreCorrupt(
+            f"{path} is gone, but its journal {journal} with the last changes is still there.",
+            hint=recovery_hint(path),
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _create(path: Path) -> None:
+    """An empty store, complete before it gets its name; whoever is first keeps it."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        write_atomic(new, _empty_store(), mode=0o600)
+        _link_database(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _empty_store() -> bytes:
+    memory = connect(Path(":memory:"), READ_WRITE)
+    try:
+        _apply_migrations(memory, migrations())
+        return memory.serialize("main")
+    finally:
+        memory.close()
+
+
+def _link_database(new: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(new)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: SQLite fills it in place.
+        path.touch(0o600)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def open_reader(path: Path) -> Connection:
+    connection = connect(path, READ_ONLY)
+    connection.set_busy_timeout(_READER_BUSY_MS)
+    connection.execute(_SQL["reader"]).fetchall()
+    return connection
+
+
+def is_hermes_database(connection: Connection) -> bool:
+    return fetch_number(connection.execute(_SQL["application"])) == APPLICATION_ID
+
+
+def is_legacy_database(connection: Connection) -> bool:
+    """Whether this is the database of the public system of the same name."""
+    return not is_hermes_database(connection) and table_names(connection) >= _LEGACY_TABLES
+
+
+def table_names(connection: Connection) -> set[str]:
+    return {str(row[0]) for row in connection.execute(_SQL["tables"]).fetchall()}
+
+
+def _prepare(connection: Connection, path: Path) -> None:
+    # Closing a file that turns out not to be ours must not change it either.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    _check_owner(connection, path)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    _enter_wal(connection)
+    connection.execute(_SQL["writer"]).fetchall()
+    _migrate(connection, path)
+
+
+def _check_owner(connection: Connection, path: Path) -> None:
+    """Raise unless the file is empty or ours.
+
+    All of it is seen in one moment: another process may be creating the file just now.
+    """
+    connection.execute("BEGIN")
+    try:
+        _check_tables(connection, path)
+    finally:
+        # A disk that fails ends the transaction by itself, and its error is the one to tell.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _check_tables(connection: Connection, path: Path) -> None:
+    if is_hermes_database(connection):
+        return
+    if is_legacy_database(connection):
+        raise StoreError(
+            f"{path} belongs to another program of the same name.",
+            hint="Run `hermes sessions adopt` to take its sessions over; the old file is kept.",
+        )
+    if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
+        raise StoreError(
+            f"{path} is a database of another program.",
+            hint=f"Move it away with `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
+        )
+
+
+def _enter_wal(connection: Connection) -> None:
+    """SQLite does not wait by itself while two processes change the journal mode at once."""
+    for attempt in range(_WAL_TRIES):
+        try:
+            connection.execute(_SQL["wal"]).fetchall()
+        except apsw.BusyError:
+            if attempt == _WAL_TRIES - 1:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(connection: Connection, path: Path) -> None:
+    steps = migrations()
+    newest = steps[-1][0]
+    version = _version(connection)
+    if version > newest:
+        raise StoreError(
+            f"{path} has schema {version}; this version of Hermes knows {newest}.",
+            hint=f"Update Hermes, or {_OTHER_HOME_HINT}",
+        )
+    if version < newest:
+        _apply_migrations(connection, steps)
+
+
+def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> None:
+    """All that is missing in one transaction, with one sync: a crash leaves the old or the new."""
+    begin_write(connection)
+    try:
+        # Another process may have done it while we waited.
+        version = _version(connection)
+        for number, script in steps:
+            if number > version:
+                connection.execute(script.read_text(encoding="utf-8")).fetchall()
+                connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: Connection) -> int:
+    return fetch_number(connection.execute(_SQL["version"]))

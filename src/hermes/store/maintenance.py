@@ -1,0 +1,126 @@
+"""Looking after the database file: how big, how healthy, copied, and made small again."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from hermes.schema.errors import StoreError
+from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, connect
+from hermes.store.engine import Engine
+from hermes.store.errors import store_error
+from hermes.store.rows import fetch_all, fetch_number
+from hermes.store.search_index import merge_indexes, newest_message
+from hermes.store.statements import load_statements
+
+_SQL = load_statements("upkeep")
+log = logging.getLogger(__name__)
+
+
+class SourceCounts(Struct, array_like=True, frozen=True):
+    name: str
+    sessions: int
+    messages: int
+
+
+class StoreStats(Struct, frozen=True, kw_only=True):
+    """`messages` counts every row, also those taken back; sizes are in bytes."""
+
+    sessions: int
+    messages: int
+    sources: Sequence[SourceCounts]
+    waiting: int
+    parked: int
+    size: int
+    free: int
+
+
+class _Pair(Struct, array_like=True, frozen=True):
+    first: int
+    second: int
+
+
+class Maintenance:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def stats(self) -> StoreStats:
+        return await self._engine.read(_stats)
+
+    async def integrity(self) -> Sequence[str]:
+        return await self._engine.read(lambda _: _integrity(self._engine.path))
+
+    async def optimize(self) -> None:
+        await self._engine.catch_up(await self._engine.read(newest_message))
+        await self._engine.alone(_optimize)
+
+    async def vacuum(self) -> None:
+        await self._engine.alone(_vacuum)
+
+    async def backup(self, to: Path) -> None:
+        await self._engine.read(lambda connection: _backup(connection, self._engine.path, to))
+
+
+def _stats(connection: Connection) -> StoreStats:
+    sources = fetch_all(connection.execute(_SQL["sources"]), SourceCounts)
+    (items,) = fetch_all(connection.execute(_SQL["parcels"]), _Pair)
+    (pages,) = fetch_all(connection.execute(_SQL["pages"]), _Pair)
+    return StoreStats(
+        sessions=sum(source.sessions for source in sources),
+        messages=fetch_number(connection.execute(_SQL["messages"])),
+        sources=sources,
+        waiting=items.first,
+        parked=items.second,
+        size=pages.first,
+        free=pages.second,
+    )
+
+
+def _integrity(path: Path) -> list[str]:
+    """On a connection of its own: FTS5 checks against what a connection remembers of its tables,
+    which may be from before the last writes of another.
+    """
+    with closing(connect(path, READ_ONLY)) as connection:
+        said = [str(row[0]) for row in connection.execute(_SQL["integrity"]).fetchall()]
+        loose = [str(row[0]) for row in connection.execute(_SQL["foreign keys"]).fetchall()]
+    wrong = [line for line in said if line != "ok"]
+    return wrong + [f"{table} refers to rows that are gone" for table in loose]
+
+
+def _optimize(connection: Connection) -> None:
+    merge_indexes(connection)
+    connection.execute("PRAGMA optimize")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _vacuum(connection: Connection) -> None:
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _backup(connection: Connection, source: Path, to: Path) -> None:
+    if to.resolve() == source.resolve():
+        raise StoreError("A backup cannot replace the database it is made from.")
+    part = to.with_name(f".{to.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        _copy(connection, part)
+        part.replace(to)
+    except apsw.Error as error:
+        raise store_error(error, to) from error
+    except OSError as error:
+        raise StoreError(f"The backup {to} failed: {error.strerror}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copy(connection: Connection, to: Path) -> None:
+    with closing(connect(to, READ_WRITE)) as target:
+        with target.backup("main", connection, "main") as copying:
+            copying.step()
+        to.chmod(0o600)
+        # A lone file is easier to carry about than one with a journal beside it.
+        target.execute("PRAGMA journal_mode = DELETE").fetchall()

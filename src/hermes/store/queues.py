@@ -1,0 +1,166 @@
+"""The durable inbox and outbox: parcels that wait, are claimed for a while, and are settled."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.process_identity import is_surely_dead
+from hermes.ports.store import ItemStatus, ParkedItem, QueueItem
+from hermes.schema.errors import NotFound
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.leases import latest_expiry, lease_span
+from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
+from hermes.store.statements import load_statements
+from hermes.store.writes import enqueue
+
+_SQL = load_statements("lanes")
+_STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
+
+
+class _ItemRow(Struct, array_like=True, frozen=True):
+    n: int
+    key: str
+    lane: str
+    topic: str
+    body: bytes
+    due: int | None
+    attempts: int
+
+    def parcel(self) -> QueueItem:
+        return QueueItem(
+            key=self.key,
+            lane=self.lane,
+            topic=self.topic,
+            body=Raw(self.body),
+            due=None if self.due is None else from_micros(self.due),
+            attempts=self.attempts,
+        )
+
+
+class _ParkedItemRow(_ItemRow, array_like=True, frozen=True):
+    reason: str
+
+
+class ClaimRequest(Struct, frozen=True):
+    """What is taken out of a lane, by whom, and for how long.
+
+    What is due is told by the time of day, `now`; `span` is that of the claim, as of a lease.
+    """
+
+    lane: str
+    topic: str | None
+    holder: str
+    now: int
+    span: tuple[int, int]
+    limit: int
+
+
+class SqliteQueues:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def put(self, parcel: QueueItem) -> bool:
+        return await self._engine.write(lambda connection: enqueue(connection, parcel))
+
+    async def claim(
+        self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
+    ) -> Sequence[QueueItem]:
+        now, span = to_micros(self._clock.now()), lease_span(self._clock, lease)
+        wanted = ClaimRequest(lane, topic, holder, now, span, limit)
+        return await self._engine.write(
+            lambda connection: claim_items(connection, wanted), droppable=True
+        )
+
+    async def topics(self, lane: str) -> Sequence[str]:
+        def read(connection: Connection) -> list[str]:
+            return [str(row[0]) for row in connection.execute(_SQL["topics"], {"lane": lane})]
+
+        return await self._engine.read(read)
+
+    async def left(self, lane: str, limit: int) -> Sequence[QueueItem]:
+        def read(connection: Connection) -> list[QueueItem]:
+            values = {"lane": lane, "limit": limit}
+            return [
+                row.parcel()
+                for row in fetch_all(connection.execute(_SQL["left"], values), _ItemRow)
+            ]
+
+        return await self._engine.read(read)
+
+    async def retry(self, key: str, at: datetime, reason: str) -> None:
+        values = {"key": key, "due": to_micros(at), "reason": reason}
+        await self._engine.write(lambda connection: _settle_item(connection, "retry", values))
+
+    async def park(self, key: str, reason: str) -> None:
+        values = {"key": key, "reason": reason}
+        await self._engine.write(lambda connection: _settle_item(connection, "park", values))
+
+    async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
+        def read(connection: Connection) -> list[ParkedItem]:
+            values = {"lane": lane, "limit": limit}
+            rows = fetch_all(connection.execute(_SQL["parked"], values), _ParkedItemRow)
+            return [ParkedItem(row.parcel(), row.reason) for row in rows]
+
+        return await self._engine.read(read)
+
+    async def fate(self, key: str) -> tuple[ItemStatus, str]:
+        def read(connection: Connection) -> tuple[ItemStatus, str]:
+            for state, reason in connection.execute(_SQL["fate"], {"key": key}):
+                return _STATUSES.get(state, ItemStatus.WAITING), str(reason)
+            raise NotFound(f"There is no parcel {key!r}.")
+
+        return await self._engine.read(read)
+
+    async def forget(self, before: datetime) -> int:
+        """Drop the keys of parcels that were done before then: they could be accepted again."""
+        total = 0
+        while gone := await self._engine.write(lambda connection: _forget(connection, before)):
+            total += gone
+        return total
+
+
+def _forget(connection: Connection, before: datetime) -> int:
+    connection.execute(_SQL["forget"], {"before": to_micros(before)})
+    return connection.changes()
+
+
+def is_queue_empty(connection: Connection, lane: str, topic: str) -> bool:
+    """Whether nothing waits there, nor is anybody at it."""
+    return not fetch_number(connection.execute(_SQL["waits"], {"lane": lane, "topic": topic}))
+
+
+def claim_items(connection: Connection, wanted: ClaimRequest) -> list[QueueItem]:
+    """Take what is due, oldest first."""
+    some = "any" if wanted.topic is None else "topic"
+    tick, until = wanted.span
+    values = {
+        "lane": wanted.lane,
+        "topic": wanted.topic,
+        "holder": wanted.holder,
+        "now": wanted.now,
+        "tick": tick,
+        "latest": latest_expiry(tick),
+        "limit": max(wanted.limit, 0),
+    }
+    # What a process held that is surely gone need not wait for its lease to lapse.
+    held = connection.execute(_SQL[f"holders of {some}"], values).fetchall()
+    for (holder,) in dict.fromkeys(held):
+        if is_surely_dead(str(holder)):
+            lapsing = {"lane": wanted.lane, "tick": tick, "holder": holder}
+            connection.execute(_SQL["lapse"], lapsing)
+    # Two plain statements: one that finds and changes at once sorts in tables of its own.
+    rows = fetch_all(connection.execute(_SQL[f"due in {some}"], values), _ItemRow)
+    connection.executemany(
+        _SQL["claim"], [(row.attempts, wanted.holder, until, row.n) for row in rows]
+    )
+    return [row.parcel() for row in rows]
+
+
+def _settle_item(connection: Connection, statement: str, values: Mapping[str, str | int]) -> None:
+    connection.execute(_SQL[statement], values)
+    if connection.changes() == 0 and not fetch_number(connection.execute(_SQL["known"], values)):
+        raise NotFound(f"There is no parcel {values['key']!r}.")

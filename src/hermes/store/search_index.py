@@ -1,0 +1,135 @@
+"""Feeding the search indexes, a little behind the writes and never behind a search."""
+
+import hashlib
+import logging
+
+from msgspec import Struct
+
+from hermes.schema.errors import StoreError
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, text_of
+from hermes.schema.scope import OWNER
+from hermes.store.connection import BUSY_TRIES, Connection, Row, Value, begin_write
+from hermes.store.rows import decode_message, fetch_number, row_as
+from hermes.store.statements import load_statements
+from hermes.store.tokenizer import fold_text, space_signs
+
+_SQL = load_statements("index")
+log = logging.getLogger(__name__)
+
+MAX_INDEXED_TEXT = 262_144
+"""Characters of what a person or the model said that can be found again."""
+MAX_INDEXED_OUTPUT = 8_192
+"""Characters of a tool's arguments or output that can be found again."""
+_BATCH_CHARACTERS = 150_000
+"""Characters indexed in one transaction: about 50 ms."""
+
+
+class _Row(Struct, array_like=True, frozen=True):
+    id: int
+    role: str
+    state: int
+    body: bytes
+    principal: str
+    session: str
+    seq: int
+
+
+def indexed_text(message: Message) -> str:
+    """The text by which a message is found: what was said, called and returned, not thought."""
+    match message:
+        case Result():
+            return text_of(message)[:MAX_INDEXED_OUTPUT]
+        case Assistant():
+            calls = "".join(
+                f"\n{part.name} {_args(part)}"
+                for part in message.parts
+                if isinstance(part, ToolCall)
+            )
+            return text_of(message)[:MAX_INDEXED_TEXT] + calls
+        case _:
+            return text_of(message)[:MAX_INDEXED_TEXT]
+
+
+def tags(role: str, principal: str) -> str:
+    """Words that no text contains: the role, and whose it is when not the owner's."""
+    return role_tag(role) if principal == OWNER else f"{role_tag(role)} {owner_tag(principal)}"
+
+
+def role_tag(role: str) -> str:
+    return "r" + role.encode().hex()
+
+
+def owner_tag(principal: str) -> str:
+    return "p" + hashlib.sha256(principal.encode()).hexdigest()[:16]
+
+
+def newest_message(connection: Connection) -> int:
+    return fetch_number(connection.execute(_SQL["newest"]))
+
+
+def is_index_behind(connection: Connection, goal: int) -> bool:
+    """Whether a message is missing from the indexes that is not newer than `goal`."""
+    return fetch_number(connection.execute(_SQL["behind"], {"goal": goal})) > 0
+
+
+def index_batch(connection: Connection, goal: int | None = None, tries: int = BUSY_TRIES) -> bool:
+    """One short transaction's worth. Returns whether `goal`, or the end, is still ahead."""
+    wanted = newest_message(connection) if goal is None else goal
+    if not is_index_behind(connection, wanted):
+        return False
+    begin_write(connection, tries)
+    try:
+        _index(connection)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return is_index_behind(connection, wanted)
+
+
+def merge_indexes(connection: Connection) -> None:
+    """Make both indexes as small and as quick as they can be."""
+    connection.execute(_SQL["merge words"])
+    connection.execute(_SQL["merge grams"])
+
+
+def _index(connection: Connection) -> None:
+    size = 0
+    last: Value = 0
+    words: list[tuple[int, str, str]] = []
+    grams: list[tuple[int, str]] = []
+    rows = connection.execute(_SQL["next"]).fetchall()
+    for fields in rows:
+        last = fields[0]
+        found = _decode_row(fields)
+        if found is None:
+            continue
+        row, text = found
+        words.append((row.id, space_signs(text), tags(row.role, row.principal)))
+        grams.append((row.id, text))
+        size += len(text)
+        if size > _BATCH_CHARACTERS:
+            break
+    if not rows:
+        return
+    connection.executemany(_SQL["add words"], words)
+    connection.executemany(_SQL["add grams"], grams)
+    connection.execute(_SQL["mark"], (last,))
+
+
+def _decode_row(fields: Row) -> tuple[_Row, str] | None:
+    """None for what was taken back; one row nobody can read must not stop all the others."""
+    try:
+        row = row_as(fields, _Row)
+        if row.state == 2:
+            return None
+        return row, fold_text(
+            indexed_text(decode_message(row.body, f"Message {row.seq} of session {row.session}"))
+        )
+    except StoreError as error:
+        log.warning("a message is left out of the search: %s", error)
+        return None
+
+
+def _args(call: ToolCall) -> str:
+    return bytes(call.args)[:MAX_INDEXED_OUTPUT].decode("utf-8", "replace")

@@ -1,0 +1,212 @@
+"""Finding messages by what they mean, where the extra `recall` is installed.
+
+Nothing of it is loaded before the first search. A thread of its own then makes the vectors of
+what was said, in small batches, and goes on to do so while the store is open.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import apsw
+from anyio.to_thread import run_sync
+
+from hermes.kit.threads import Worker
+from hermes.schema.errors import StoreError
+from hermes.schema.sessions import SearchHit
+from hermes.store.connection import Connection
+from hermes.store.database_file import open_writer
+from hermes.store.search import MessageSearch, SearchRequest
+from hermes.store.search_index import newest_message
+from hermes.store.search_query import TermKind
+
+if TYPE_CHECKING:
+    from hermes.store.embedding import Embedder
+    from hermes.store.vectors import Vectors
+
+R = TypeVar("R")
+log = logging.getLogger(__name__)
+
+PACKAGES = ("numpy", "tokenizers", "wordllama")
+SEARCH_WAIT = 2.0
+"""Seconds a search waits for vectors; what has none by then is found by its words only."""
+BATCH_PAUSE = 0.002
+"""Seconds between two batches, so that turns come first."""
+POLL_INTERVAL = 30.0
+"""Seconds after which it is looked whether more was said."""
+ERROR_PAUSE = 1.0
+
+
+class RunRead(Protocol):
+    def __call__(self, work: Callable[[Connection], R], /) -> Awaitable[R]: ...
+
+
+def has_packages(needs: Sequence[str] = PACKAGES) -> bool:
+    return all(find_spec(name) is not None for name in needs)
+
+
+class VectorSearch:
+    def __init__(self, path: Path, needs: Sequence[str] = PACKAGES) -> None:
+        """`needs` are the packages without which nothing is found by its meaning."""
+        self._path = path
+        self._needs = needs
+        self._parts: tuple[Embedder, Vectors, _VectorBuilder] | None = None
+        self._usable = True
+        self._loading = Lock()
+
+    async def find(self, wanted: SearchRequest, read: RunRead) -> Sequence[SearchHit]:
+        """The nearest first; nothing where the extra is not installed."""
+        asks_for_words = any(term.kind is not TermKind.WORD for term in wanted.terms)
+        if not self._usable or not wanted.terms or asks_for_words or wanted.role == "result":
+            return []
+        parts = await run_sync(self._loaded)
+        if parts is None:
+            return []
+        embedder, vectors, builder = parts
+        await run_sync(builder.wait_for, await read(newest_message))
+
+        def find(connection: Connection) -> list[SearchHit]:
+            vector = embedder.embed([wanted.query])
+            near = vectors.nearest(connection, vector, wanted.principal, wanted.role)
+            return MessageSearch(wanted).near(connection, near)
+
+        try:
+            return await read(find)
+        except (apsw.Error, StoreError, ValueError, TypeError, ArithmeticError) as error:
+            # What is stored for it can all be made again; the words are there in any case.
+            log.warning("messages are found by their words only, this time: %s", error)
+            return []
+
+    async def complete(self, read: RunRead) -> bool:
+        """Wait for the vectors of all that was said until now; whether they are there then."""
+        parts = await run_sync(self._loaded)
+        if parts is None:
+            return False
+        message = await read(newest_message)
+        wait = partial(parts[2].wait_for, message, None)
+        return await run_sync(wait, abandon_on_cancel=True)
+
+    async def close(self) -> None:
+        # Whoever is loading it may take a while, and the loop has others to attend to.
+        parts = await run_sync(self._shut)
+        if parts is not None:
+            await parts[2].close()
+
+    def _shut(self) -> "tuple[Embedder, Vectors, _VectorBuilder] | None":
+        with self._loading:
+            self._usable = False
+            return self._parts
+
+    def _loaded(self) -> "tuple[Embedder, Vectors, _VectorBuilder] | None":
+        with self._loading:
+            if self._parts is None and self._usable:
+                self._usable = has_packages(self._needs)
+                if self._usable:
+                    self._load()
+            return self._parts if self._usable else None
+
+    def _load(self) -> None:
+        try:
+            from hermes.store.embedding import Embedder  # noqa: PLC0415 - it loads numpy
+            from hermes.store.vectors import Vectors  # noqa: PLC0415 - as above
+
+            embedder = Embedder.load()
+        except Exception as error:  # noqa: BLE001 - a broken package must not break the search
+            log.warning("messages are found by their words only: %s", error)
+            self._usable = False
+            return
+        self._parts = (embedder, Vectors(), _VectorBuilder(self._path, embedder))
+
+
+class _VectorBuilder:
+    """The thread that makes vectors, on a connection of its own."""
+
+    def __init__(self, path: Path, embedder: "Embedder") -> None:
+        self._path = path
+        self._embedder = embedder
+        self._changed = Condition()
+        self._upto = -1
+        self._rounds = 0
+        self._asked = False
+        self._closed = False
+        self._worker = Worker("hermes-store-nearness", self._serve)
+        self._worker.start()
+
+    def wait_for(self, message: int, patience: float | None = SEARCH_WAIT) -> bool:
+        """Until that message has its vector, something went wrong, or patience ends.
+
+        Returns whether it has it. Blocks: call it on a thread.
+        """
+        with self._changed:
+            # A round that is under way may have missed it; the one after that has not, and if
+            # it is still not there, it was deleted.
+            last = self._rounds + 2
+            self._asked = True
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._closed or self._upto >= message or self._rounds >= last, patience
+            )
+            return self._upto >= message
+
+    async def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        await self._worker.ended()
+
+    def _serve(self) -> None:
+        try:
+            self._make()
+        except StoreError as error:
+            log.warning("no vectors are made: %s", error)
+        except Exception:
+            # The boundary of the thread: nobody else would hear of it.
+            log.exception("no more vectors are made of %s", self._path)
+        finally:
+            self._give_up()
+
+    def _make(self) -> None:
+        connection = open_writer(self._path)
+        try:
+            # They can be made again, so nobody has to wait for the disk.
+            connection.execute("PRAGMA synchronous = NORMAL").fetchall()
+            while self._goes_on(self._some(connection)):
+                pass
+        finally:
+            connection.close()
+
+    def _some(self, connection: Connection) -> float:
+        """Returns how long to wait before the next batch."""
+        from hermes.store.vectors import embed_batch, vector_state  # noqa: PLC0415 - it loads numpy
+
+        try:
+            more = embed_batch(connection, self._embedder)
+            upto = vector_state(connection).upto
+        except (apsw.Error, StoreError) as error:
+            log.warning("vectors of %s could not be made: %s", self._path, error)
+            with self._changed:
+                self._rounds += 1
+                self._changed.notify_all()
+            return ERROR_PAUSE
+        with self._changed:
+            self._upto = upto
+            self._rounds += not more
+            self._changed.notify_all()
+        return BATCH_PAUSE if more else POLL_INTERVAL
+
+    def _goes_on(self, pause: float) -> bool:
+        """Only who has nothing to do is woken by a question."""
+        with self._changed:
+            idle = pause == POLL_INTERVAL
+            self._changed.wait_for(lambda: self._closed or (idle and self._asked), pause)
+            self._asked = self._asked and not idle
+            return not self._closed
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

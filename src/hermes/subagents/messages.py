@@ -1,0 +1,57 @@
+"""What is said to a subagent, and what of its work is said to the one who sent it."""
+
+from collections.abc import Sequence
+
+from hermes.kit.text import head_and_tail, one_line
+from hermes.ports.delegation import Task, TaskReport, TaskStatus
+
+SUBAGENT = "subagent"
+"""The source of a subagent's session."""
+MAX_SUMMARY = 24_000
+"""Characters of one summary; all of it is in the subagent's session."""
+
+_GOAL_WIDTH = 60
+_INSTRUCTIONS = (
+    "You work for another agent, not for a person: nobody can answer questions. Do the task "
+    "below to its end, then report what you found or did, what you changed (exact paths), and "
+    "what is left open. Your last message is all that is handed back."
+)
+
+
+def task_text(task: Task) -> str:
+    parts = [_INSTRUCTIONS, f"# Task\n\n{task.goal.strip()}"]
+    if task.context.strip():
+        parts.append(f"# Context\n\n{task.context.strip()}")
+    return "\n\n".join(parts)
+
+
+def goal_of_task_text(text: str) -> str:
+    """What the work was, of what was said to a subagent."""
+    return text.partition("# Task\n\n")[2].partition("\n\n# Context\n\n")[0]
+
+
+def reports_text(name: str, reports: Sequence[TaskReport], limit: int = MAX_SUMMARY) -> str:
+    """All reports as the one message that re-enters the conversation."""
+    done = sum(report.fate is TaskStatus.COMPLETED for report in reports)
+    goals = [f"“{one_line(report.goal, _GOAL_WIDTH)}”" for report in reports[:1]]
+    goals += [f"{len(reports) - 1} more"] * (len(reports) > 1)
+    # People are shown its first sentence, to which an id says nothing.
+    head = (
+        f"[IMPORTANT: Delegated work has ended, {done} of {len(reports)} completed: "
+        f"{' and '.join(goals)}. It is {name}. "
+        "Tell the person what came of it, and go on with what waited for it.]"
+    )
+    return "\n\n".join(
+        [head, *(_report_section(n, report, limit) for n, report in enumerate(reports, 1))]
+    )
+
+
+def _report_section(number: int, report: TaskReport, limit: int) -> str:
+    lines = [f"## {number}. {report.goal.strip()}", f"{report.fate}, {report.seconds:g} s"]
+    if report.session:
+        lines[-1] += f", session {report.session}"
+    if report.error:
+        lines.append(f"Trouble: {report.error}")
+    if report.summary:
+        lines += ["", head_and_tail(report.summary, limit)]
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""What matters must do in every store: subclass `MattersContract`, provide the fixture `store`."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec import Raw, structs
+
+from hermes.kit.process_identity import process_id
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import Store
+from hermes.schema.errors import StateConflict
+
+AT = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+RECORD = StateRecord(
+    kind="question", id="1", session="s", state="open", at=AT, body=Raw(b'{"a":1}')
+)
+
+
+def next_state(
+    matter: StateRecord, state: str, *, is_open: bool = False, minutes: int = 1
+) -> StateRecord:
+    at = matter.at + timedelta(minutes=minutes)
+    return structs.replace(matter, state=state, open=is_open, at=at)
+
+
+class RecordsContract:
+    async def test_what_was_put_comes_back(self, store: Store) -> None:
+        matter = structs.replace(RECORD, holder="somebody", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
+        await store.commit(PutRecord(matter, was=""))
+        found = await store.records.get("question", "1")
+        assert found is not None
+        assert bytes(found.body) == bytes(matter.body)
+        assert structs.replace(found, body=matter.body) == matter
+        assert await store.records.get("question", "2") is None
+        assert await store.records.get("grant", "1") is None
+
+    async def test_only_one_is_the_first(self, store: Store) -> None:
+        await store.commit(PutRecord(RECORD, was=""))
+        with pytest.raises(StateConflict):
+            await store.commit(PutRecord(RECORD, was=""))
+        await store.commit(PutRecord(structs.replace(RECORD, kind="grant"), was=""))
+
+    async def test_only_one_follows(self, store: Store) -> None:
+        await store.commit(PutRecord(RECORD, was=""))
+        await store.commit(PutRecord(next_state(RECORD, "answered"), was="open"))
+        with pytest.raises(StateConflict):
+            await store.commit(PutRecord(next_state(RECORD, "lapsed"), was="open"))
+        found = await store.records.get("question", "1")
+        assert found is not None
+        assert (found.state, found.open) == ("answered", False)
+        with pytest.raises(StateConflict):
+            await store.commit(PutRecord(structs.replace(RECORD, id="2"), was="open"))
+
+    async def test_who_comes_too_late_writes_nothing_at_all(self, store: Store) -> None:
+        await store.commit(PutRecord(RECORD, was=""))
+        other = structs.replace(RECORD, id="2")
+        with pytest.raises(StateConflict):
+            await store.commit(
+                PutRecord(other, was=""), PutRecord(next_state(RECORD, "x"), was="gone")
+            )
+        assert await store.records.get("question", "2") is None
+
+    async def test_without_a_condition_the_last_word_counts(self, store: Store) -> None:
+        await store.commit(PutRecord(RECORD))
+        await store.commit(PutRecord(next_state(RECORD, "off")))
+        found = await store.records.get("question", "1")
+        assert found is not None
+        assert found.state == "off"
+
+    async def test_finding(self, store: Store) -> None:
+        many = [
+            structs.replace(RECORD, id=str(n), session="ab"[n % 2], at=AT + timedelta(minutes=n))
+            for n in range(6)
+        ]
+        await store.commit(*(PutRecord(one, was="") for one in many))
+        await store.commit(PutRecord(structs.replace(many[4], state="x", open=False), was="open"))
+
+        async def ids(**how: object) -> str:
+            found = await store.records.find("question", **how)  # pyright: ignore[reportArgumentType] - one of several ways
+            return "".join(one.id for one in found)
+
+        assert await ids() == "012345"
+        assert await ids(session="a") == "024"
+        assert await ids(only_open=True) == "01235"
+        assert await ids(session="a", only_open=True) == "02"
+        assert await ids(limit=2) == "45"
+        assert list(await store.records.find("grant")) == []
+
+    async def test_those_that_match(self, store: Store) -> None:
+        bodies = [b'{"kind":"a","by":"x"}', b'{"kind":"a","by":"y"}', b'{"kind":"b"}', b'"a"']
+        many = [structs.replace(RECORD, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)]
+        await store.commit(*(PutRecord(one, was="") for one in many))
+        await store.commit(PutRecord(structs.replace(many[1], state="x", open=False), was="open"))
+
+        async def ids(fields: dict[str, str], state: str | None = None, limit: int = 9) -> str:
+            found = await store.records.matching("question", fields, state=state, limit=limit)
+            return "".join(one.id for one in found)
+
+        assert await ids({"kind": "a"}) == "01"
+        assert await ids({"kind": "a"}, limit=1) == "1"
+        assert await ids({"kind": "a"}, "open") == "0"
+        assert await ids({"kind": "a", "by": "y"}) == "1"
+        assert await ids({}) == "0123"
+        assert await ids({}, "x") == "1"
+        assert await ids({"kind": "it's"}) == ""
+
+    async def test_whose_holder_is_gone(self, store: Store) -> None:
+        host, boot, *_ = process_id().split("/")
+        gone = f"{host}/{boot}/1/0"
+        for number, holder in enumerate((process_id(), gone, "", "elsewhere/x/1/2")):
+            one = structs.replace(RECORD, id=str(number), holder=holder)
+            await store.commit(PutRecord(one, was=""))
+        left = await store.records.abandoned("question")
+        assert [one.id for one in left] == ["1", "2"]
+
+    async def test_what_is_over_can_be_forgotten(self, store: Store) -> None:
+        over = structs.replace(RECORD, id="2", open=False, state="lapsed")
+        recent = structs.replace(over, id="3", at=AT + timedelta(hours=2))
+        await store.commit(*(PutRecord(one, was="") for one in (RECORD, over, recent)))
+        assert await store.records.forget("question", AT + timedelta(hours=1)) == 1
+        assert [one.id for one in await store.records.find("question")] == ["1", "3"]

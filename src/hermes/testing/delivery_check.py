@@ -1,0 +1,318 @@
+"""The judge of what people saw: each question answered once, in order, in its own chat.
+
+It reads the platform's own memory, in which a question's first word is its name; an answer says
+`re: ` and the question (see `hermes.testing.echo_model`). A second copy must say that it is one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from hermes.gateway.delivery import RECOVERED_MARK
+from hermes.gateway.messages import OutboxMessage, address_of_topic
+from hermes.gateway.stale_progress import LIVE_PROGRESS, final_edits_name, post_in_key
+from hermes.ports.store import Store
+from hermes.schema.messages import Trust, User, text_of
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import StoredMessage
+from hermes.store.connection import READ_ONLY, connect
+from hermes.testing.echo_model import ANSWER_PREFIX, LONG_ANSWER_LINES
+from hermes.testing.platform.state import FakePlatform, PlatformPost, WrittenMessage
+
+_NAME = re.compile(rf"{ANSWER_PREFIX}(\S+)")
+_LINE = re.compile(r"(\S+) line (\d+): ")
+_INTERRUPTED_COMMAND = re.compile(r"“/\S+ (\S+?)” was cut off")
+_SKIPPED_TEXT = "is set aside"
+PROGRESS_PREFIX = "· "
+_PROGRESS_QUEUES = (LIVE_PROGRESS, final_edits_name(""))
+_DONE, _PARKED = 2, 3
+
+
+class DeliveryError(AssertionError):
+    """Somebody saw too little, too much, the wrong thing, or in the wrong order."""
+
+
+class DeliveryReport(Struct):
+    """`told` are questions that were visibly not answered: given back, or set aside.
+
+    The answers to those `given_up` are kept in the outbox, with the reason why nobody can know
+    whether they arrived.
+    """
+
+    asked: int = 0
+    answered: int = 0
+    told: list[str] = field(default_factory=list[str])
+    given_up: list[str] = field(default_factory=list[str])
+    lost: list[str] = field(default_factory=list[str])
+    doubled: list[str] = field(default_factory=list[str])
+    marked: int = 0
+    inverted: list[str] = field(default_factory=list[str])
+    strayed: list[str] = field(default_factory=list[str])
+    left_over: list[str] = field(default_factory=list[str])
+    """Signs of progress that were left standing, though it could be known."""
+    unknown: int = 0
+    """Those whose receipt was lost on its way: nobody could put them right."""
+    receipts: Collection[str] | None = None
+
+    def check(self) -> None:
+        wrong = {
+            "lost": self.lost,
+            "doubled": self.doubled,
+            "inverted": self.inverted,
+            "strayed": self.strayed,
+            "left over": self.left_over,
+        }
+        found = [f"{len(names)} {what}: {names[:5]}" for what, names in wrong.items() if names]
+        if found:
+            raise DeliveryError("; ".join(found))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asked} asked, {self.answered} answered, {len(self.told)} told otherwise, "
+            f"{len(self.given_up)} parked in the outbox; "
+            f"{len(self.lost)} lost, {len(self.doubled)} doubled unmarked, {self.marked} marked "
+            f"copies, {len(self.inverted)} inverted, {len(self.strayed)} strayed, "
+            f"{len(self.left_over)} progress posts left over, {self.unknown} more without receipt"
+        )
+
+
+def question_name(text: str) -> str:
+    """A question's name; of a command that passes one on, the word behind it."""
+    words = text.split()
+    return words[1] if text.startswith("/") and len(words) > 1 else words[0]
+
+
+def is_question(text: str) -> bool:
+    """A command that passes nothing on has no name, and is answered in words of its own."""
+    return not text.startswith("/") or len(text.split()) > 1
+
+
+def check_delivery(
+    truth: FakePlatform, parked: Collection[str] = (), receipts: Collection[str] | None = None
+) -> DeliveryReport:
+    """What the platform's memory says, chat by chat; `parked` are names from an outbox.
+
+    `receipts` are the progress posts that the gateway has known of: those must not be left over.
+    """
+    verdict = DeliveryReport(given_up=sorted(parked))
+    verdict.receipts = receipts
+    for (account, chat), (spoken, shown) in truth.by_chat().items():
+        _ChatCheck(f"{account}/{chat}", spoken, verdict).read(shown)
+    return verdict
+
+
+class PendingAnswers:
+    """Which questions still wait for their answer, kept up to date at little cost."""
+
+    def __init__(self, truth: FakePlatform) -> None:
+        self._truth = truth
+        self._asked = 0
+        self._read = 0
+        self._names: dict[str, str] = {}
+        self._missing: dict[str, set[str]] = {}
+        self._seen: set[str] = set()
+
+    def all_answered(self) -> bool:
+        """Whether everything that was asked has got an answer, or was told otherwise."""
+        truth = self._truth
+        for spoken in truth.spoken[self._asked :]:
+            if not is_question(spoken.text):
+                continue
+            name = question_name(spoken.text)
+            self._names[spoken.id] = name
+            self._missing[name] = set(_expected_pieces(name, spoken.text)) - self._seen
+        self._asked = len(truth.spoken)
+        for post in truth.changes[self._read :]:
+            self._take(truth.shown[post])
+        self._read = len(truth.changes)
+        return not truth.waiting() and not self._missing
+
+    def give_up(self, names: Collection[str]) -> None:
+        """These will not come."""
+        for name in names:
+            self._missing.pop(name, None)
+
+    def _take(self, post: PlatformPost) -> None:
+        for piece in answered_pieces(post, self._names):
+            self._seen.add(piece)
+            name = piece.removeprefix("told ").partition(" ")[0]
+            missing = self._missing.get(name, set())
+            missing.discard(piece)
+            if not missing or piece.startswith("told "):
+                self._missing.pop(name, None)
+
+
+def answered_pieces(post: PlatformPost, names: Mapping[str, str]) -> Iterator[str]:
+    """What a post answers, or tells of; `names` are those of questions by their ids."""
+    for match in _NAME.finditer(post.text):
+        yield match[1]
+    for match in _LINE.finditer(post.text):
+        yield f"{match[1]} line {match[2]}"
+    for match in _INTERRUPTED_COMMAND.finditer(post.text):
+        yield f"told {match[1].rstrip('”')}"
+    if _SKIPPED_TEXT in post.text and post.reply_to is not None and post.reply_to in names:
+        yield f"told {names[post.reply_to]}"
+
+
+class _ChatCheck:
+    def __init__(
+        self, place: str, spoken: Sequence[WrittenMessage], verdict: DeliveryReport
+    ) -> None:
+        self._place = place
+        self._verdict = verdict
+        questions = [one for one in spoken if is_question(one.text)]
+        self._questions = {question_name(one.text): one for one in questions}
+        self._by_id = {one.id: question_name(one.text) for one in questions}
+        self._order = {name: number for number, name in enumerate(self._questions)}
+        self._seen: set[str] = set()
+        self._answers: list[str] = []
+        self._last: dict[str, str] = {}
+
+    def read(self, shown: Sequence[PlatformPost]) -> None:
+        for post in shown:
+            self._post(post)
+        verdict = self._verdict
+        verdict.asked += len(self._questions)
+        verdict.answered += len(self._answers)
+        told = {name for name in self._questions if f"told {name}" in self._seen}
+        verdict.told += sorted(told - set(self._answers))
+        verdict.lost += [
+            f"{self._place}: {piece}"
+            for name, one in self._questions.items()
+            if name not in told and name not in verdict.given_up
+            for piece in _expected_pieces(name, one.text)
+            if piece not in self._seen
+        ]
+
+    def _post(self, post: PlatformPost) -> None:
+        pieces = list(self._read(post))
+        marked = post.text.startswith(RECOVERED_MARK)
+        if not pieces:
+            if post.text.startswith(PROGRESS_PREFIX):
+                self._stale_post(post)
+            return
+        self._verdict.marked += marked
+        for piece in pieces:
+            if piece in self._seen and not marked:
+                self._verdict.doubled.append(f"{self._place}: {piece}")
+            if piece in self._questions and piece not in self._seen:
+                self._answer(piece)
+            self._seen.add(piece)
+
+    def _stale_post(self, post: PlatformPost) -> None:
+        receipts = self._verdict.receipts
+        if receipts is not None and post.id in receipts:
+            self._verdict.left_over.append(f"{self._place}: {post.text[:60]}")
+        else:
+            self._verdict.unknown += 1
+
+    def _read(self, post: PlatformPost) -> Iterator[str]:
+        """What this post answers, or tells of, piece by piece."""
+        for piece in answered_pieces(post, self._by_id):
+            name = piece.removeprefix("told ").partition(" ")[0]
+            replied = self._by_id.get(post.reply_to or "", name)
+            if name not in self._questions or replied != name:
+                self._verdict.strayed.append(f"{self._place}: {post.text[:60]}")
+            else:
+                yield piece
+
+    def _answer(self, name: str) -> None:
+        # In a group everybody has a session of their own, and none waits for another.
+        asker = self._questions[name]
+        talk = asker.person if asker.in_group else ""
+        last = self._last.get(talk)
+        if last is not None and self._order[name] < self._order[last]:
+            self._verdict.inverted.append(f"{self._place}: {name} after {last}")
+        self._last[talk] = name
+        self._answers.append(name)
+
+
+def _expected_pieces(name: str, question: str) -> list[str]:
+    if "long" not in question.split():
+        return [name]
+    return [name, *(f"{name} line {n}" for n in range(LONG_ANSWER_LINES))]
+
+
+async def check_store(
+    store: Store,
+    spoken: Sequence[WrittenMessage],
+    keys: Mapping[str, str],
+    told: Collection[str] = (),
+) -> list[str]:
+    """What is wrong on disk: a question heard not once, out of order, or in the wrong session.
+
+    `keys` gives the session key of each chat; what was `told` otherwise may not have been heard.
+    """
+    wrong: list[str] = []
+    archive = store.archive_for(OWNER)
+    for chat, key in keys.items():
+        wanted = [question_name(one.text) for one in spoken if one.chat == chat]
+        session = await archive.by_key(key)
+        heard = [] if session is None else _questions(await archive.messages(session.id))
+        if [name for name in heard if name not in told] != [n for n in wanted if n not in told]:
+            strange = sorted(set(heard) ^ set(wanted)) or "another order, or one twice"
+            wrong.append(f"{chat}: heard {len(heard)} of {len(wanted)}: {strange}")
+    for lane in ("inbox", "commands", "behind"):
+        wrong += [f"{lane}: {topic} is not settled" for topic in await store.queues.topics(lane)]
+    return wrong
+
+
+UNSETTLED = "is not settled"
+
+
+class OutboxReport(Struct):
+    """What is wrong in an outbox, and the questions whose answers are parked there.
+
+    `receipts` are the progress posts that were known of.
+    """
+
+    wrong: list[str]
+    parked: list[str]
+    receipts: set[str] = field(default_factory=set[str])
+
+
+def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> OutboxReport:
+    """For each message in the inbox one answer, which is delivered or parked, and none besides.
+
+    What is a `reply` to a command, such as that it waits behind a turn, comes before the answer.
+    """
+    connection = connect(database, READ_ONLY)
+    try:
+        rows = connection.execute("SELECT lane, key, topic, state, body FROM parcels ORDER BY n")
+        items = rows.fetchall()
+    finally:
+        connection.close()
+    chats = {one.id: one.chat for one in spoken}
+    heard: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    outbox = OutboxReport([], [])
+    for lane, key, topic, state, body in items:
+        if lane == "inbox":
+            heard[chats.get(str(key).split(":")[1], "nowhere")] += 1
+        if str(lane).startswith(_PROGRESS_QUEUES):
+            outbox.receipts.add(post_in_key(str(key)))
+            if state != _DONE:
+                outbox.wrong.append(f"progress: {key} {UNSETTLED}")
+        if not str(lane).startswith("outbox:"):
+            continue
+        answered[address_of_topic(str(topic)).chat] += not str(key).endswith(":reply")
+        if state == _PARKED and isinstance(body, bytes):
+            text = msgspec.json.decode(body, type=OutboxMessage).text
+            outbox.parked += [match[1] for match in _NAME.finditer(text)]
+        elif state != _DONE:
+            outbox.wrong.append(f"outbox: {key} {UNSETTLED}")
+    outbox.wrong += [
+        f"{chat}: {answered[chat]} answers in the outbox to {heard[chat]} messages"
+        for chat in sorted(heard.keys() | answered.keys())
+        if answered[chat] != heard[chat]
+    ]
+    return outbox
+
+
+def _questions(rows: Sequence[StoredMessage]) -> list[str]:
+    said = [row.message for row in rows if isinstance(row.message, User)]
+    return [question_name(text_of(user)) for user in said if user.trust is not Trust.PROGRAM]

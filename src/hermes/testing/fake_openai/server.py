@@ -1,0 +1,286 @@
+"""The mock server itself: real sockets, every request remembered as it came."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
+from msgspec import Struct
+
+from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.sse import frame
+from hermes.testing.fake_openai.faults import error_answer
+from hermes.testing.fake_openai.frames import DONE, completion, model_list, stream_frames
+from hermes.testing.fake_openai.responses import (
+    ResponsesBody,
+    failure_frame,
+    response,
+    response_frames,
+)
+from hermes.testing.fake_openai.script import Fault, Reply, Script
+
+_MAX_BODY = 256 * 1024 * 1024
+
+
+class _Part(Struct):
+    text: str = ""
+
+
+class _Message(Struct):
+    role: str = ""
+    content: str | list[_Part] | None = None
+
+    def text(self) -> str:
+        match self.content:
+            case None:
+                return ""
+            case str():
+                return self.content
+            case _:
+                return "".join(part.text for part in self.content)
+
+
+class _StreamOptions(Struct):
+    include_usage: bool = False
+
+
+class _ChatRequest(Struct):
+    """The little that the mock reads of a request."""
+
+    model: str = ""
+    messages: list[_Message] = []
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+
+
+class RecordedRequest:
+    """One request and what became of it; `ended` is set when the server is through with it."""
+
+    def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.body = body
+        self.completed = False
+        self.ended = anyio.Event()
+
+    @property
+    def json(self) -> dict[str, object]:
+        return msgspec.json.decode(self.body, type=dict[str, object])
+
+
+def _ignore_request(exchange: RecordedRequest) -> None:
+    """Nobody else wants to know of it."""
+
+
+class FakeOpenAiServer:
+    """`requests` holds the model calls in the order of their arrival, `others` the rest.
+
+    `heard` is told of every request before it is answered.
+    """
+
+    def __init__(
+        self, script: Script, heard: Callable[[RecordedRequest], None] = _ignore_request
+    ) -> None:
+        self.script = script
+        self._heard = heard
+        self.url = ""
+        self.requests: list[RecordedRequest] = []
+        self.others: list[RecordedRequest] = []
+        self._queue = list(script.replies)
+        self._asked = msgspec.json.Decoder(_ChatRequest)
+        self._asked_response = msgspec.json.Decoder(ResponsesBody)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        exchange = RecordedRequest(request.method, request.path, headers, await request.read())
+        is_call = request.path.endswith(("/chat/completions", "/responses"))
+        (self.requests if is_call else self.others).append(exchange)
+        self._heard(exchange)
+        try:
+            response = await self._route(request, exchange)
+            exchange.completed = True
+            return response
+        finally:
+            exchange.ended.set()
+
+    async def _route(
+        self, request: web.BaseRequest, exchange: RecordedRequest
+    ) -> web.StreamResponse:
+        if request.path == "/_mock/requests":
+            return _json(msgspec.json.encode([_logged(one) for one in self.requests]))
+        if not self._admits(exchange):
+            return _error_response(Fault("status", named="unauthorized"))
+        if request.path.endswith("/chat/completions") and request.method == "POST":
+            return await self._complete(request, exchange)
+        if request.path.endswith("/responses") and request.method == "POST":
+            return await self._respond(request, exchange)
+        if request.path.endswith("/models") and request.method == "GET":
+            return _json(model_list(self.script.models))
+        return web.Response(status=404, text="404 page not found")
+
+    def _admits(self, exchange: RecordedRequest) -> bool:
+        wanted = self.script.api_key
+        return not wanted or exchange.headers.get("authorization") == f"Bearer {wanted}"
+
+    async def _complete(
+        self, request: web.BaseRequest, exchange: RecordedRequest
+    ) -> web.StreamResponse:
+        try:
+            asked = self._asked.decode(exchange.body)
+        except msgspec.DecodeError as error:
+            body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
+            return _json(body, 400)
+        reply = self._choose(asked)
+        if reply.first_byte:
+            await anyio.sleep(reply.first_byte)
+        if reply.fault and reply.fault.kind == "status":
+            return _error_response(reply.fault)
+        number = len(self.requests)
+        if not asked.stream:
+            return _json(completion(reply, asked.model, number))
+        usage = asked.stream_options is not None and asked.stream_options.include_usage
+        return await _stream(request, reply, stream_frames(reply, asked.model, number, usage=usage))
+
+    async def _respond(
+        self, request: web.BaseRequest, exchange: RecordedRequest
+    ) -> web.StreamResponse:
+        try:
+            asked = self._asked_response.decode(exchange.body)
+        except msgspec.DecodeError as error:
+            body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
+            return _json(body, 400)
+        reply = self._queue.pop(0) if self._queue else self._ruled(*asked.last())
+        if reply.first_byte:
+            await anyio.sleep(reply.first_byte)
+        fault, number = reply.fault, len(self.requests)
+        if fault and fault.kind == "status":
+            return _error_response(fault)
+        if not asked.stream:
+            return _json(response(reply, asked.model, number))
+        if fault and fault.kind == "error_event":
+            failed = failure_frame(fault.named or "server_error", fault.body or "It went wrong.")
+            return await _stream(request, Reply(), [failed], end=b"")
+        return await _stream(request, reply, response_frames(reply, asked.model, number), end=b"")
+
+    def _choose(self, asked: _ChatRequest) -> Reply:
+        if self._queue:
+            return self._queue.pop(0)
+        users = [i for i, message in enumerate(asked.messages) if message.role == "user"]
+        last = users[-1] if users else 0
+        text = asked.messages[last].text() if asked.messages else ""
+        step = sum(message.role == "assistant" for message in asked.messages[last:])
+        return self._ruled(text, step)
+
+    def _ruled(self, text: str, step: int) -> Reply:
+        for rule in self.script.rules:
+            if rule.contains in text:
+                return rule.steps[min(step, len(rule.steps) - 1)]
+        return self.script.default
+
+
+async def _stream(
+    request: web.BaseRequest, reply: Reply, frames: Iterable[bytes], *, end: bytes = DONE
+) -> web.StreamResponse:
+    headers = {"content-type": "text/event-stream", **reply.headers}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    fault = reply.fault
+    if fault:
+        frames = [*frames][: _frames_before_fault(fault)]
+    if reply.pace:
+        for one in frames:
+            await response.write(one)
+            await anyio.sleep(reply.pace)
+    elif data := b"".join(frames):
+        await response.write(data)
+    if fault:
+        await break_stream(request, response, fault, frame(error_answer(fault).body.encode()))
+    if not fault or fault.kind in {"garbage", "bad_json"}:
+        await response.write(end)
+    await response.write_eof()
+    return response
+
+
+def _frames_before_fault(fault: Fault) -> int | None:
+    """How many frames go out before things go wrong; without a finish reason for `no_end`."""
+    if fault.kind == "no_done":
+        return None
+    return fault.after + 1
+
+
+async def break_stream(
+    request: web.BaseRequest, response: web.StreamResponse, fault: Fault, failed: bytes
+) -> None:
+    """What goes wrong in the midst of a stream; `failed` is how the wire tells of an error."""
+    match fault.kind:
+        case "cut":
+            if request.transport is not None:
+                request.transport.close()
+            raise ConnectionResetError("cut on purpose")
+        case "hang":
+            await anyio.sleep_forever()
+        case "garbage":
+            await response.write(b"\x00\xff<html>not an event\n\n" + frame(b"\xff\xfe garbage"))
+        case "bad_json":
+            await response.write(frame(b'{"choices":[{"delta":{"content":"half'))
+        case "error_event":
+            await response.write(failed)
+        case _:
+            return
+
+
+def _error_response(fault: Fault) -> web.Response:
+    answer = error_answer(fault)
+    headers = {"content-type": "application/json", **answer.headers}
+    return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
+
+
+def _json(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json")
+
+
+def _logged(exchange: RecordedRequest) -> dict[str, object]:
+    return {"headers": exchange.headers, "body": msgspec.Raw(exchange.body)}
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """Requests may be as large as a conversation with pictures is."""
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, task.get_loop(), client_max_size=_MAX_BODY
+    )
+
+
+@asynccontextmanager
+async def serve(
+    script: Script | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    heard: Callable[[RecordedRequest], None] = _ignore_request,
+) -> AsyncGenerator[FakeOpenAiServer]:
+    """Serve until the block is left; `server.url` ends in `/v1`."""
+    server = FakeOpenAiServer(script or Script(), heard)
+    web_server = web.Server(
+        server.handle, request_factory=_request, handler_cancellation=True, access_log=None
+    )
+    runner = web.ServerRunner(web_server, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        bound = runner.addresses[0]
+        server.url = f"http://{bound[0]}:{bound[1]}/v1"
+        yield server
+    finally:
+        await shut_down_server(runner)

@@ -1,0 +1,166 @@
+"""A server that speaks OpenAI's chat completions event by event, for `mock_wire`."""
+
+from collections.abc import Iterator, Sequence
+
+from hermes.kit.sse import frame
+from hermes.testing.fake_openai.faults import ErrorAnswer, error_answer
+from hermes.testing.fake_openai.frames import DONE, JsonObject, model_list, pieces, stream_frames
+from hermes.testing.fake_openai.script import Fault, Reply, TokenCounts
+from hermes.testing.fake_openai.server import RecordedRequest
+from hermes.testing.fake_provider.server import encode_json
+
+
+class OpenAiDialect:
+    """What both wires of OpenAI's have in common."""
+
+    def models(self, names: Sequence[str]) -> bytes:
+        return model_list(tuple(names))
+
+    def is_admitted(self, exchange: RecordedRequest, key: str) -> bool:
+        return exchange.headers.get("authorization") == f"Bearer {key}"
+
+    def refusal(self, fault: Fault) -> ErrorAnswer:
+        return error_answer(fault)
+
+
+class ChatDialect(OpenAiDialect):
+    """Implements `mock_wire.Dialect`."""
+
+    def failure(self, fault: Fault) -> bytes:
+        return frame(error_answer(fault).body.encode())
+
+    def frames(self, reply: Reply, exchange: RecordedRequest, number: int) -> list[bytes]:
+        model = str(exchange.json.get("model"))
+        return [*stream_frames(reply, model, number, usage=True), DONE]
+
+
+ENCRYPTED = "gAAAAABmock-encrypted-thought=="
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class ResponsesDialect(OpenAiDialect):
+    """Implements `mock_wire.Dialect`."""
+
+    def failure(self, fault: Fault) -> bytes:
+        error = {"code": fault.named or "server_error", "message": fault.body or "It broke."}
+        return event("response.failed", response=_response([], "failed") | {"error": error})
+
+    def frames(self, reply: Reply, exchange: RecordedRequest, number: int) -> list[bytes]:
+        return list(_ResponseFrames(reply, str(exchange.json.get("model")), number).frames())
+
+
+def event(kind: str, **fields: object) -> bytes:
+    return frame(encode_json({"type": kind, **fields}), event=kind)
+
+
+def _response(
+    output: list[JsonObject], status: str, model: str = "mock", number: int = 0
+) -> JsonObject:
+    return {
+        "id": f"resp_mock{number}",
+        "object": "response",
+        "created_at": 1_767_225_600,
+        "status": status,
+        "model": model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "error": None,
+        "incomplete_details": None,
+    }
+
+
+class _ResponseFrames:
+    def __init__(self, reply: Reply, model: str, number: int) -> None:
+        self._reply = reply
+        self._model = model
+        self._number = number
+        self._sequence = 0
+
+    def _event(self, kind: str, **fields: object) -> bytes:
+        self._sequence += 1
+        return event(kind, sequence_number=self._sequence, **fields)
+
+    def frames(self) -> Iterator[bytes]:
+        begun = _response([], "in_progress", self._model, self._number)
+        before = self._event("response.created", response=begun)
+        before += self._event("response.in_progress", response=begun)
+        output = self._items()
+        for place, item in enumerate(output):
+            first, *more = self._item_frames(item, place)
+            yield before + first
+            yield from more[:-1]
+            before = more[-1]
+        yield before
+        yield self._last(output)
+
+    def _last(self, output: list[JsonObject]) -> bytes:
+        reason = _INCOMPLETE.get(self._reply.finish_reason)
+        status = "incomplete" if reason else "completed"
+        whole = _response(output, status, self._model, self._number)
+        if reason:
+            whole["incomplete_details"] = {"reason": reason}
+        if self._reply.usage is not None:
+            whole["usage"] = _usage(self._reply.usage)
+        return self._event(f"response.{whole['status']}", response=whole)
+
+    def _items(self) -> list[JsonObject]:
+        reply, items = self._reply, list[JsonObject]()
+        if reply.reasoning:
+            summary = [{"type": "summary_text", "text": reply.reasoning}]
+            thought: JsonObject = {"id": f"rs_{self._number}", "type": "reasoning"}
+            items.append({**thought, "summary": summary, "encrypted_content": ENCRYPTED})
+        if reply.text:
+            part: JsonObject = {"type": "output_text", "text": reply.text, "annotations": []}
+            said: JsonObject = {"id": f"msg_{self._number}", "type": "message"}
+            items.append({**said, "role": "assistant", "status": "completed", "content": [part]})
+        for place, call in enumerate(reply.calls):
+            made: JsonObject = {"id": f"fc_{self._number}_{place}", "type": "function_call"}
+            made |= {"call_id": call.id or f"call_{place}", "name": call.name}
+            items.append({**made, "arguments": call.wire_arguments, "status": "completed"})
+        return items
+
+    def _item_frames(self, item: JsonObject, place: int) -> Iterator[bytes]:
+        where: JsonObject = {"item_id": item["id"], "output_index": place}
+        blank: JsonObject
+        match item["type"]:
+            case "reasoning":
+                kind, text = "reasoning_summary_text", self._reply.reasoning
+                blank = {"summary": [], "encrypted_content": None}
+                part = self._event(
+                    "response.reasoning_summary_part.added",
+                    **where,
+                    summary_index=0,
+                    part={"type": "summary_text", "text": ""},
+                )
+                where |= {"summary_index": 0}
+            case "message":
+                kind, text = "output_text", self._reply.text
+                blank = {"content": [], "status": "in_progress"}
+                part = self._event(
+                    "response.content_part.added",
+                    **where,
+                    content_index=0,
+                    part={"type": "output_text", "text": "", "annotations": []},
+                )
+                where |= {"content_index": 0, "logprobs": []}
+            case _:
+                kind, text, part = "function_call_arguments", item["arguments"], b""
+                blank = {"arguments": "", "status": "in_progress"}
+        added: JsonObject = {"output_index": place, "item": item | blank}
+        yield self._event("response.output_item.added", **added) + part
+        for piece in pieces(text, self._reply.chunk):
+            yield self._event(f"response.{kind}.delta", **where, delta=piece)
+        yield self._event("response.output_item.done", output_index=place, item=item)
+
+
+def _usage(spent: TokenCounts) -> JsonObject:
+    return {
+        "input_tokens": spent.prompt,
+        "input_tokens_details": {"cached_tokens": spent.cached or 0, "cache_write_tokens": 0},
+        "output_tokens": spent.completion,
+        "output_tokens_details": {"reasoning_tokens": spent.reasoning or 0},
+        "total_tokens": spent.prompt + spent.completion,
+    }

@@ -1,0 +1,145 @@
+"""A link between two programs that breaks where it is told to, after any byte, either way."""
+
+import random
+import socket
+import struct
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from enum import Enum, auto
+
+import anyio
+from anyio.abc import SocketAttribute, SocketStream
+from msgspec import Struct
+
+_METHODS = (b"GET ", b"POST ", b"DELETE ")
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class BreakKind(Enum):
+    """How a link breaks: with a farewell, without one, or so that nobody notices."""
+
+    CLOSED = auto()
+    RESET = auto()
+    SILENT = auto()
+
+
+class LinkBreak(Struct, frozen=True):
+    """`up` is what the caller sends, `down` what comes back; the first count that is reached."""
+
+    up: int | None = None
+    down: int | None = None
+    manner: BreakKind = BreakKind.CLOSED
+
+
+NO_BREAK = LinkBreak()
+
+BreakPlan = Callable[[], LinkBreak]
+"""Asked for each connection: where it is to break."""
+
+
+def random_breaks(seed: int, *, most: int, share: float = 0.7) -> BreakPlan:
+    """This share of the connections breaks, half of them without a farewell."""
+    chance = random.Random(seed)  # noqa: S311 - the same again for the same seed
+
+    def plan() -> LinkBreak:
+        if chance.random() >= share:
+            return NO_BREAK
+        place = chance.randrange(most)
+        manner = chance.choice([BreakKind.CLOSED, BreakKind.RESET])
+        if chance.random() < 0.25:
+            return LinkBreak(up=place % 600, manner=manner)
+        return LinkBreak(down=place, manner=manner)
+
+    return plan
+
+
+class FaultyLink:
+    """Passes bytes on between whoever connects here and a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        """Where the link leads to; another one counts for the next connection."""
+        self.url = ""
+        self.plan: BreakPlan = lambda: NO_BREAK
+        self.connections = 0
+        self.cuts = 0
+        self.asked: list[str] = []
+        """The first lines of the requests that came by."""
+        self._going: list[anyio.CancelScope] = []
+        self.carried = 0
+        """Bytes that came through, in both directions."""
+
+    async def serve(self, near_end: SocketStream) -> None:
+        self.connections += 1
+        chosen = self.plan()
+        with anyio.CancelScope() as scope:
+            self._going.append(scope)
+            await self._serve(near_end, chosen)
+        self._going.remove(scope)
+
+    def hang_up(self) -> None:
+        """All connections that there are break now."""
+        self.cuts += len(self._going)
+        for scope in self._going:
+            scope.cancel()
+
+    async def _serve(self, near_end: SocketStream, chosen: LinkBreak) -> None:
+        async with near_end:
+            try:
+                far_end = await anyio.connect_tcp("127.0.0.1", self.port)
+            except OSError:
+                return
+            async with far_end:
+                await self._between(near_end, far_end, chosen)
+
+    async def _between(self, near: SocketStream, far: SocketStream, chosen: LinkBreak) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def carry(source: SocketStream, to: SocketStream, most: int | None) -> None:
+                if await self._carry(source, to, most):
+                    self.cuts += 1
+                    if chosen.manner is BreakKind.SILENT:
+                        await anyio.sleep_forever()
+                    if chosen.manner is BreakKind.RESET:
+                        _reset_connections(near, far)
+                group.cancel_scope.cancel()
+
+            group.start_soon(carry, near, far, chosen.up)
+            group.start_soon(carry, far, near, chosen.down)
+
+    async def _carry(self, source: SocketStream, to: SocketStream, most: int | None) -> bool:
+        """True when it ends because it is to break here."""
+        left = most
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for data in source:
+                if data.startswith(_METHODS):
+                    self.asked.append(data.partition(b"\r\n")[0].decode("latin-1"))
+                part = data if left is None else data[:left]
+                if part:
+                    await to.send(part)
+                    self.carried += len(part)
+                if left is not None:
+                    left -= len(part)
+                    if left <= 0:
+                        return True
+        return False
+
+
+def _reset_connections(*ends: SocketStream) -> None:
+    for end in ends:
+        raw = end.extra(SocketAttribute.raw_socket)  # noqa: S610 - no database here
+        with suppress(OSError):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+
+
+@asynccontextmanager
+async def faulty_link(port: int) -> AsyncGenerator[FaultyLink]:
+    """A link to this port that holds until its plan says otherwise."""
+    link = FaultyLink(port)
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    own = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no database here
+    link.url = f"http://127.0.0.1:{own}"
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, link.serve)
+        yield link
+        group.cancel_scope.cancel()

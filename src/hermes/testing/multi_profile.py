@@ -1,0 +1,259 @@
+"""The real gateway with several profiles, everybody with secrets, and people who talk to them.
+
+Each profile has a prompt, a key and a chatty hook of its own; its people have the same ids and the
+same chats as those of the others, and talk alone with the agent and in a group. What keeps them
+apart can be left out, wall by wall, when the world is built.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import Struct, structs
+
+from hermes.config.home import DEFAULT_PROFILE
+from hermes.testing.canaries import Canaries
+from hermes.testing.delivery_check import question_name
+from hermes.testing.gateway_instances import AnswerWaiter, gateway_instance
+from hermes.testing.gateway_process import GatewayReport, GatewaySpec
+from hermes.testing.homes import ProfileSettings, profile_path, write_profile
+from hermes.testing.platform.gateway import TEST_MANIFEST
+from hermes.testing.platform.model import ModelCall
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.platform.state import GROUP_PREFIX, PlatformPost, WrittenMessage
+
+GROUP_CHAT = f"{GROUP_PREFIX}den"
+DATABASE = "state.db"
+UNSCANNED = (".env", "profiles")
+"""What is not looked at with the home it lies in: the keys are there, and other homes."""
+
+HOOK_MANIFEST = "name: chatty\nevents: [agent:start, agent:end]\n"
+HOOK_HANDLER = """import logging
+
+from hermes.session.session_context import session_env
+
+
+def handle(event, context):
+    log = logging.getLogger("hermes.plugins.chatty")
+    log.info("{} saw %s of %s, and around it %s", event, context, session_env())
+"""
+
+QUESTIONS = (
+    "{name} mine {words}",
+    "{name} mine {words}",
+    '{name} mine {words} use:terminal {{"command": "env >> env-$HERMES_SESSION_USER_ID"}}',
+    '{name} mine {words} use:terminal {{"command": "env"}}',
+    '{name} mine {words} use:terminal {{"command": "cat {home}/.env; base64 {home}/.env"}}',
+    "/sessions",
+)
+GROUP_QUESTIONS = QUESTIONS[:4]
+
+
+class IsolationOptions(Struct, frozen=True, kw_only=True):
+    """What keeps profiles and people apart; False leaves that wall out.
+
+    `spaces` are the names of profiles in the keys of sessions: each profile served alone has none.
+    """
+
+    keys: bool = True
+    prompts: bool = True
+    databases: bool = True
+    spaces: bool = True
+    principals: bool = True
+    logs: bool = True
+    factory: str = TEST_MANIFEST.factory
+    settings: Mapping[str, object] = {}
+
+
+class IsolatedProfile:
+    """One profile: its home, and what is its own and its people's."""
+
+    def __init__(
+        self, profile: str, folder: Path, people: Sequence[str], canaries: Canaries
+    ) -> None:
+        self.profile = profile
+        self.home = profile_path(folder / "home", profile)
+        self.work = folder / "work" / profile
+        self.prompt = canaries.plant(profile, "prompt")
+        self.key = canaries.plant(profile, "key", hidden=True)
+        self.names = {one: canaries.plant(f"{profile}/{one}", "name") for one in people}
+        self.words = {one: canaries.plant(f"{profile}/{one}/dm", "words") for one in people}
+        self.in_group = {one: canaries.plant(f"{profile}/{one}/group", "words") for one in people}
+
+    def set_up(self, url: str, walls: IsolationOptions, first: "IsolatedProfile") -> None:
+        settings = walls.settings
+        if walls.spaces and self is first:
+            gateway = {**_mapping(settings.get("gateway")), "multiplex_profiles": True}
+            settings = {**settings, "gateway": gateway}
+        given = ProfileSettings(
+            account=self.profile,
+            url=url,
+            key=self.key if walls.keys else first.key,
+            people=list(self.names),
+            owners=() if walls.principals else list(self.names),
+            env={"MESSAGING_CWD": str(self.work)},
+            settings=settings,
+        )
+        self.work.mkdir(parents=True)
+        write_profile(self.home, given)
+        prompt = self.prompt if walls.prompts else first.prompt
+        (self.home / "SOUL.md").write_text(f"You serve {prompt}.\n")
+        hook = self.home / "hooks" / "chatty"
+        hook.mkdir(parents=True)
+        (hook / "HOOK.yaml").write_text(HOOK_MANIFEST)
+        (hook / "handler.py").write_text(HOOK_HANDLER.replace("{}", self.prompt))
+        if not walls.databases and self is not first:
+            (self.home / DATABASE).symlink_to(first.home / DATABASE)
+
+    def asks(self, person: str, chat: str, form: str, name: str) -> str:
+        words = (self.words if chat == person else self.in_group)[person]
+        return form.format(name=name, words=words, home=self.home)
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - whatever a person wrote
+
+
+class MultiProfileGateway:
+    """The world at work; `live` lets its people talk, `reports` come when it is over."""
+
+    def __init__(
+        self, server: PlatformServer, tenants: Sequence[IsolatedProfile], seed: int
+    ) -> None:
+        self.server = server
+        self.tenants = tenants
+        self.reports: list[GatewayReport] = []
+        self.steps = 0
+        self._answers = AnswerWaiter(server)
+        self._chance = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        for tenant in tenants:
+            for person, name in tenant.names.items():
+                server.truth.names[tenant.profile, person] = name
+
+    async def live(self, steps: int, at_once: int = 40) -> None:
+        while steps > 0:
+            said = [self._step() for _ in range(min(steps, at_once))]
+            steps -= len(said)
+            self.server.truth.say_all(said)
+            self.server.changed()
+            await self._answers.all()
+
+    def _step(self) -> tuple[str, str, str, str]:
+        self.steps += 1
+        chance = self._chance
+        tenant = chance.choice(self.tenants)
+        person = chance.choice(sorted(tenant.names))
+        # People have the same names everywhere, and so have their chats.
+        grouped = chance.random() < 0.3
+        chat, forms = (GROUP_CHAT, GROUP_QUESTIONS) if grouped else (person, QUESTIONS)
+        text = tenant.asks(person, chat, chance.choice(forms), f"q-{self.steps}")
+        return tenant.profile, chat, person, text
+
+
+class LeakScanner:
+    """Shows the scanner everything that leaves a gateway, and what it leaves behind."""
+
+    def __init__(self, canaries: Canaries, server: PlatformServer) -> None:
+        self._canaries = canaries
+        self._truth = server.truth
+        self._asked: dict[str, WrittenMessage] = {}
+        server.mind.heard = self.thought
+
+    def thought(self, thought: ModelCall) -> None:
+        """A request is read by the model of an account, for the one who asked."""
+        asker = self._by_name().get(question_name(thought.question))
+        reader = _reader(thought.account, asker) if asker else thought.account
+        self._canaries.look(reader, "request", thought.body)
+        self._canaries.look(thought.account, "authorization", thought.key, entrusted=True)
+
+    def chats(self) -> None:
+        by_id = {one.id: one for one in self._truth.spoken}
+        for shown in self._truth.shown.values():
+            for form in shown.forms:
+                self._canaries.look(self._reader_of(shown, by_id), "chat", form)
+
+    def left_behind(self, tenant: IsolatedProfile) -> None:
+        canaries = self._canaries
+        canaries.scan_files(tenant.profile, tenant.home, but=UNSCANNED)
+        for person in tenant.names:
+            file = tenant.work / f"env-{person}"
+            if file.exists():
+                canaries.look(
+                    f"{tenant.profile}/{person}", "child's environment", file.read_bytes()
+                )
+        if (tenant.home / DATABASE).exists():
+            canaries.scan_database(tenant.profile, tenant.home / DATABASE)
+
+    def _reader_of(self, shown: PlatformPost, by_id: Mapping[str, WrittenMessage]) -> str:
+        if not shown.chat.startswith(GROUP_PREFIX):
+            return f"{shown.account}/{shown.chat}"
+        answered = by_id.get(shown.reply_to or "")
+        # The rest of a long answer does not say whom it is for.
+        return _reader(shown.account, answered) if answered else shown.account
+
+    def _by_name(self) -> Mapping[str, WrittenMessage]:
+        for spoken in self._truth.spoken[len(self._asked) :]:
+            name = spoken.id if spoken.text.startswith("/") else question_name(spoken.text)
+            self._asked[name] = spoken
+        return self._asked
+
+
+def _reader(account: str, asker: WrittenMessage) -> str:
+    return f"{account}/{asker.person}" + ("/group" if asker.in_group else "")
+
+
+@asynccontextmanager
+async def multi_profile_gateway(
+    folder: Path, profiles: int, people: int, walls: IsolationOptions | None = None, seed: int = 0
+) -> AsyncGenerator[tuple[MultiProfileGateway, Canaries]]:
+    """Profiles at work while the block runs; afterwards everything that is left is scanned."""
+    walls, canaries = walls or IsolationOptions(), Canaries(seed)
+    names = [f"person{number}" for number in range(people)]
+    all_of_them = [
+        IsolatedProfile(profile, folder, names, canaries)
+        for profile in [DEFAULT_PROFILE, *(f"profile{number}" for number in range(1, profiles))]
+    ]
+    async with serve_platform(seed=seed) as server:
+        for tenant in all_of_them:
+            tenant.set_up(server.url, walls, all_of_them[0])
+        scanner = LeakScanner(canaries, server)
+        world = MultiProfileGateway(server, all_of_them, seed)
+        async with AsyncExitStack() as stack:
+            lives = [
+                await stack.enter_async_context(gateway_instance(spec))
+                for spec in _specs(folder, all_of_them, walls)
+            ]
+            group = await stack.enter_async_context(anyio.create_task_group())
+            for life in lives:
+                group.start_soon(life.watch)
+            for life in lives:
+                await life.ready()
+            yield world, canaries
+            for life in lives:
+                life.end()
+    world.reports += [life.report for life in lives if life.report]
+    scanner.chats()
+    for tenant in all_of_them:
+        scanner.left_behind(tenant)
+
+
+def _specs(
+    folder: Path, tenants: Sequence[IsolatedProfile], walls: IsolationOptions
+) -> list[GatewaySpec]:
+    overheard = () if walls.logs else tuple(tenant.profile for tenant in tenants)
+    first = GatewaySpec(
+        folder=str(folder),
+        home=str(tenants[0].home),
+        factory=walls.factory,
+        overheard=overheard,
+    )
+    if walls.spaces:
+        return [first]
+    apart: list[GatewaySpec] = []
+    for tenant in tenants:
+        own = folder / "apart" / tenant.profile
+        own.mkdir(parents=True)
+        apart.append(structs.replace(first, folder=str(own), home=str(tenant.home)))
+    return apart

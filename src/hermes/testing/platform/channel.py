@@ -1,0 +1,150 @@
+"""The channel of the test platform: the shape of every driver that polls and posts over HTTP."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import aiohttp
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.failpoints import failpoint
+from hermes.ports.channel import (
+    ChannelCapabilities,
+    Inbound,
+    InboundDetails,
+    NotSent,
+    Offline,
+    Outbound,
+    Receipt,
+    TargetGone,
+    Throttled,
+)
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+from hermes.testing.platform.server import Posting, Reaction, Typing, Updates
+from hermes.testing.platform.state import Update
+
+POLL_SECONDS = 20.0
+MAX_TEXT = 400
+
+
+class _CallResult(Struct):
+    id: str = ""
+    wait: float = 1.0
+
+
+class PlatformChannel:
+    """Implements `Channel`, `Edits`, `Types`, `Reacts` and `Lives`; never retries."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, clock: Clock, account: str, name: str = "test"
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._account = account
+        self._name = name
+        self._heard: datetime | None = None
+        self.caps = ChannelCapabilities(max_text=MAX_TEXT, groups=True)
+
+    async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
+        """A poll acknowledges all that the one before brought, for that is durable by then."""
+        cursor, acked, lives = 0, 0, False
+        while True:
+            # Whoever has something to acknowledge, or has not shown that it lives, does not wait.
+            wait = POLL_SECONDS if lives and cursor == acked else 0.0
+            query = {"cursor": str(cursor), "wait": str(wait)}
+            async with self._session.get(f"/{self._account}/updates", params=query) as response:
+                response.raise_for_status()
+                updates = msgspec.json.decode(await response.read(), type=Updates).updates
+            self._heard, lives = self._clock.now(), True
+            if cursor != acked:
+                failpoint("channel.after_ack")
+            acked = cursor
+            await self._deliver(updates, deliver)
+            cursor = updates[-1].n if updates else cursor
+
+    async def send(self, to: Address, post: Outbound) -> Receipt:
+        self._check(to)
+        posting = Posting(to.chat, _text(post), post.reply_to)
+        made = await self._call("POST", "posts", posting)
+        return Receipt(to, made.id)
+
+    async def edit(self, receipt: Receipt, post: Outbound) -> None:
+        self._check(receipt.address)
+        await self._call("PUT", f"posts/{receipt.id}", Posting(text=_text(post)))
+
+    async def typing(self, to: Address, on: bool) -> None:
+        await self._call("POST", "typing", Typing(to.chat, on))
+
+    async def react(self, to: Address, message: str, sign: str) -> None:
+        await self._call("POST", "signs", Reaction(to.chat, message, sign))
+
+    def heard_at(self) -> datetime | None:
+        return self._heard
+
+    async def _deliver(
+        self, updates: Sequence[Update], deliver: Callable[[Inbound], Awaitable[None]]
+    ) -> None:
+        """Chats do not wait for each other; within one, the order is kept."""
+        chats: dict[str, list[Inbound]] = {}
+        for update in updates:
+            chats.setdefault(update.spoken.chat, []).append(self._inbound(update))
+
+        async def one_by_one(inbounds: Sequence[Inbound]) -> None:
+            for inbound in inbounds:
+                await deliver(inbound)
+
+        try:
+            async with anyio.create_task_group() as group:
+                for inbounds in chats.values():
+                    group.start_soon(one_by_one, inbounds)
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    def _inbound(self, update: Update) -> Inbound:
+        spoken = update.spoken
+        address = Address(self._name, spoken.chat)
+        kind = "group" if spoken.in_group else "dm"
+        about = InboundDetails(chat_type=kind, chat_name=spoken.chat, user_name=spoken.name)
+        parts = (Text(spoken.text),)
+        to = spoken.reply_to
+        return Inbound(spoken.id, address, spoken.person, parts, to, spoken.id, about)
+
+    async def _call(self, method: str, path: str, body: Struct) -> _CallResult:
+        data = msgspec.json.encode(body)
+        try:
+            async with self._session.request(
+                method, f"/{self._account}/{path}", data=data
+            ) as response:
+                status, answer = response.status, await response.read()
+        except aiohttp.ClientConnectorError as error:
+            raise Offline(f"The platform cannot be reached: {error}") from error
+        if status == 200:
+            return msgspec.json.decode(answer, type=_CallResult)
+        if status == 429:
+            wait = msgspec.json.decode(answer, type=_CallResult).wait
+            raise Throttled("The platform wants fewer calls.", wait=wait)
+        if status == 403:
+            raise TargetGone("The platform knows no such chat.")
+        raise NotSent(f"The platform answered {status}: {answer.decode(errors='replace')}")
+
+    def _check(self, to: Address) -> None:
+        if to.channel != self._name:
+            raise ValueError(f"{to.channel} is not this channel, {self._name}.")
+
+
+def _text(post: Outbound) -> str:
+    return "".join(part.text for part in post.parts if isinstance(part, Text))
+
+
+@asynccontextmanager
+async def open_platform_channel(
+    url: str, account: str, clock: Clock, name: str = "test"
+) -> AsyncGenerator[PlatformChannel]:
+    """Connections are made when they are needed, and closed with the block."""
+    timeout = aiohttp.ClientTimeout(total=120.0)
+    async with aiohttp.ClientSession(url, timeout=timeout) as session:
+        yield PlatformChannel(session, clock, account, name)

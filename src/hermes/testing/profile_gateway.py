@@ -1,0 +1,59 @@
+"""The gateway of one profile in a test's own process, put together by the daemon's own code."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from hermes.app.build import App
+from hermes.app.channels import open_process_resources
+from hermes.app.service.api_host import ApiHost
+from hermes.app.service.profile_service import ProfileService, ProfileServiceDeps, serve_profile
+from hermes.app.service.router import Router
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.kit.clock import SystemClock
+from hermes.kit.retry import Backoff
+from hermes.session.keys import SessionSource, build_session_key
+from hermes.testing.homes import CHANNEL_NAME
+from hermes.testing.platform.gateway import TEST_MANIFEST
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+FAST_RETRY = Backoff(base=0.02, cap=0.2)
+
+
+def unchanged_app(app: App) -> None:
+    """Nothing about it is changed."""
+
+
+@asynccontextmanager
+async def profile_gateway(
+    home: Path, prepare: Callable[[App], None] = unchanged_app, retry: Backoff = FAST_RETRY
+) -> AsyncGenerator[ProfileService]:
+    """A furnished home, served while the block runs, and then cut off as by a power failure.
+
+    `prepare` may change the app before its gateway is built.
+    """
+    env = Env({"HOME": str(home), "HERMES_HOME": str(home), "PATH": PATH})
+    owner = resolve_home(env)
+    async with open_process_resources() as shared, anyio.create_task_group() as group:
+        deps = ProfileServiceDeps(
+            owner=owner,
+            env=env,
+            shared=shared,
+            restart=group.cancel_scope.cancel,
+            programs=ApiHost(SystemClock()),
+            manifests={CHANNEL_NAME: TEST_MANIFEST},
+            retry=retry,
+        )
+        tenant: ProfileService = await group.start(serve_profile, owner, deps)
+        prepare(tenant.app)
+        Router({tenant.profile: tenant}).assemble()
+        await tenant.listening.wait()
+        yield tenant
+        group.cancel_scope.cancel()
+
+
+def session_key_of(channel: str, chat: str, profile: str = "") -> str:
+    return build_session_key(SessionSource(platform=channel, chat_id=chat), profile=profile)

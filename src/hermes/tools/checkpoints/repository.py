@@ -1,0 +1,290 @@
+"""Git on a repository of our own, started through the sandbox's door."""
+
+import os
+import re
+import shutil
+import stat as modes
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.kit.text import one_line
+from hermes.ports.sandbox import ProcessPermissions, ProcessResult, ProcessSpec, Sandbox
+from hermes.schema.errors import SandboxError, UsageError
+
+TIMEOUT = 20.0
+MAX_OUTPUT = 64 << 20
+"""Bytes of one answer; lists of names and the contents of files."""
+_SETTINGS = (
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "gc.auto=0",
+    "core.autocrlf=false", "core.symlinks=true", "core.fileMode=true", "core.quotePath=false",
+    "core.protectNTFS=false", "core.compression=1", "advice.addEmbeddedRepo=false",
+    "maintenance.auto=false", "core.bigFileThreshold=8m",
+)  # fmt: skip
+_ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding -diff -merge\n"
+"""What stands in the repository wins over the work tree's own: every byte is kept as it is."""
+_EXCLUDED = (
+    "node_modules/", ".venv/", "venv/", "__pycache__/", ".tox/", ".mypy_cache/", ".pytest_cache/",
+    ".ruff_cache/", "target/debug/", "target/release/", ".gradle/", ".next/", ".nuxt/", ".cache/",
+    ".DS_Store", "*.pyc", ".env", ".env.*", ".hermes-*.tmp",
+)  # fmt: skip
+_SHA = re.compile(rb"[0-9a-f]{40,64}")
+_WITHOUT_STDERR = 'exec "$0" "$@" 2>/dev/null'
+
+
+def find_git(path: str) -> str | None:
+    return shutil.which("git", path=path)
+
+
+class WorkTree(Struct, frozen=True):
+    """The work tree a command looks at, and the index that remembers it."""
+
+    work: Path
+    index: Path
+
+
+class ShadowRepository:
+    """`program` is git's path, None where there is none; `store` the folder of the repository."""
+
+    def __init__(self, sandbox: Sandbox, program: str | None, store: Path) -> None:
+        self._sandbox = sandbox
+        self._program = program
+        self.store = store
+
+    async def ready(self) -> None:
+        """Make the repository. Raises `UsageError` where git is missing."""
+        if self._program is None:
+            raise UsageError(
+                "Checkpoints need git, which is not installed.",
+                hint="Install git, or set checkpoints.enabled to false.",
+            )
+        if (self.store / "HEAD").is_file():
+            return
+        self.store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await self.run("init", "--bare", "--quiet", str(self.store))
+        (self.store / "info").mkdir(exist_ok=True)
+        (self.store / "info" / "attributes").write_text(_ATTRIBUTES)
+        (self.store / "info" / "exclude").write_text("\n".join(_EXCLUDED) + "\n")
+        (self.store / "indexes").mkdir(exist_ok=True)
+
+    async def run(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> bytes:
+        """What it prints, complaints included. Raises `SandboxError`."""
+        return (await self._done(self._argv(args), where, stdin)).output
+
+    async def data(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> bytes:
+        """What it prints without its complaints, whole or not at all."""
+        argv = ("/bin/sh", "-c", _WITHOUT_STDERR, *self._argv(args))
+        done = await self._done(argv, where, stdin)
+        if done.seam is not None:
+            raise UsageError("The workspace has too many files for a checkpoint.")
+        return done.output
+
+    async def sha(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> str:
+        found = _SHA.search(await self.data(*args, where=where, stdin=stdin))
+        if found is None:
+            raise SandboxError(f"git {args[0]} gave no answer")
+        return found[0].decode()
+
+    def _argv(self, args: Sequence[str]) -> tuple[str, ...]:
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        return (self._program or "git", *settings, *args)
+
+    async def _done(
+        self, argv: tuple[str, ...], where: WorkTree | None, stdin: bytes
+    ) -> ProcessResult:
+        job = ProcessSpec(
+            argv=argv,
+            cwd=str(where.work if where else self.store),
+            env=self._env(where),
+            timeout=TIMEOUT,
+            reach=ProcessPermissions(writable=(str(self.store),)),
+            stdin=stdin,
+            keep=MAX_OUTPUT,
+        )
+        done = await self._sandbox.run(job)
+        if done.timed_out:
+            raise SandboxError(f"git took longer than {TIMEOUT:g} s")
+        if done.exit_code:
+            said = one_line(done.output[-2_000:].decode("utf-8", "replace"), 300)
+            raise SandboxError(f"git failed with exit code {done.exit_code}. {said}".strip())
+        return done
+
+    def _env(self, where: WorkTree | None) -> dict[str, str]:
+        program = self._program or "git"
+        env = {
+            "PATH": f"{Path(program).parent}:/usr/bin:/bin",
+            "HOME": str(self.store),
+            "LC_ALL": "C",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_DIR": str(self.store),
+            "GIT_AUTHOR_NAME": "Hermes",
+            "GIT_AUTHOR_EMAIL": "hermes@localhost",
+            "GIT_COMMITTER_NAME": "Hermes",
+            "GIT_COMMITTER_EMAIL": "hermes@localhost",
+        }
+        if where is not None:
+            env |= {"GIT_WORK_TREE": str(where.work), "GIT_INDEX_FILE": str(where.index)}
+        return env
+
+
+MAX_FILES = 50_000
+MAX_NESTED = 50
+"""Repositories inside the workspace; each is kept for itself."""
+MAX_SKIPPED = 5_000
+STALE_LOCK_SECONDS = 60.0
+"""Seconds after which the lock of a git that was killed is in nobody's hands."""
+
+
+class CheckpointLimits(Struct, frozen=True, kw_only=True):
+    """Bytes."""
+
+    file: int = 10 << 20
+    total: int = 500 << 20
+
+
+class TreeRoot(Struct, frozen=True):
+    """A work tree within the workspace by its path there, empty for the workspace itself.
+
+    `skipped` are files that were not kept.
+    """
+
+    path: str
+    tree: str
+    skipped: tuple[str, ...] = ()
+
+
+class TreeWriter:
+    def __init__(
+        self, git: ShadowRepository, limits: CheckpointLimits, closed: Callable[[Path], bool]
+    ) -> None:
+        """`closed` tells a file that is nobody's to copy."""
+        self._git = git
+        self._limits = limits
+        self._closed = closed
+
+    async def write(self, workspace: Path, now: float) -> list[TreeRoot]:
+        """Raises `UsageError` when the workspace is beyond the limits."""
+        roots: list[TreeRoot] = []
+        waiting = [""]
+        room = self._limits.total
+        while waiting:
+            path = waiting.pop(0)
+            where = WorkTree(workspace / path, self._index(workspace, path))
+            remove_stale_lock(where.index, now)
+            found = await self._changes(where, room)
+            room -= found.size
+            skipped = tuple(map(printable_name, found.skipped))
+            roots.append(TreeRoot(path, await self._tree(where, found), skipped))
+            waiting += [str(Path(path, nested)) for nested in found.nested]
+            if len(roots) + len(waiting) > MAX_NESTED:
+                raise UsageError(f"The workspace has more than {MAX_NESTED} repositories.")
+        return roots
+
+    def _index(self, workspace: Path, path: str) -> Path:
+        name = f"{short_hash(str(workspace))}.{short_hash(path)}"
+        return self._git.store / "indexes" / name
+
+    async def _changes(self, where: WorkTree, room: int) -> "_TreeChanges":
+        listed = await self._git.data(
+            "ls-files", "-z", "--others", "--modified", "--deleted", "--exclude-standard",
+            where=where,
+        )  # fmt: skip
+        names = dict.fromkeys(os.fsdecode(name) for name in listed.split(b"\0") if name)
+        if len(names) > MAX_FILES:
+            raise UsageError(
+                f"The workspace has {len(names):,} new files, too many for a checkpoint.",
+                hint="Name what need not be kept in a .gitignore.",
+            )
+        found = _TreeChanges()
+        for name in names:
+            self._sort(where.work, name, found)
+        if found.size > room:
+            raise UsageError(
+                f"The workspace is larger than checkpoints may be ({self._limits.total >> 20} MB).",
+                hint="Name what need not be kept in a .gitignore, or raise "
+                "checkpoints.max_total_size_mb.",
+            )
+        return found
+
+    def _sort(self, work: Path, name: str, found: "_TreeChanges") -> None:
+        path = work / name
+        if name.endswith("/"):
+            if printable_name(name) == name:
+                found.nested.append(name.rstrip("/"))
+            return
+        try:
+            stat = path.lstat() if found.is_inside(path.parent) else None
+        except OSError:
+            stat = None
+        if stat is None or modes.S_ISDIR(stat.st_mode):
+            found.gone.append(name)
+        elif self._is_left_out(path, stat):
+            found.skipped.append(name)
+        else:
+            found.size += stat.st_size
+            found.kept.append(name)
+
+    def _is_left_out(self, path: Path, stat: os.stat_result) -> bool:
+        if modes.S_ISLNK(stat.st_mode):
+            return False
+        large = stat.st_size > self._limits.file
+        return large or self._closed(path) or not os.access(path, os.R_OK)
+
+    async def _tree(self, where: WorkTree, found: "_TreeChanges") -> str:
+        if len(found.skipped) > MAX_SKIPPED:
+            raise UsageError("The workspace has too many files that cannot be kept.")
+        if found.skipped or found.gone:
+            await self._update(["--force-remove"], [*found.skipped, *found.gone], where)
+        if found.kept:
+            await self._update(["--add", "--replace", "--remove"], found.kept, where)
+        try:
+            return await self._git.sha("write-tree", where=where)
+        except SandboxError:
+            # The index remembers files whose contents were cleared away; the next one is whole.
+            where.index.unlink(missing_ok=True)
+            raise
+
+    async def _update(self, how: list[str], names: list[str], where: WorkTree) -> None:
+        listed = b"".join(os.fsencode(name) + b"\0" for name in names)
+        await self._git.run("update-index", *how, "-z", "--stdin", where=where, stdin=listed)
+
+
+class _TreeChanges:
+    """What git sees differently from the index, sorted by what becomes of it."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+        self.gone: list[str] = []
+        self.skipped: list[str] = []
+        self.nested: list[str] = []
+        self.size = 0
+        self._inside: dict[Path, bool] = {}
+
+    def is_inside(self, folder: Path) -> bool:
+        """Whether a folder is really where it seems to be, behind no link."""
+        if folder not in self._inside:
+            self._inside[folder] = folder.resolve() == folder
+        return self._inside[folder]
+
+
+def short_hash(text: str) -> str:
+    return sha256(os.fsencode(text)).hexdigest()[:16]
+
+
+def printable_name(name: str) -> str:
+    """A file's name as text, whatever its bytes are."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def remove_stale_lock(index: Path, now: float) -> None:
+    """Take away the lock that a killed git left behind."""
+    lock = index.with_name(f"{index.name}.lock")
+    try:
+        if now - lock.stat().st_mtime > STALE_LOCK_SECONDS:
+            lock.unlink()
+    except FileNotFoundError:
+        return

@@ -1,1 +1,0 @@
-"""The `delegate_task` tool."""

@@ -1,1 +1,0 @@
-"""Tools that the model looks for: what there is too much of to be told in every request."""

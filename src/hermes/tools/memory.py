@@ -1,0 +1,164 @@
+"""The `memory` tool: a few lasting facts, changed all at once or not at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes.kit.errors import HermesError
+from hermes.kit.lru_map import LruMap
+from hermes.learning.ledger.change import Author
+from hermes.learning.ledger.provenance import WAITING_NOTICE, ChangeProvenance, change_provenance
+from hermes.learning.memory.entries import (
+    InvalidOperation,
+    MemoryAction,
+    MemoryOperation,
+    MemoryTarget,
+)
+from hermes.learning.memory.memory_store import MemoryFile, MemoryFull, MemoryRequest, MemoryStore
+from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.tool_io import Arguments, encode_result, load_description
+
+MAX_REFUSALS = 3
+"""Refusals for lack of room in one turn, after which the model is told to stop trying."""
+MAX_OPERATIONS = 20
+_MAX_RUNS = 256
+
+
+class MemoryStep(Struct, frozen=True, forbid_unknown_fields=True):
+    action: MemoryAction
+    content: str = ""
+    old_text: str = ""
+
+
+class MemoryArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    target: Literal["memory", "user"]
+    action: MemoryAction | UnsetType = UNSET
+    content: str = ""
+    old_text: str = ""
+    operations: Annotated[list[MemoryStep], Meta(max_length=MAX_OPERATIONS)] = []
+
+
+class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    success: bool
+    done: bool | UnsetType = UNSET
+    target: str = ""
+    usage: str = ""
+    entry_count: int | UnsetType = UNSET
+    message: str = ""
+    error: str = ""
+    note: str = ""
+    current_entries: list[str] | UnsetType = UNSET
+
+
+class MemoryDeps(Struct, frozen=True, kw_only=True):
+    """`approval` says that every change waits for a person."""
+
+    notebook: MemoryStore
+    approval: Callable[[], bool] = lambda: False
+
+
+class MemoryTool:
+    name = "memory"
+
+    def __init__(self, parts: MemoryDeps) -> None:
+        self._parts = parts
+        self._arguments = Arguments(self.name, MemoryArgs)
+        self._refused: LruMap[str, int] = LruMap(_MAX_RUNS)
+        self.spec = ToolSpec(
+            self.name,
+            load_description(f"{Path(__file__).parent}/memory"),
+            self._arguments.schema,
+            Effect.WRITE,
+            timeout=30.0,
+            toolset="memory",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        steps = _memory_changes(self._arguments.decode(args))
+        contents = [one.content for one in steps.operations]
+        only_adds = all(one.action == "add" for one in steps.operations)
+        whence = change_provenance(ctx, "\n".join(contents), contents if only_adds else ())
+        if whence.author is Author.REVIEW and await self._parts.notebook.was_refused(
+            steps.operations
+        ):
+            raise ToolError("memory: the person took this back before. Leave it.")
+        request = MemoryRequest(
+            target=steps.target,
+            operations=steps.operations,
+            by=whence.author,
+            origin=whence.origin,
+        )
+        try:
+            if self._parts.approval() or whence.doubtful:
+                return await self._propose(request, whence)
+            sheet = await self._parts.notebook.change(request)
+        except InvalidOperation as unfit:
+            raise ToolError(f"memory: {unfit}") from unfit
+        except MemoryFull as full:
+            return self._full(full.sheet, ctx.scope)
+        except HermesError as error:
+            raise ToolError(f"memory: {error}", hint=error.hint) from error
+        done = "Remembered for later sessions."
+        return _answer(_sheet_result(sheet, done), f"{done}{whence.said}")
+
+    async def _propose(self, request: MemoryRequest, whence: ChangeProvenance) -> ToolOutput:
+        await self._parts.notebook.propose(request)
+        sheet = await self._parts.notebook.read(request.target)
+        waits = "Noted as a proposal: the person decides with /changes whether it is remembered."
+        return _answer(_sheet_result(sheet, waits, done=False), f"{WAITING_NOTICE}{whence.said}")
+
+    def _full(self, sheet: MemoryFile, scope: Scope) -> ToolOutput:
+        times = (self._refused.get(scope.run) or 0) + 1
+        self._refused.put(scope.run, times)
+        error = "There is no room for that: merge or remove entries, in the same call."
+        if times >= MAX_REFUSALS:
+            error = "There is no room, again. Leave memory alone for the rest of this turn."
+        refusal = MemoryResult(
+            success=False,
+            target=sheet.target,
+            usage=sheet.usage,
+            entry_count=len(sheet.entries),
+            error=error,
+            current_entries=list(sheet.entries) if times < MAX_REFUSALS else UNSET,
+        )
+        return ToolOutput.text(encode_result(refusal), failed=True)
+
+
+class _MemoryChanges(Struct, frozen=True):
+    target: MemoryTarget
+    operations: tuple[MemoryOperation, ...]
+
+
+def _memory_changes(asked: MemoryArgs) -> _MemoryChanges:
+    steps = [
+        MemoryOperation(action=s.action, content=s.content, old_text=s.old_text)
+        for s in asked.operations
+    ]
+    if not isinstance(asked.action, UnsetType):
+        single = MemoryOperation(
+            action=asked.action, content=asked.content, old_text=asked.old_text
+        )
+        steps.insert(0, single)
+    if not steps:
+        raise ToolError("memory: say what to do with `action`, or with `operations`.")
+    return _MemoryChanges(MemoryTarget(asked.target), tuple(steps))
+
+
+def _sheet_result(sheet: MemoryFile, message: str, *, done: bool = True) -> MemoryResult:
+    return MemoryResult(
+        success=True,
+        done=done,
+        target=sheet.target,
+        usage=sheet.usage,
+        entry_count=len(sheet.entries),
+        message=message,
+    )
+
+
+def _answer(answer: MemoryResult, shown: str) -> ToolOutput:
+    return ToolOutput.text(encode_result(answer), shown=shown)

@@ -1,0 +1,56 @@
+"""Which files and folders the words of a command mean: as they stand, by patterns, after `cd`."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from hermes.schema.errors import ToolError
+from hermes.tools.files.safe_open import resolve
+
+MAX_FOLDERS = 8
+MAX_MATCHES = 5_000
+"""Files that one pattern means; of more the first ones."""
+_WORD = re.compile(r"[^\s'\"|&;<>()=`$]+")
+_PART = re.compile(r"[^\s'\"|&;<>()=`$,:\[\]{}@]+")
+_CHANGES_FOLDER = frozenset(
+    {"cd", "pushd", "-C", "--directory", "--git-dir", "--work-tree", "chdir"}
+)
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def command_words(command: str) -> list[str]:
+    """Each once; words that a shell or a program would take for more than one are in parts, too."""
+    return list(dict.fromkeys([*_WORD.findall(command), *_PART.findall(command)]))
+
+
+def command_folders(command: str, folder: Path) -> list[Path]:
+    """Where it stands while it runs, as far as its words tell."""
+    bases, before = [folder], ""
+    for word in _WORD.findall(command):
+        if before in _CHANGES_FOLDER and len(bases) < MAX_FOLDERS:
+            entered = resolve_or_same(bases[-1] / word)
+            if entered.is_dir() and entered not in bases:
+                bases.append(entered)
+        before = word
+    return bases
+
+
+def paths_of_word(word: str, bases: Sequence[Path]) -> Iterator[Path]:
+    """What is there of what a word may mean, without links."""
+    for base in bases:
+        if _PATTERN.search(word) and "\0" not in word:
+            found = glob.iglob(word, root_dir=base, include_hidden=True)  # noqa: PTH207 - takes any word
+            yield from (resolve_or_same(base / one) for one in islice(found, MAX_MATCHES))
+        path = base / word
+        if os.path.lexists(path):
+            yield resolve_or_same(path)
+
+
+def resolve_or_same(path: Path) -> Path:
+    try:
+        return resolve(path)
+    except (OSError, ValueError, ToolError):
+        return path

@@ -1,0 +1,211 @@
+"""What of others a command may show or bring: by its reach, its words, and the files it touches."""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from hermes.ports.tool import ToolContext
+from hermes.schema.scope import Role, Scope
+from hermes.tools.provenance.command_paths import command_folders, command_words
+from hermes.tools.provenance.file_provenance import (
+    MAX_BACKGROUND,
+    MAX_FOREGROUND,
+    FetchRecord,
+    FileProvenance,
+    UntrustedWork,
+)
+
+MAX_FOLDERS = 32
+"""In which a command is expected to make something new."""
+_GIT_WRITES = frozenset(
+    (
+        "am", "apply", "archive", "checkout", "checkout-index", "cherry-pick", "merge", "pull",
+        "read-tree", "rebase", "reset", "restore", "revert", "stash", "submodule", "switch",
+        "worktree",
+    )
+)  # fmt: skip
+"""Verbs of git that put into files what was fetched before, without the network."""
+_GIT_SHOWS = frozenset(["archive", "blame", "cat-file", "diff", "grep", "log", "show"])
+_REMOTE_REFS = ("FETCH_HEAD", "origin/", "upstream/", "remotes/", "@{u")
+
+
+class CommandProvenance(Struct, frozen=True):
+    """`shown`: in what it prints; `brought`: in files that it writes, most likely in `where`.
+
+    `others` is the workspace, if others than the owner have a say in what it does.
+    `unverified`: it could have read, and shown, a file that somebody else wrote.
+    """
+
+    shown: bool = False
+    brought: bool = False
+    where: tuple[Path, ...] = ()
+    others: Path | None = None
+    unverified: bool = False
+
+
+def untrusted_workspace(ctx: ToolContext) -> Path | None:
+    own = ctx.scope.role is Role.OWNER and not ctx.foreign
+    return None if own else Path(ctx.scope.workspace)
+
+
+def online_provenance(
+    command: str, folder: Path, origins: FileProvenance | None
+) -> CommandProvenance:
+    """For a command that can reach the network: what its words say that it does with it."""
+    from hermes.approvals.shell.nested_commands import analyze_script  # noqa: PLC0415 - as above
+    from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - few commands need it
+    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - as above
+
+    found = analyze_script(command, ShellContext(str(folder), "/")).found
+    named = offline_provenance(command, folder, origins)
+    return CommandProvenance(
+        shown=named.shown or shows_untrusted(found),
+        brought=named.brought or downloads_files(found),
+        where=named.where,
+    )
+
+
+def may_show_unverified(
+    command: str, folder: Path, scope: Scope, origins: FileProvenance | None
+) -> bool:
+    """Whether a shell command could have read what somebody else wrote, whatever it names."""
+    if origins is None:
+        return False
+    from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - who runs no command needs none
+
+    return UnverifiedReads(origins, scope).by_command(command, folder)
+
+
+def offline_provenance(
+    command: str, folder: Path, origins: FileProvenance | None
+) -> CommandProvenance:
+    """A command that touches what came in may show it, copy it or unpack it."""
+    if origins is None:
+        return CommandProvenance()
+    words, bases = command_words(command), command_folders(command, folder)
+    where = target_folders(words, bases)
+    if origins.names_untrusted(words, *bases):
+        return CommandProvenance(shown=True, brought=True, where=where)
+    if any(word == "git" or word.endswith("/git") for word in words):
+        fetched = any(map(origins.has_fetched_commits, bases))
+        theirs = any(one in word for word in words for one in _REMOTE_REFS)
+        shown = fetched and theirs and not _GIT_SHOWS.isdisjoint(words)
+        return CommandProvenance(shown, fetched and not _GIT_WRITES.isdisjoint(words), where)
+    return CommandProvenance(where=where)
+
+
+def target_folders(words: Sequence[str], bases: Sequence[Path]) -> tuple[Path, ...]:
+    """Folders that are there, in which it may make new ones."""
+    named = ((base / word).parent for word in words if "/" in word for base in bases)
+    there = (one for one in named if one.is_dir())
+    return tuple(dict.fromkeys([*bases, *islice(there, MAX_FOLDERS)]))
+
+
+class FetchRecorder:
+    """What changes on disk while a command runs; noted from the moment on that it may bring."""
+
+    def __init__(self, begin: Callable[[], FetchRecord] | None) -> None:
+        self._begin = begin
+        self._fetching: FetchRecord | None = None
+        self.others: UntrustedWork | None = None
+
+    def brings(self) -> None:
+        if self._fetching is None and self._begin is not None:
+            self._fetching = self._begin()
+
+    def over(self) -> None:
+        if self._fetching is not None:
+            self._fetching.over()
+            self._fetching = None
+        if self.others is not None:
+            self.others.over()
+            self.others = None
+
+
+def start_recorder(
+    origins: FileProvenance | None,
+    foreign: CommandProvenance,
+    longest: float = MAX_FOREGROUND,
+    at: float | None = None,
+) -> FetchRecorder:
+    """For a command that begins now, or began `at`; whoever begins it says when it is over."""
+
+    def begin(origins: FileProvenance) -> FetchRecord:
+        return origins.fetching(foreign.where, longest, at)
+
+    found = FetchRecorder(None if origins is None else partial(begin, origins))
+    if origins is not None and foreign.others is not None:
+        found.others = origins.record_untrusted_work(foreign.others, at)
+    if foreign.brought:
+        found.brings()
+    return found
+
+
+@contextmanager
+def record_fetches(
+    origins: FileProvenance | None, foreign: CommandProvenance, longest: float = MAX_FOREGROUND
+) -> Generator[FetchRecorder]:
+    """What changes on disk in the block was brought by a command, if it brings anything."""
+    found = start_recorder(origins, foreign, longest)
+    try:
+        yield found
+    finally:
+        found.over()
+
+
+class WatchedCommand:
+    """A command that others run: what it may show, and what it brings until it is over."""
+
+    def __init__(
+        self,
+        origins: FileProvenance,
+        command: str,
+        folder: str,
+        began: float | None = None,
+        others: Path | None = None,
+        scope: Scope | None = None,
+    ) -> None:
+        now = origins.now()
+        began = now if began is None else min(max(began, now - MAX_FOREGROUND), now)
+        found = structs.replace(online_provenance(command, Path(folder), origins), others=others)
+        self._bringing = start_recorder(origins, found, MAX_BACKGROUND, began)
+        self.shown = found.shown
+        self.unverified = scope is None or may_show_unverified(
+            command, Path(folder), scope, origins
+        )
+        self.brings = self._bringing.brings
+        self.over = self._bringing.over
+
+
+_LISTS_FILES = re.compile(r"\b(?:r?glob|i?glob|walk|iterdir|listdir|scandir|copytree|fwalk)\b")
+"""Names of what finds files that no word names."""
+_USES_NETWORK = re.compile(
+    r"://|\b(?:socket|urllib|urllib3|requests|httpx|aiohttp|http\.client|ftplib|telnetlib|paramiko)\b"
+)
+
+
+def program_provenance(
+    code: str, folder: Path, origins: FileProvenance | None, *, walled: bool
+) -> CommandProvenance:
+    """Where no wall stands, also by what it fetches with."""
+    reaches = not walled and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
+    if origins is None:
+        return CommandProvenance(reaches, reaches)
+    words, bases = command_words(code), command_folders(code, folder)
+    if _LISTS_FILES.search(code):
+        words = [*words, "."]
+    named = origins.names_untrusted(words, *bases)
+    return CommandProvenance(reaches or named, reaches or named, target_folders(words, bases))
+
+
+def _fetches(code: str, folder: Path) -> bool:
+    from hermes.approvals.shell.nested_commands import analyze_code  # noqa: PLC0415 - as above
+    from hermes.approvals.shell.outside_effects import downloads_files  # noqa: PLC0415 - only without a wall
+    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - as above
+
+    return downloads_files(analyze_code(code, ShellContext(str(folder), "/")).found)

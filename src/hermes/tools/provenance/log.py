@@ -1,0 +1,352 @@
+"""What is kept on disk of what came from outside: when commands brought it, and where to.
+
+A command is noted when it begins, so that nothing is lost with a program that is killed, and
+again when it ends. Notes are lines in a file that several processes add to.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from threading import RLock
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.kit.files import append_line, open_locked, write_atomic
+from hermes.kit.process_identity import pid_exists
+
+MAX_AGE = 90 * 86_400.0
+MAX_SPANS = 20_000
+MAX_ROOTS = 2_000
+MAX_WRITTEN = 20_000
+MAX_ENTRIES = 5_000
+"""Entries of a folder that are looked at for what is new in it."""
+_SLACK = 2
+"""How many times the lines that are needed may stand in the file."""
+_CHECKED_BYTES = 128
+"""Bytes before the place that was read last: in a file that was replaced others stand there."""
+
+Span: TypeAlias = tuple[float, float]
+FolderNames: TypeAlias = Mapping[str, frozenset[str]]
+"""Names of the folders in a folder."""
+
+
+class ProvenanceNote(Struct, frozen=True, omit_defaults=True):
+    """A command from `start` to `end`, or a `file` of ours with strangers' words in it.
+
+    That file is known by when it was `changed` and its `inode`, also in a folder that was renamed.
+    While it runs it may make folders `inside` of some; at its end it says which: `roots`.
+    `late` is when it ended, if later than `end`, and `pid` the program that will say so: for what
+    tells how things are done it counts until then.
+    With `others` they, and not only the owner, had a say in that folder from `start` on: what
+    tells there how things are done may be theirs.
+    `digest` is what a file said that was not to be followed, and neither is that content again
+    nor what stands in that `file`; one without both, once the owner has vouched for what is there.
+    """
+
+    start: float = 0.0
+    end: float = 0.0
+    inside: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    file: str = ""
+    changed: int = 0
+    inode: int = 0
+    others: str = ""
+    late: float = 0.0
+    pid: int = 0
+    digest: str = ""
+
+
+class FetchTimes(Struct, frozen=True):
+    """When commands brought something, and when files were changed that we wrote it into."""
+
+    spans: list[Span]
+    changed: frozenset[int]
+
+    def may_be_fetched(self, stat: os.stat_result) -> bool:
+        """Whether a file with that status may have been brought; else it was not."""
+        place = bisect_right(self.spans, (stat.st_ctime, float("inf"))) - 1
+        within = place >= 0 and stat.st_ctime <= self.spans[place][1]
+        return within or stat.st_ctime_ns in self.changed
+
+
+class ProvenanceLog:
+    """`log` is the file; without one it holds as long as this program runs.
+
+    Where it is there and cannot be read, everything counts as brought. What could not be written
+    is known here, and is written with the next note.
+    """
+
+    def __init__(self, log: Path | None, most: int = MAX_SPANS) -> None:
+        self._log = log
+        self._most = most
+        self._lock = RLock()
+        self._unreadable = self._behind = False
+        self._stamp: tuple[int, int, int] | None = None
+        self._inode: int = 0
+        self._offset = 0
+        self._before = b""
+        self._commands: dict[float, ProvenanceNote] = {}
+        self._written: dict[tuple[int, int | str], ProvenanceNote] = {}
+        self._others: dict[str, ProvenanceNote] = {}
+        self._refused: dict[str, ProvenanceNote] = {}
+        self._silent: dict[str, ProvenanceNote] = {}
+        self._spans: tuple[list[Span], list[Span]] | None = None
+        self._roots: list[str] | None = None
+        self._lines = 0
+        self._decoder = msgspec.json.Decoder(ProvenanceNote)
+
+    def add(self, note: ProvenanceNote, oldest: float) -> None:
+        """Nothing older than `oldest` needs to be kept any longer."""
+        with self._lock:
+            self._load()
+            self._take(note)
+            if self._log is None:
+                self._forget(oldest)
+                return
+            try:
+                self._write(self._log, note, oldest)
+            except OSError:
+                self._behind = True
+
+    def _write(self, log: Path, note: ProvenanceNote, oldest: float) -> None:
+        with open_locked(log) as file:
+            append_line(file, msgspec.json.encode(note))
+            kinds = self._commands, self._others, self._written, self._refused, self._silent
+            needed = sum(map(len, kinds))
+            if self._behind or self._lines > _SLACK * max(needed, 100):
+                self._rewrite(log, oldest)
+
+    def __bool__(self) -> bool:
+        with self._lock:
+            self._load()
+            return self._unreadable or bool(self._commands or self._written)
+
+    def times(self) -> "FetchTimes":
+        """As they are now, for a look at many files."""
+        with self._lock:
+            self._load()
+            if self._unreadable:
+                return FetchTimes([(float("-inf"), float("inf"))], frozenset())
+            spans = _merge_spans((one.start, one.end) for one in self._commands.values())
+            return FetchTimes(spans, frozenset(changed for changed, _ in self._written))
+
+    def covers(self, when: float, oldest: float, *, late: bool = False) -> bool:
+        """Whether something was being brought at that time; with `late` however long it took."""
+        with self._lock:
+            self._load()
+            known = self._commands.values()
+            if self._spans is None:
+                usual = _merge_spans((one.start, one.end) for one in known)
+                self._spans = (
+                    usual,
+                    _merge_spans((one.start, max(one.end, one.late)) for one in known),
+                )
+            spans = self._spans[late]
+            place = bisect_right(spans, (when, float("inf"))) - 1
+            end = spans[place][1] if place >= 0 else oldest
+            if self._unreadable or (when <= end and end > oldest):
+                return True
+            return late and any(
+                one.pid and one.start <= when and pid_exists(one.pid) for one in known
+            )
+
+    def written(self, path: Path, stat: os.stat_result) -> bool:
+        """Whether it is, unchanged since, what we wrote strangers' words into."""
+        with self._lock:
+            self._load()
+            keys = {(stat.st_ctime_ns, stat.st_ino), (stat.st_ctime_ns, encode_path(path))}
+            return not keys.isdisjoint(self._written)
+
+    def changed_by_untrusted(self, path: Path, when: float) -> bool:
+        """Whether others had a say in the folder around it before that time, however long ago.
+
+        What they wrote may be put there by anything since: another name, mode or branch.
+        """
+        with self._lock:
+            self._load()
+            return self._unreadable or any(
+                note.start <= when and path.is_relative_to(decode_path(note.others))
+                for note in self._others.values()
+            )
+
+    def knows(self, note: ProvenanceNote) -> bool:
+        """Whether it says nothing new of others in a folder, or of what was refused."""
+        with self._lock:
+            self._load()
+            if note.others:
+                known = self._others.get(note.others)
+                return known is not None and known.start <= note.start
+            return note.digest in self._refused and note.file in self._silent
+
+    def refused(self, path: Path, digest: str, when: float) -> bool:
+        """Whether that content, or what stood there, was not to be followed before that time."""
+        with self._lock:
+            self._load()
+            found = self._refused.get(digest), self._silent.get(encode_path(path))
+            return any(note is not None and note.start <= when for note in found)
+
+    def is_silent(self, path: Path) -> bool:
+        with self._lock:
+            self._load()
+            return encode_path(path) in self._silent
+
+    def roots(self) -> list[str]:
+        """Folders that were brought as a whole."""
+        with self._lock:
+            self._load()
+            if self._roots is None:
+                found = (one for note in self._commands.values() for one in _fetched_folders(note))
+                self._roots = list(dict.fromkeys(found))[-MAX_ROOTS:]
+            return self._roots
+
+    def _take(self, note: ProvenanceNote) -> None:
+        if note.digest:
+            _keep_earliest(self._refused, note.digest, note)
+            _keep_earliest(self._silent, note.file, note)
+        elif note.file and not note.changed:
+            self._silent.pop(note.file, None)
+        elif note.file:
+            self._written[note.changed, note.inode or note.file] = note
+            while len(self._written) > MAX_WRITTEN:
+                del self._written[next(iter(self._written))]
+        elif note.others:
+            _keep_earliest(self._others, note.others, note)
+        else:
+            self._commands[note.start] = note
+            while len(self._commands) > self._most:
+                del self._commands[next(iter(self._commands))]
+            self._spans = self._roots = None
+
+    def _load(self) -> None:
+        """What this process, an earlier one or another one has added since."""
+        if self._log is None:
+            return
+        self._unreadable = False
+        try:
+            if self._stamp != _file_stamp(os.stat(self._log)):  # noqa: PTH116 - every look at a file asks
+                with self._log.open("rb") as file:
+                    self._stamp = _file_stamp(os.fstat(file.fileno()))
+                    self._read_on(file, self._stamp[0])
+        except FileNotFoundError:
+            self._stamp = None
+        except OSError:
+            self._unreadable, self._stamp = True, None
+
+    def _read_on(self, file: BinaryIO, inode: int) -> None:
+        file.seek(max(0, self._offset - len(self._before)))
+        if inode != self._inode or file.read(len(self._before)) != self._before:
+            self._offset, self._lines, self._before = 0, 0, b""
+            file.seek(0)
+        data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self._inode, self._offset = inode, self._offset + len(data)
+        self._before = (self._before + data)[-_CHECKED_BYTES:]
+        for line in data.splitlines():
+            self._lines += 1
+            if note := self._note(line):
+                self._take(note)
+
+    def _note(self, line: bytes) -> ProvenanceNote | None:
+        try:
+            return self._decoder.decode(line)
+        except (msgspec.MsgspecError, ValueError):
+            return _legacy_note(line)
+
+    def _forget(self, oldest: float) -> None:
+        self._commands = {start: one for start, one in self._commands.items() if one.end > oldest}
+
+    def _needed(self) -> list[ProvenanceNote]:
+        """What others had a say in, and what was refused, is for good."""
+        refused = [structs.replace(one, file="") for one in self._refused.values()]
+        return [
+            *self._commands.values(),
+            *self._others.values(),
+            *self._written.values(),
+            *refused,
+            *self._silent.values(),
+        ]
+
+    def _rewrite(self, log: Path, oldest: float) -> None:
+        """Only what was read is put in place of what is there."""
+        self._load()
+        if self._unreadable:
+            return
+        self._forget(oldest)
+        write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in self._needed()))
+        self._spans = self._roots = None
+        self._behind = False
+
+
+def subfolders(folders: Iterable[Path]) -> FolderNames:
+    """What folders there are in some; one that cannot be looked at is left out."""
+    found: dict[str, frozenset[str]] = {}
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            some = islice(entries, MAX_ENTRIES)
+            names = [one.name for one in some if one.is_dir(follow_symlinks=False)]
+            found[str(folder)] = frozenset(names)
+    return found
+
+
+def new_subfolders(before: FolderNames) -> tuple[str, ...]:
+    """Folders that were not there before, as they are kept."""
+    now = subfolders(map(Path, before))
+    made = [Path(place, name) for place, names in now.items() for name in names - before[place]]
+    return tuple(sorted(map(encode_path, made)))
+
+
+def encode_path(path: Path) -> str:
+    """A name may be no text; what is kept must be."""
+    return os.fsencode(path).decode("latin-1")
+
+
+def decode_path(name: str) -> Path:
+    return Path(os.fsdecode(name.encode("latin-1", "replace")))
+
+
+def _fetched_folders(note: ProvenanceNote) -> Iterable[str]:
+    """Of a command that never ended: what seems to be new in the folders it worked in."""
+    yield from note.roots
+    for place in note.inside:
+        with suppress(OSError), os.scandir(decode_path(place)) as entries:
+            for one in islice(entries, MAX_ENTRIES):
+                if one.is_dir(follow_symlinks=False):
+                    changed = one.stat(follow_symlinks=False).st_ctime
+                    if note.start <= changed <= note.end:
+                        yield encode_path(Path(one.path))
+
+
+def _keep_earliest(notes: dict[str, ProvenanceNote], key: str, note: ProvenanceNote) -> None:
+    """The earliest of each; of too many those that were noted last."""
+    if key and (key not in notes or note.start < notes[key].start):
+        notes[key] = note
+    while len(notes) > MAX_WRITTEN:
+        del notes[next(iter(notes))]
+
+
+def _file_stamp(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _merge_spans(spans: Iterable[Span]) -> list[Span]:
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _legacy_note(line: bytes) -> ProvenanceNote | None:
+    """As earlier versions wrote it."""
+    try:
+        start, end = map(float, line.split())
+    except ValueError:
+        return None
+    return ProvenanceNote(start, end)

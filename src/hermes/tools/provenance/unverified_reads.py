@@ -1,0 +1,233 @@
+"""Whether a command or program could have read a file that somebody else wrote.
+
+What it names is not enough: `grep -r`, a pattern, a script or `make` read files that no word of
+the command names. A command that is known to read only what it is given is judged by that; every
+other one by all that lies in the workspace, in the folder it runs in, and in what it names. Where
+that cannot be decided within bounds, the answer is yes.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.approvals.grants import simple_commands
+from hermes.approvals.shell.read_only import is_read_only_command
+from hermes.schema.scope import Scope
+from hermes.tools.provenance.command_paths import (
+    command_folders,
+    command_words,
+    paths_of_word,
+    resolve_or_same,
+)
+from hermes.tools.provenance.file_provenance import FileProvenance, is_unverified_folder, own_users
+
+MAX_ENTRIES = 20_000
+"""Entries of folders that are looked at for one command; in a larger tree anything may lie."""
+MAX_PATHS = 500
+"""Paths that the words of one command may mean."""
+MAX_SCRIPT = 64 * 1024
+_SYSTEM = tuple(map(Path, ("/bin", "/dev", "/lib", "/lib64", "/sbin", "/usr")))
+_MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+_RECURSIVE = re.compile(r"-[A-Za-z0-9]*R[A-Za-z0-9]*")
+_RECURSIVE_COMMANDS = frozenset({"du", "find", "tree"})
+_PRINTS_NO_FILE = frozenset(
+    (
+        "basename", "cd", "date", "df", "dirname", "echo", "false", "free", "id", "pwd", "seq",
+        "sleep", "true", "uname", "uptime", "which", "whoami",
+    )
+)  # fmt: skip
+_GIT_HISTORY = frozenset(
+    ["archive", "blame", "cat-file", "grep", "log", "show", "stash", "whatchanged"]
+)
+"""Verbs of git that show what is no longer in the files of the workspace."""
+
+
+class UnverifiedReads(Struct, frozen=True):
+    """Answers for the commands of one call, in the workspace of its scope."""
+
+    origins: FileProvenance
+    scope: Scope
+
+    def by_command(self, command: str, folder: Path) -> bool:
+        """Whether others may have written something of what a shell command prints."""
+        workspace = resolve_or_same(Path(self.scope.workspace))
+        look = _DiskScan(self.origins, self.scope, workspace)
+        commands = simple_commands(command)
+        if commands is not None and all(is_read_only_command(argv) for argv in commands):
+            return look.reads_operands(commands, resolve_or_same(folder))
+        return look.reads_anything(
+            command_words(command), command_folders(command, resolve_or_same(folder))
+        )
+
+    def by_program(self, code: str, folder: Path) -> bool:
+        """Whether others may have written something of what a Python program prints."""
+        look = _DiskScan(self.origins, self.scope, resolve_or_same(Path(self.scope.workspace)))
+        return look.reads_anything(
+            command_words(code), command_folders(code, resolve_or_same(folder))
+        )
+
+
+class _DiskScan:
+    """One look at the disk, with a budget."""
+
+    def __init__(self, origins: FileProvenance, scope: Scope, workspace: Path) -> None:
+        self._origins = origins
+        self._scope = scope
+        self._workspace = workspace
+        self._users = _own_users(workspace)
+        self._times = origins.times()
+        self._left = MAX_ENTRIES
+        self._clean: set[Path] = set()
+
+    def reads_operands(self, commands: Sequence[Sequence[str]], folder: Path) -> bool:
+        """Of commands that read only what they are given by name."""
+        for name, *args in commands:
+            if name == "cd":
+                if not args:
+                    return True
+                folder = resolve_or_same(folder / args[0])
+            elif name == "git":
+                if args[0] == "log" and self._origins.has_fetched_commits(folder):
+                    return True
+            elif name not in _PRINTS_NO_FILE and self._reads_arguments(name, args, folder):
+                return True
+        return False
+
+    def _reads_arguments(self, name: str, args: Sequence[str], folder: Path) -> bool:
+        deep = name in _RECURSIVE_COMMANDS or any(map(_RECURSIVE.fullmatch, args))
+        operands = [one for one in args if not one.startswith("-")]
+        found = [path for one in operands for path in paths_of_word(one, [folder])]
+        if not found and (name == "ls" or deep):
+            found = [folder]
+        return any(
+            self._contains_unverified(path, deep=deep)
+            if path.is_dir()
+            else self._is_unverified(path)
+            for path in found
+        )
+
+    def reads_anything(self, words: Sequence[str], bases: Sequence[Path]) -> bool:
+        """Of a command that may read whatever lies around it."""
+        git = any(word == "git" or word.endswith("/git") for word in words)
+        if git and not _GIT_HISTORY.isdisjoint(words):
+            return True
+        named = self._named(words, bases)
+        if named is None or any(not path.is_dir() and self._is_unverified(path) for path in named):
+            return True
+        if any(map(_names_unverified_folder, named)):
+            return True
+        trees = dict.fromkeys([*bases, *filter(Path.is_dir, named), self._workspace])
+        return any(self._contains_unverified(tree, deep=True) for tree in trees)
+
+    def _named(self, words: Sequence[str], bases: Sequence[Path]) -> list[Path] | None:
+        """What is there of what its words mean, besides programs; None for too much."""
+        found: dict[Path, None] = {}
+        for word in words:
+            if word.startswith("~") or is_unverified_folder(word.split("/")):
+                return None
+            for path in paths_of_word(word, bases):
+                if not self._is_program(path):
+                    found[path] = None
+                if len(found) > MAX_PATHS:
+                    return None
+        if "make" in words:
+            found |= dict.fromkeys(base / name for base in bases for name in _MAKEFILES)
+        return [path for path in found if path.parts[1:]]
+
+    def _is_program(self, path: Path) -> bool:
+        """Whether it is more likely run than read."""
+        if _is_system(path):
+            return True
+        inside = path.is_relative_to(self._workspace)
+        return not inside and path.is_file() and os.access(path, os.X_OK)
+
+    def _is_unverified(self, path: Path) -> bool:
+        if _is_system(path):
+            return is_unverified_folder(path.parts)
+        return os.path.lexists(path) and self._origins.is_unverified(self._scope, path)
+
+    def _contains_unverified(self, folder: Path, *, deep: bool) -> bool:
+        """Whether something in a folder, with `deep` or below it, is not the owner's."""
+        if folder in self._clean:
+            return False
+        if _is_system(folder):
+            return is_unverified_folder(folder.parts)
+        if not folder.is_dir() or self._origins.is_unverified_location(self._scope, folder):
+            return True
+        waiting = [str(folder)]
+        while waiting:
+            below = self._below(waiting.pop(), deep=deep)
+            if below is None:
+                return True
+            waiting += below
+        if deep:
+            self._clean.add(folder)
+        return False
+
+    def _below(self, folder: str, *, deep: bool) -> list[str] | None:
+        """The folders in a folder, with `deep`; None if something in it is not the owner's."""
+        found: list[str] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    self._left -= 1
+                    if self._left < 0 or self._is_unverified_entry(entry, deep=deep):
+                        return None
+                    if deep and entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                        found.append(entry.path)
+        except FileNotFoundError:
+            return found
+        except OSError:
+            return None
+        return found
+
+    def _is_unverified_entry(self, entry: os.DirEntry[str], *, deep: bool) -> bool:
+        if entry.is_symlink():
+            return deep and self._is_unverified_link(Path(entry.path))
+        if entry.is_dir(follow_symlinks=False):
+            return deep and is_unverified_folder([entry.name]) and _has_entries(entry.path)
+        return self._origins.is_unverified_entry(entry, self._users, self._times)
+
+    def _is_unverified_link(self, link: Path) -> bool:
+        target = resolve_or_same(link)
+        if not target.exists():
+            return False
+        if target.is_dir() and not _is_system(target):
+            return self._origins.is_unverified_location(self._scope, target)
+        return self._is_unverified(target)
+
+
+def _names_unverified_folder(script: Path) -> bool:
+    """Whether a file that a command names, a script perhaps, names such a folder in its turn."""
+    with suppress(OSError):
+        if script.is_file() and script.stat().st_size <= MAX_SCRIPT:
+            text = script.read_bytes().decode("utf-8", "replace")
+            return any(is_unverified_folder(word.split("/")) for word in _script_words(text))
+    return False
+
+
+def _script_words(text: str) -> Iterator[str]:
+    return iter(command_words(text)) if "\0" not in text else iter(())
+
+
+def _is_system(path: Path) -> bool:
+    return any(path.is_relative_to(one) for one in _SYSTEM)
+
+
+def _own_users(workspace: Path) -> frozenset[int]:
+    try:
+        return own_users(workspace)
+    except OSError:
+        return frozenset()
+
+
+def _has_entries(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return True

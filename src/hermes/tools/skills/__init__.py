@@ -1,1 +1,0 @@
-"""The tools for skills: list them, open one, write one."""

@@ -1,0 +1,204 @@
+"""The `skills_list` and `skill_view` tools."""
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import anyio
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from hermes.kit.errors import HermesError
+from hermes.kit.text import plural
+from hermes.learning.ledger.change import read_if_present
+from hermes.learning.skills.catalog import (
+    SKILL_FILE,
+    MissingRequirements,
+    Skill,
+    SkillCatalog,
+    SkillEnvironment,
+    missing_requirements,
+    usable_skills,
+)
+from hermes.learning.skills.document import InvalidSkill, SkillDocument
+from hermes.learning.skills.usage import SkillUsageLog
+from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.schema.errors import ToolError
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.tool_io import Arguments, encode_result, load_description
+
+MAX_FILES = 200
+MAX_SHOWN = 100_000
+
+
+class SkillDeps(Struct, frozen=True, kw_only=True):
+    """`here` says what there is in a turn; `redact` masks secrets in what is shown."""
+
+    shelf: SkillCatalog
+    usage: SkillUsageLog
+    here: Callable[[], SkillEnvironment]
+    redact: Callable[[str], str]
+
+
+class ListArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    category: str = ""
+
+
+class ListedSkill(Struct, frozen=True):
+    name: str
+    description: str
+    category: str
+
+
+class ListResult(Struct, frozen=True, kw_only=True):
+    success: bool
+    skills: list[ListedSkill]
+    categories: list[str]
+    count: int
+    hint: str
+
+
+class SkillsList:
+    name = "skills_list"
+
+    def __init__(self, parts: SkillDeps) -> None:
+        self._parts = parts
+        self._arguments = Arguments(self.name, ListArgs)
+        self.spec = _spec(self.name, self._arguments.schema)
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        wanted = self._arguments.decode(args).category.strip().lower()
+        skills = await anyio.to_thread.run_sync(self._parts.shelf.skills)
+        skills = usable_skills(skills, self._parts.here())
+        categories = sorted({skill.category for skill in skills})
+        chosen = [one for one in skills if not wanted or one.category.lower() == wanted]
+        if wanted and not chosen:
+            known = ", ".join(categories) or "none"
+            raise ToolError(f"skills_list: there is no category {wanted!r}, only {known}.")
+        answer = ListResult(
+            success=True,
+            skills=[ListedSkill(one.name, one.head.description, one.category) for one in chosen],
+            categories=categories,
+            count=len(chosen),
+            hint="Open one with skill_view before you follow it.",
+        )
+        return ToolOutput.text(encode_result(answer), shown=plural(len(chosen), "skill"))
+
+
+class ViewArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    file_path: str = ""
+
+
+class ViewResult(Struct, frozen=True, kw_only=True):
+    success: bool
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    related_skills: tuple[str, ...]
+    content: str
+    path: str
+    skill_dir: str
+    linked_files: list[str]
+    required_environment_variables: list[str]
+    required_commands: tuple[str, ...]
+    missing_required_environment_variables: tuple[str, ...]
+    missing_required_commands: tuple[str, ...]
+    setup_needed: bool
+    readiness_status: str
+    note: str | UnsetType = UNSET
+
+
+class FileResult(Struct, frozen=True, kw_only=True):
+    success: bool
+    name: str
+    file: str
+    content: str
+
+
+class SkillView:
+    name = "skill_view"
+
+    def __init__(self, parts: SkillDeps) -> None:
+        self._parts = parts
+        self._arguments = Arguments(self.name, ViewArgs)
+        self.spec = _spec(self.name, self._arguments.schema)
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        asked = self._arguments.decode(args)
+        try:
+            return await anyio.to_thread.run_sync(self._view, asked, ctx.scope.session)
+        except HermesError as error:
+            raise ToolError(f"skill_view: {error}", hint=error.hint) from error
+
+    def _view(self, asked: ViewArgs, session: str) -> ToolOutput:
+        skill = self._parts.shelf.find(asked.name)
+        if skill is None:
+            raise InvalidSkill(f"There is no skill {asked.name!r}.", hint="See skills_list.")
+        if asked.file_path:
+            return self._file(skill, asked.file_path)
+        document = self._parts.shelf.read(skill)
+        self._parts.usage.viewed(skill.name)
+        answer = self._opened(
+            skill, document, missing_requirements(skill.head, self._parts.here()), session
+        )
+        return ToolOutput.text(encode_result(answer), shown=f"skill {skill.name}")
+
+    def _opened(
+        self, skill: Skill, doc: SkillDocument, lacks: MissingRequirements, session: str
+    ) -> ViewResult:
+        head = skill.head
+        return ViewResult(
+            success=True,
+            name=skill.name,
+            description=head.description,
+            tags=head.tags,
+            related_skills=head.related,
+            content=self._parts.redact(fill_placeholders(doc.body, skill, session)),
+            path=str(skill.file),
+            skill_dir=skill.folder,
+            linked_files=skill_files(skill),
+            required_environment_variables=[one.name for one in head.variables],
+            required_commands=head.commands,
+            missing_required_environment_variables=lacks.variables,
+            missing_required_commands=lacks.programs,
+            setup_needed=bool(lacks),
+            readiness_status="setup_needed" if lacks else "available",
+            note=_setup_note(lacks) if lacks else UNSET,
+        )
+
+    def _file(self, skill: Skill, path: str) -> ToolOutput:
+        if path not in skill_files(skill):
+            known = ", ".join(skill_files(skill)) or "none"
+            raise InvalidSkill(f"{skill.name} has no file {path!r}. Its files: {known}.")
+        data = read_if_present(Path(skill.folder) / path) or b""
+        try:
+            text = self._parts.redact(data.decode())[:MAX_SHOWN]
+        except UnicodeDecodeError:
+            text = f"[{len(data):,} bytes that are no text: {Path(skill.folder) / path}]"
+        answer = FileResult(success=True, name=skill.name, file=path, content=text)
+        return ToolOutput.text(encode_result(answer), shown=f"{skill.name}/{path}")
+
+
+def skill_files(skill: Skill) -> list[str]:
+    """The files that come with it, without links that lead out of it."""
+    root = Path(skill.folder)
+    found = (path for path in sorted(root.rglob("*")) if path.is_file() and not path.is_symlink())
+    names = (PurePosixPath(path.relative_to(root)).as_posix() for path in found)
+    return [name for name in names if name != SKILL_FILE and not name.startswith(".")][:MAX_FILES]
+
+
+def fill_placeholders(body: str, skill: Skill, session: str) -> str:
+    """With the places that a skill may name put in."""
+    return body.replace("${HERMES_SKILL_DIR}", skill.folder).replace(
+        "${HERMES_SESSION_ID}", session
+    )
+
+
+def _setup_note(lacks: MissingRequirements) -> str:
+    parts = [f"set {', '.join(lacks.variables)} in the .env of the home"] if lacks.variables else []
+    parts += [f"install {', '.join(lacks.programs)}"] if lacks.programs else []
+    return f"Before it works here: {'; '.join(parts)}."
+
+
+def _spec(name: str, schema: dict[str, object]) -> ToolSpec:
+    text = load_description(f"{Path(__file__).parent}/{name}")
+    return ToolSpec(name, text, schema, Effect.READ, timeout=30.0, toolset="skills")

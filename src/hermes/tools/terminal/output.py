@@ -1,0 +1,241 @@
+"""Files for output that is too long for the model: named in the result, read with read_file.
+
+While a command runs, its output goes to a file without a name: whatever ends us, nothing
+that was not masked stays on the disk. Masked, it is written under a name.
+"""
+
+import codecs
+import logging
+import os
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.files import surplus_files
+from hermes.kit.ids import new_id
+from hermes.kit.text import HEAD
+from hermes.ports.sandbox import ProcessResult
+from hermes.schema.scope import OWNER
+from hermes.tools.paths import principal_folder
+from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
+from hermes.tools.terminal.shell import ShellExit, find_shell_exit, without_marks
+from hermes.tools.tool_io import DEFAULT_LIMITS
+
+log = logging.getLogger(__name__)
+
+MAX_FILES = 100
+MAX_TOTAL_BYTES = 512 * 1024 * 1024
+"""Of all files together."""
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Bytes of one file: masked output may be longer than the output itself."""
+_BLOCK = 65_536
+
+
+class OutputFiles:
+    """A folder that keeps the newest files only, the owner's and those of all others."""
+
+    def __init__(self, folder: Path, kept: int = MAX_FILES) -> None:
+        self._folder = folder
+        self._kept = kept
+
+    @contextmanager
+    def opened(self, principal: str = OWNER) -> Generator["OutputFile | None"]:
+        """A file for one command's output; none when the disk will not take it."""
+        try:
+            folder = principal_folder(self._folder, principal)
+            spill = OutputFile(_open_unnamed(folder), folder)
+        except OSError as error:
+            log.warning("long output is not kept in %s: %s", self._folder, error)
+            yield None
+            return
+        try:
+            yield spill
+        finally:
+            os.close(spill.handle)
+
+    def prune(self) -> None:
+        for whose in ("out_*", "of-*/out_*"):
+            for old in surplus_files(self._folder.glob(whose), self._kept, MAX_TOTAL_BYTES):
+                old.unlink(missing_ok=True)
+
+
+def _open_unnamed(folder: Path) -> int:
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / new_id("raw")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return handle
+
+
+class OutputFile:
+    """`handle` is open on what came out of the command."""
+
+    def __init__(self, handle: int, folder: Path) -> None:
+        self.handle = handle
+        self._folder = folder
+
+    @property
+    def path(self) -> str:
+        """By this name our own process, and no other, can write to it."""
+        return f"/dev/fd/{self.handle}"
+
+    def keep(self, clean: Callable[[str], str]) -> Path:
+        """Write all of it under a name, cleaned a piece at a time, in bounded memory."""
+        return self._write(self._cleaned(StreamCleaner(clean)))
+
+    def write_cleaned(self, text: str) -> Path:
+        """Write this instead, which was cleaned before."""
+        return self._write([text])
+
+    def _cleaned(self, cleaner: StreamCleaner) -> Iterator[str]:
+        os.lseek(self.handle, 0, os.SEEK_SET)
+        raw = os.fdopen(os.dup(self.handle), encoding="utf-8", errors="replace", newline="")
+        with raw:
+            while text := raw.read(_BLOCK):
+                yield cleaner.add(text)
+        yield cleaner.finish()
+
+    def _write(self, pieces: Iterable[str]) -> Path:
+        path = self._folder / f"{new_id('out')}.txt"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                room = MAX_FILE_BYTES
+                for piece in pieces:
+                    data = piece.encode("utf-8", "replace")
+                    file.write(data[:room])
+                    room -= len(data)
+                    if room < 0:
+                        file.write(b"\n[the rest was not kept]\n")
+                        break
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+
+PROGRESS_EVERY = 0.1
+PROGRESS_LENGTH = 2_000
+PROGRESS_KEPT = 32_000
+CUT_MARGIN = 4_096
+"""Characters beside a cut that may be half of a secret, when no line ends before."""
+
+
+class OutputView(Struct, frozen=True):
+    """`mark` is what the shell said at its end, `full` the file with all of the output."""
+
+    text: str
+    mark: ShellExit | None
+    cut: bool = False
+    full: Path | None = None
+
+
+class OutputViewer:
+    """One command's output, without its mark and without secrets."""
+
+    def __init__(
+        self, redact: Callable[[str], str], spills: OutputFiles, most: int = DEFAULT_LIMITS.output
+    ) -> None:
+        """`most` characters are seen by the model: more of the end than of the beginning."""
+        self._redact = redact
+        self._spills = spills
+        self._most = most
+
+    async def view(self, done: ProcessResult, spill: OutputFile | None) -> OutputView:
+        """What the model sees, and the file that has all of it when this is less."""
+        if done.seam is not None:
+            first = _decode(done.output[: done.seam])
+            begin = _without_end(first)
+            end = _without_beginning(_decode(done.output[done.seam :]))
+            kept = await self._kept(partial(spill.keep, self._clean)) if spill else None
+            mark = find_shell_exit(first, end)
+            shown = _join_ends(self._clean(begin), self._clean(end), done.total, self._most)
+            return OutputView(shown, mark, True, kept)
+        raw = _decode(done.output)
+        text, mark = self._clean(raw), find_shell_exit(raw, raw)
+        if len(text) <= self._most:
+            return OutputView(text, mark)
+        kept = await self._kept(partial(spill.write_cleaned, text)) if spill else None
+        front = int(self._most * HEAD)
+        return OutputView(
+            _join_ends(text[:front], text[front:], len(text), self._most), mark, True, kept
+        )
+
+    def progress(self, tell: Callable[[str], Awaitable[None]], clock: Clock) -> "ProgressReporter":
+        return ProgressReporter(tell, clock, self._clean)
+
+    def _clean(self, text: str) -> str:
+        return self._redact(strip_controls(without_marks(text)))
+
+    async def _kept(self, write: Callable[[], Path]) -> Path | None:
+        """The file with everything, unless the disk would not take it."""
+        try:
+            path = await anyio.to_thread.run_sync(write)
+            self._spills.prune()
+        except OSError as error:
+            log.warning("the full output is not kept: %s", error)
+            return None
+        return path
+
+
+class ProgressReporter:
+    """Passes whole lines on to people, not more often than they can read."""
+
+    def __init__(
+        self, tell: Callable[[str], Awaitable[None]], clock: Clock, clean: Callable[[str], str]
+    ) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._clean = clean
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting = ""
+        self._torn = False
+        self._told = float("-inf")
+
+    async def hear(self, data: bytes) -> None:
+        self._waiting += self._decoder.decode(data)
+        if len(self._waiting) > PROGRESS_KEPT:
+            self._waiting = self._waiting[-PROGRESS_KEPT:]
+            self._torn = True
+        now = self._clock.monotonic()
+        lines, newline, rest = self._waiting.rpartition("\n")
+        if not newline or now - self._told < PROGRESS_EVERY:
+            return
+        if self._torn:
+            lines = lines.partition("\n")[2]
+        self._waiting, self._torn = rest, False
+        self._told = now
+        text = self._clean(lines)[-PROGRESS_LENGTH:]
+        if text.strip():
+            await self._tell(text)
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _without_end(text: str) -> str:
+    """Without the line, or the part of it, in which the middle of the output went missing."""
+    return text[: -min(len(text) - text.rfind("\n") - 1, CUT_MARGIN) or None]
+
+
+def _without_beginning(text: str) -> str:
+    line = text.find("\n") + 1
+    return text[min(line or CUT_MARGIN, CUT_MARGIN) :]
+
+
+def _join_ends(begin: str, end: str, total: int, most: int) -> str:
+    """Whole lines from both ends, unless they are so long that little would be left."""
+    begin = begin[: int(most * HEAD)]
+    end = end[-(most - len(begin)) :]
+    last, first = begin.rfind("\n") + 1, end.find("\n") + 1
+    begin = begin[:last] if last and len(begin) - last <= CUT_MARGIN else begin
+    end = end[first:] if first <= CUT_MARGIN else end
+    left_out = max(total - len(begin) - len(end), 0)
+    return f"{begin}[… about {left_out:,} characters left out …]\n{end}"

@@ -1,0 +1,131 @@
+"""Decode a call's arguments once, at the edge, and say plainly what is wrong with them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Assistant, Message, Result, ToolCall
+
+T = TypeVar("T", bound=Struct)
+
+_ARGUMENT_PATH = re.compile(r"`\$\.(\w+)")
+_FIELD_NAME = re.compile(r"field `([^`]*)`")
+_TYPE_NAMES = {"string": "text", "integer": "a whole number", "boolean": "true or false"}
+_DROPPED_KEYS = ("title", "default", "additionalProperties")
+
+
+class Arguments(Generic[T]):
+    """The parameters of one tool: their JSON schema, and how a call's bytes become a Struct.
+
+    Models send `null` for "not given" and numbers as text; both are understood.
+    """
+
+    def __init__(self, tool: str, kind: type[T], *, hint: str = "") -> None:
+        """`hint` goes with the refusal of a parameter that does not exist."""
+        self._tool = tool
+        self._hint = hint
+        self._kind = kind
+        self.schema = compact_schema(kind)
+
+    def decode(self, args: Raw) -> T:
+        """Raises `ToolError` naming the parameter and what it should be."""
+        try:
+            given: object = msgspec.json.decode(args)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ToolError(f"{self._tool}: the arguments are not valid JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise ToolError(f"{self._tool}: the arguments must be a JSON object")
+        fields = cast("dict[str, object]", given)
+        present = {name: value for name, value in fields.items() if value is not None}
+        try:
+            return msgspec.convert(present, self._kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise self._refusal(str(error)) from error
+
+    def _refusal(self, message: str) -> ToolError:
+        found = _ARGUMENT_PATH.search(message) or _FIELD_NAME.search(message)
+        name = found[1] if found else ""
+        properties: dict[str, dict[str, Any]] = self.schema["properties"]
+        if name not in properties:
+            known = ", ".join(properties)
+            return ToolError(
+                f"{self._tool}: there is no parameter `{name}`, only {known}.", hint=self._hint
+            )
+        wanted = _describe_type(properties[name])
+        if message.startswith("Object missing") and "$." not in message:
+            return ToolError(f"{self._tool}: the parameter `{name}` ({wanted}) is missing.")
+        return ToolError(f"{self._tool}: `{name}` must be {wanted}. {message}.")
+
+
+def encode_result(value: Struct) -> str:
+    """A tool's answer as the JSON the model reads."""
+    return msgspec.json.encode(value).decode()
+
+
+def load_description(module: str) -> str:
+    """The text for the model, kept in the `.md` file beside the tool's module."""
+    return Path(module).with_suffix(".md").read_text("utf-8").strip()
+
+
+def compact_schema(kind: type[Struct]) -> dict[str, Any]:
+    """The JSON schema of a Struct without references, titles and defaults: every byte is sent."""
+    whole = msgspec.json.schema(kind)
+    defs: dict[str, Any] = whole.get("$defs", {})
+
+    return _shrink(defs[whole["$ref"].rpartition("/")[2]], defs)
+
+
+def _shrink(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in node:
+        return _shrink(defs[node["$ref"].rpartition("/")[2]], defs)
+    small = {key: value for key, value in node.items() if key not in _DROPPED_KEYS}
+    if "properties" in small:
+        small.pop("description", None)
+        named: dict[str, Any] = small["properties"]
+        small["properties"] = {name: _shrink(part, defs) for name, part in named.items()}
+    if "items" in small:
+        small["items"] = _shrink(small["items"], defs)
+    return small
+
+
+def _describe_type(node: dict[str, Any]) -> str:
+    if "enum" in node:
+        return "one of " + ", ".join(map(str, node["enum"]))
+    words = _TYPE_NAMES.get(node.get("type", ""), f"of type {node.get('type', 'JSON')}")
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is not None and high is not None:
+        return f"{words} from {low} to {high}"
+    return words if low is None else f"{words}, at least {low}"
+
+
+def earlier_results(tool: str, messages: Sequence[Message]) -> Iterator[Result]:
+    """The results of one tool's calls, the newest first.
+
+    Some providers count their call ids anew in every answer, so a result belongs to the
+    nearest call of its id before it.
+    """
+    waiting: list[Result] = []
+    for message in reversed(messages):
+        if isinstance(message, Result):
+            waiting.append(message)
+        elif waiting and isinstance(message, Assistant):
+            here = {part.id: part.name for part in message.parts if isinstance(part, ToolCall)}
+            yield from (result for result in waiting if here.get(result.call) == tool)
+            waiting = [result for result in waiting if result.call not in here]
+
+
+class OutputLimits(Struct, frozen=True, kw_only=True):
+    """Characters of a command's output, and of files: lines, characters of a line and of a page."""
+
+    output: int = 50_000
+    lines: int = 2_000
+    line: int = 2_000
+    page: int = 100_000
+
+
+DEFAULT_LIMITS = OutputLimits()

@@ -1,0 +1,297 @@
+"""Which tools fit some words best: BM25 over their names, descriptions and parameters."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
+
+from hermes.kit.text import one_line
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
+from hermes.schema.errors import ToolError
+from hermes.schema.tools import PROXY_TOOL, Effect, ToolSpec
+from hermes.tools.tool_io import Arguments, encode_result, load_description
+
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ENDINGS = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", ""))
+_STOP_WORDS = frozenset(
+    _WORD.findall(
+        "a an and are at by can do for from how i in into is it me my of on or please some that "
+        "the this to tool use want what which with you"
+    )
+)
+_IN_NAME, _IN_SET, _IN_TEXT = 4.0, 2.0, 1.0
+_PREFIX_WEIGHT = 0.5
+"""What a word counts of which only the beginning is the same."""
+_MIN_PREFIX = 4
+_SATURATION, _BY_LENGTH = 1.2, 0.5
+
+
+def stemmed_words(text: str) -> Iterator[str]:
+    """In small letters and without their endings; those that say nothing are left out."""
+    for found in _WORD.finditer(_CAMEL_CASE.sub(" ", text)):
+        word = found.group().lower()
+        if word not in _STOP_WORDS:
+            yield _stem(word)
+
+
+def _stem(word: str) -> str:
+    for ending, instead in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word.removesuffix(ending) + instead
+    return word
+
+
+class ToolRanking:
+    """Made once for the same tools."""
+
+    def __init__(self, specs: Sequence[ToolSpec]) -> None:
+        self._specs = specs
+        self._weights = [_word_weights(spec) for spec in specs]
+        lengths = [sum(one.values()) for one in self._weights]
+        mean = sum(lengths) / max(len(lengths), 1)
+        self._room = [1 - _BY_LENGTH + _BY_LENGTH * length / (mean or 1) for length in lengths]
+        seen = Counter(word for one in self._weights for word in one)
+        self._rarity = {
+            word: math.log(1 + (len(specs) - count + 0.5) / (count + 0.5))
+            for word, count in seen.items()
+        }
+
+    def best(self, query: str, most: int) -> list[ToolSpec]:
+        """The best first; a tool whose very name is asked for is always the first."""
+        asked = [dict(self._alike(word)) for word in dict.fromkeys(stemmed_words(query))]
+        exact = query.strip().casefold()
+        scores = [
+            (spec.name.casefold() == exact, self._score(asked, number), spec.name, spec)
+            for number, spec in enumerate(self._specs)
+        ]
+        found = [one for one in scores if one[0] or one[1] > 0]
+        found.sort(key=lambda one: (not one[0], -one[1], one[2]))
+        return [spec for *_, spec in found[:most]]
+
+    def _alike(self, word: str) -> Iterator[tuple[str, float]]:
+        """The words of all tools that it may mean, and how much they count."""
+        if word in self._rarity:
+            yield word, 1.0
+        for known in self._rarity if len(word) >= _MIN_PREFIX else ():
+            begun = known.startswith(word) or word.startswith(known)
+            if begun and known != word and len(known) >= _MIN_PREFIX:
+                yield known, _PREFIX_WEIGHT
+
+    def _score(self, asked: Sequence[Mapping[str, float]], number: int) -> float:
+        """Of several that one word may mean, the best counts."""
+        weights, room = self._weights[number], _SATURATION * self._room[number]
+        total = 0.0
+        for alike in asked:
+            total += max(
+                (
+                    share * self._rarity[known] * weights[known] * (_SATURATION + 1)
+                    / (weights[known] + room)
+                    for known, share in alike.items()
+                    if known in weights
+                ),
+                default=0.0,
+            )  # fmt: skip
+        return total
+
+
+def _word_weights(spec: ToolSpec) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    named: dict[str, object] = spec.schema.get("properties") or {}
+    fields = [
+        (spec.name, _IN_NAME),
+        (spec.toolset, _IN_SET),
+        (spec.description, _IN_TEXT),
+        (" ".join(named), _IN_TEXT),
+    ]
+    for text, weight in fields:
+        for word in stemmed_words(text):
+            weights[word] = weights.get(word, 0.0) + weight
+    return weights
+
+
+SEARCH_TOOL = "tool_search"
+MAX_ANSWER_BYTES = 24_000
+"""Bytes of one answer; what does not fit is told without its parameters."""
+MAX_DESCRIPTION = 600
+MAX_TOOLSETS = 300
+_FOLDER = Path(__file__).parent
+
+
+class SearchArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    query: Annotated[str, Meta(max_length=1000)]
+    limit: Annotated[int, Meta(ge=0)] = 0
+
+
+class CallArgs(Struct, frozen=True):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class ToolHit(Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    parameters: dict[str, Any] | UnsetType = UNSET
+
+
+class ToolHits(Struct, frozen=True, kw_only=True):
+    tools: list[ToolHit]
+    searched: int
+    note: str | UnsetType = UNSET
+
+
+class SearchLimits(Struct, frozen=True, kw_only=True):
+    """How many tools one search brings when nothing is said, and at most."""
+
+    usual: int = 5
+    most: int = 20
+
+
+class ToolSearch:
+    def __init__(self, specs: Sequence[ToolSpec], most: SearchLimits) -> None:
+        self._specs = specs
+        self._most = most
+        self._arguments = Arguments(SEARCH_TOOL, SearchArgs)
+        told = load_description(f"{_FOLDER}/{SEARCH_TOOL}")
+        self.spec = ToolSpec(
+            SEARCH_TOOL,
+            f"{told} There are {len(specs)} more: {_toolset_counts(specs)}.",
+            self._arguments.schema,
+            Effect.READ,
+            timeout=30.0,
+        )
+
+    @cached_property
+    def _ranking(self) -> ToolRanking:
+        return ToolRanking(self._specs)
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        asked = self._arguments.decode(args)
+        if not asked.query.strip():
+            raise ToolError(f"{SEARCH_TOOL}: `query` is empty; say what you want to do.")
+        most = min(asked.limit or self._most.usual, self._most.most)
+        found = _within_answer(
+            [_hit(spec) for spec in self._ranking.best(asked.query, max(most, 1))]
+        )
+        answer = ToolHits(tools=found, searched=len(self._specs), note=self._note(found) or UNSET)
+        return ToolOutput.text(encode_result(answer), shown=", ".join(hit.name for hit in found))
+
+    def _note(self, found: Sequence[ToolHit]) -> str:
+        if not found:
+            return (
+                f"Nothing fits these words. Try others; there is: {_toolset_counts(self._specs)}."
+            )
+        if any(hit.parameters is UNSET for hit in found):
+            return "For parameters that are not shown, search for the exact name."
+        return ""
+
+
+class ToolProxy:
+    """What is called through it is taken out before; only what cannot be called comes here."""
+
+    def __init__(self) -> None:
+        self._arguments = Arguments(PROXY_TOOL, CallArgs)
+        self.spec = ToolSpec(
+            PROXY_TOOL,
+            load_description(f"{_FOLDER}/{PROXY_TOOL}"),
+            self._arguments.schema,
+            Effect.READ,
+            timeout=30.0,
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        asked = self._arguments.decode(args)
+        shown = one_line(asked.name, 80)
+        raise ToolError(
+            f"{PROXY_TOOL}: there is no tool named {shown!r}.",
+            hint=f"Look for it with {SEARCH_TOOL} and use the exact name.",
+        )
+
+
+def _hit(spec: ToolSpec) -> ToolHit:
+    return ToolHit(
+        name=spec.name,
+        description=one_line(spec.description, MAX_DESCRIPTION),
+        parameters=spec.schema,
+    )
+
+
+def _within_answer(hits: Sequence[ToolHit]) -> list[ToolHit]:
+    """All of them, and parameters as long as there is room; those of the best in any case."""
+    room = MAX_ANSWER_BYTES
+    found: list[ToolHit] = []
+    for hit in hits:
+        size = len(msgspec.json.encode(hit))
+        if found and size > room:
+            found.append(structs.replace(hit, parameters=UNSET))
+            continue
+        room -= size
+        found.append(hit)
+    return found
+
+
+def _toolset_counts(specs: Sequence[ToolSpec]) -> str:
+    """`github (40), calendar (12)`: where they come from, for who wonders whether to look."""
+    counted = Counter(spec.toolset or "others" for spec in specs)
+    named = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    return one_line(", ".join(f"{name} ({count})" for name, count in named), MAX_TOOLSETS)
+
+
+BYTES_PER_TOKEN = 4
+_TOOL_OVERHEAD = 60
+"""Bytes that a request takes for one more tool, whatever is said of it."""
+
+
+class ToolBudget(Struct, frozen=True, kw_only=True):
+    """`always`: whatever is not ours is looked for; `never`: everything is told of.
+
+    `share` is the part of a window that tools of others may take, `bytes` what all tools may.
+    """
+
+    always: bool = False
+    never: bool = False
+    share: float = 0.1
+    bytes: int = 24_000
+    most: SearchLimits = SearchLimits()
+
+
+class OfferedTools(Struct, frozen=True):
+    """All tools that may be called, and which of them the model is not told of."""
+
+    tools: Mapping[str, Tool]
+    unlisted: frozenset[str] = frozenset()
+
+
+def limit_tools(
+    tools: Mapping[str, Tool], ours: Collection[str], window: int, room: ToolBudget
+) -> OfferedTools:
+    others = [tool.spec for name, tool in sorted(tools.items()) if name not in ours]
+    if (
+        not others
+        or room.never
+        or not (room.always or _exceeds_budget(tools, others, window, room))
+    ):
+        return OfferedTools(tools)
+    search, calling = ToolSearch(others, room.most), ToolProxy()
+    return OfferedTools(
+        {**tools, SEARCH_TOOL: search, PROXY_TOOL: calling}, frozenset(spec.name for spec in others)
+    )
+
+
+def _exceeds_budget(
+    tools: Mapping[str, Tool], others: Collection[ToolSpec], window: int, room: ToolBudget
+) -> bool:
+    all_of_them = sum(_spec_bytes(tool.spec) for tool in tools.values())
+    share = window * BYTES_PER_TOKEN * room.share
+    return all_of_them > room.bytes or sum(map(_spec_bytes, others)) > share
+
+
+def _spec_bytes(spec: ToolSpec) -> int:
+    told = len(spec.name) + len(spec.description.encode())
+    return told + len(msgspec.json.encode(spec.schema)) + _TOOL_OVERHEAD

@@ -1,0 +1,103 @@
+"""Tools that are made when they are first called.
+
+Most turns call few tools and every turn tells the model of all of them, so what is told is
+kept in a file of its own, and the code behind a tool is loaded with its first call.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, structs
+
+from hermes.ports.checkpoints import Checkpoints
+from hermes.ports.tool import SupportsRestore, Tool, ToolContext, ToolOutput
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Message, Text
+from hermes.schema.tools import ToolSpec
+from hermes.tools.tool_io import earlier_results
+
+SPECS_FILE = Path(__file__).with_name("specs.json")
+
+
+class LazyTool:
+    """Stands for a tool until somebody needs it."""
+
+    def __init__(self, spec: ToolSpec, make: Callable[[], Tool]) -> None:
+        self.spec = spec
+        self._make = make
+        self._tool: Tool | None = None
+
+    @property
+    def tool(self) -> Tool:
+        if self._tool is None:
+            self._tool = self._make()
+        return self._tool
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        return await self.tool.run(args, ctx)
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None:
+        """A tool that was never used in a session has nothing to be restored there."""
+        if self._tool is None and not self._was_used(messages):
+            return
+        if isinstance(self.tool, SupportsRestore):
+            self.tool.restore(session, messages)
+
+    def _was_used(self, messages: Sequence[Message]) -> bool:
+        return (
+            bool(messages)
+            and next(iter(earlier_results(self.spec.name, messages)), None) is not None
+        )
+
+
+def load_specs() -> Mapping[str, ToolSpec]:
+    """What the model is told of each tool, as `write_specs` left it."""
+    return msgspec.json.decode(SPECS_FILE.read_bytes(), type=dict[str, ToolSpec])
+
+
+def encode_specs(tools: Mapping[str, Tool]) -> bytes:
+    specs = {name: tool.spec for name, tool in sorted(tools.items())}
+    return msgspec.json.format(msgspec.json.encode(specs), indent=1) + b"\n"
+
+
+class RedactedTool:
+    """For tools that quote files: diffs and errors show lines nobody asked to see."""
+
+    def __init__(self, tool: Tool, redact: Callable[[str], str]) -> None:
+        self._tool = tool
+        self._redact = redact
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        try:
+            output = await self._tool.run(args, ctx)
+        except ToolError as error:
+            raise ToolError(self._redact(str(error)), hint=self._redact(error.hint)) from None
+        parts = tuple(
+            Text(self._redact(part.text)) if isinstance(part, Text) else part
+            for part in output.parts
+        )
+        return structs.replace(output, parts=parts, shown=self._redact(output.shown))
+
+
+class CheckpointedTool:
+    def __init__(self, tool: Tool, checkpoints: Checkpoints) -> None:
+        self._tool = tool
+        self._checkpoints = checkpoints
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        if complaint := await self._checkpoints.before(ctx.scope):
+            await ctx.progress(complaint)
+        return await self._tool.run(args, ctx)
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None:
+        if isinstance(self._tool, SupportsRestore):
+            self._tool.restore(session, messages)

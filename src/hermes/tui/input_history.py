@@ -1,0 +1,57 @@
+"""What was typed before, in the file that the plain chat keeps as well."""
+
+from contextlib import suppress
+from pathlib import Path
+
+MAX_LINES = 1000
+
+
+class InputHistory:
+    """A position in what was typed; the newest place is what is being typed just now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = _read(path)
+        self._place = len(self._lines)
+        self._draft = ""
+
+    def keep(self, text: str) -> None:
+        """Into the file as one line; here as it was. The same twice in a row is one."""
+        self._place = len(self._lines)
+        if not text.strip():
+            return
+        if not self._lines or self._lines[-1] != text:
+            self._lines.append(text)
+            self._write(text)
+        self._lines = self._lines[-MAX_LINES:]
+        self._place = len(self._lines)
+
+    def back(self, draft: str) -> str | None:
+        """The one before; None at the beginning. `draft` is what is given up for it."""
+        if self._place == 0:
+            return None
+        if self._place == len(self._lines):
+            self._draft = draft
+        self._place -= 1
+        return self._lines[self._place]
+
+    def forward(self) -> str | None:
+        """The one after, at last the draft; None when that is shown already."""
+        if self._place >= len(self._lines):
+            return None
+        self._place += 1
+        return self._draft if self._place == len(self._lines) else self._lines[self._place]
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, UnicodeEncodeError):
+            self._path.touch(mode=0o600)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(" ".join(text.splitlines()) + "\n")
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return [line for line in text.split("\n") if line.strip()][-MAX_LINES:]

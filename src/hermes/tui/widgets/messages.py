@@ -1,0 +1,152 @@
+"""What is said: by the person, by the agent, and by the program itself."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from hermes.kit.terminal_text import escape_controls, fit, single_line
+from hermes.kit.text import head_and_tail
+from hermes.tui.markdown_stream import MarkdownStream
+
+if TYPE_CHECKING:
+    from hermes.tui.widgets.code import Prose
+
+_MAX_CHARACTERS = 4_000
+_HEAD, _TAIL = 9, 3
+"""Characters and lines of a question that are shown; it is sent whole."""
+_MAX_COMMAND = 200
+_RAW_BLOCK_SIZE = 1_000
+"""Characters after which the lines of an answer that is shown raw go on in another block."""
+
+
+class UserMessage(Static):
+    """What the person said."""
+
+    DEFAULT_CSS = """
+    UserMessage {
+        margin: 1 0 1 0; padding: 0 1; border-left: outer $primary; background: $surface;
+    }
+    """
+
+    def __init__(self, text: str, at: datetime | None = None) -> None:
+        """`at` stands before it."""
+        self.plain = "> " + escape_controls(text)
+        words = Content(head_and_tail(_shorten(escape_controls(text)), _MAX_CHARACTERS))
+        time = Content.styled(f"{at.astimezone():%H:%M} ", "dim") if at else Content("")
+        super().__init__(Content.assemble(time, words), markup=False)
+
+
+class Note(Static):
+    """A line of the program: a warning, an error, the reply to a command."""
+
+    DEFAULT_CSS = """
+    Note { margin: 0 1; color: $foreground 70%; }
+    Note.warning { color: $warning; }
+    Note.error { color: $error; }
+    Note.reply { color: $foreground; }
+    Note.error, Note.reply, Note.alone { margin: 1 1; }
+    """
+
+    def __init__(self, text: str, kind: str = "", typed: str = "") -> None:
+        """`typed` is the command that it replies to, and of which it has its class."""
+        told = escape_controls(text)
+        command = fit(single_line(typed), _MAX_COMMAND)
+        self.plain = "\n".join(filter(None, (typed and f"> {command}", told)))
+        lines = [Content.styled(command, "$foreground 50%"), Content(told)]
+        shown = Content("\n").join(line for line in lines if line)
+        super().__init__(shown, markup=False, classes=f"{kind} command" if typed else kind)
+
+
+class ArchivedText(Static):
+    """A part of the talk that is long past, as plain text: light, and still there to read."""
+
+    DEFAULT_CSS = "ArchivedText { margin: 0 1; color: $foreground 70%; }"
+
+    def __init__(self, text: str) -> None:
+        self.plain = text
+        super().__init__(Content(text), markup=False)
+
+
+class Answer(Vertical):
+    """Grows as it is said. Only the last piece of it is ever read again."""
+
+    DEFAULT_CSS = "Answer { height: auto; margin: 1 1 1 1; }"
+
+    def __init__(self, *, raw: bool = False) -> None:
+        """`raw`: as it was written, with the signs of its Markdown."""
+        super().__init__()
+        self._raw = raw
+        self._block: _Verbatim | None = None
+        self._pieces = MarkdownStream()
+        self._open: Prose | None = None
+        self._rest = ""
+        self._said: list[str] = []
+        self.readings = 0
+        """How often the parser was asked; the longest text it was given is one piece."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._said)
+
+    @property
+    def plain(self) -> str:
+        return escape_controls(self.text)
+
+    async def add(self, text: str) -> None:
+        # A line end of two characters may come in two parts.
+        text, self._rest = self._rest + text, ""
+        if text.endswith("\r"):
+            text, self._rest = text[:-1], "\r"
+        self._said.append(text)
+        if self._raw:
+            await self._write(escape_controls(text))
+            return
+        for piece in self._pieces.feed(escape_controls(text)):
+            if piece.text:
+                await self._extend(piece.text)
+            if piece.last:
+                if self._open is not None:
+                    self._open.set_class(piece.joined, "joined")
+                self._open = None
+
+    async def _write(self, text: str) -> None:
+        for line in text.splitlines(keepends=True):
+            if self._block is None:
+                self._block = _Verbatim()
+                await self.mount(self._block)
+            if self._block.takes(line) and line.endswith("\n"):
+                self._block = None
+
+    async def _extend(self, text: str) -> None:
+        if self._open is None:
+            from hermes.tui.widgets.code import Prose  # noqa: PLC0415 - slow to load, not needed at first
+
+            self._open = Prose()
+            await self.mount(self._open)
+        self.readings += 1
+        await self._open.append(text)
+
+
+class _Verbatim(Static):
+    """Some lines of an answer; what is drawn again and again must not be long."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._text = ""
+
+    def takes(self, text: str) -> bool:
+        """Whether it is full now."""
+        self._text += text
+        self.update(Content(self._text.removesuffix("\n")))
+        return len(self._text) > _RAW_BLOCK_SIZE
+
+
+def _shorten(text: str) -> str:
+    lines = text.strip("\n").split("\n")
+    left = len(lines) - _HEAD - _TAIL
+    if left <= 1:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_HEAD], f"… {left:,} more lines …", *lines[-_TAIL:]])

@@ -1,0 +1,156 @@
+"""A real API server over a real profile and a mock model, for tests over sockets."""
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import msgspec
+from anyio.streams.text import TextReceiveStream
+from msgspec import Struct
+from openai import AsyncOpenAI
+
+from hermes.api.context import ApiLimits
+from hermes.api.server import ApiServer
+from hermes.api.settings import ApiSettings
+from hermes.app.build import App, AppOptions, open_app
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.kit.clock import Clock, SystemClock
+from hermes.schema.messages import Message
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.testing.fake_openai.script import Script
+from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
+
+KEY = "k-0123456789abcdef"
+SERVER_SCRIPT = Path(__file__).parents[1] / "integration" / "api" / "runs_process.py"
+
+
+class ApiResponse(Struct):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return msgspec.json.decode(self.body, type=dict[str, Any])
+
+    @property
+    def code(self) -> str | None:
+        error: dict[str, str | None] = self.json["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+        return error["code"]
+
+
+class ApiHarness:
+    def __init__(
+        self, server: ApiServer, app: App, mock: FakeOpenAiServer, http: aiohttp.ClientSession
+    ) -> None:
+        self.server = server
+        self.app = app
+        self.mock = mock
+        self.http = http
+        self.clients: list[AsyncOpenAI] = []
+        self.url = f"http://127.0.0.1:{server.port}"
+
+    def client(self, key: str = KEY, **more: str) -> AsyncOpenAI:
+        client = AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key=key, max_retries=0, default_headers=more
+        )
+        self.clients.append(client)
+        return client
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str | None = KEY,
+        **headers: str,
+    ) -> ApiResponse:
+        """Header names are written with a line for each hyphen."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if key is not None:
+            sent["Authorization"] = f"Bearer {key}"
+        async with self.http.request(method, self.url + path, data=body, headers=sent) as response:
+            given = {name.lower(): value for name, value in response.headers.items()}
+            return ApiResponse(response.status, given, await response.read())
+
+    async def chat(self, body: object, **headers: str) -> ApiResponse:
+        return await self.ask("POST", "/v1/chat/completions", msgspec.json.encode(body), **headers)
+
+    def asked(self, number: int) -> dict[str, Any]:
+        """What the model was sent."""
+        return msgspec.json.decode(self.mock.requests[number].body, type=dict[str, Any])
+
+    async def sessions(self) -> list[SessionSummary]:
+        return list(await self.app.store.archive_for(OWNER).list(SessionFilter(), limit=200))
+
+    async def said(self, session: str) -> list[Message]:
+        rows = await self.app.store.archive_for(OWNER).messages(session)
+        return [row.message for row in rows]
+
+
+def api_settings(**more: object) -> ApiSettings:
+    return msgspec.structs.replace(ApiSettings(key=KEY, port=0), **more)
+
+
+def api_env(home: Path, url: str) -> Env:
+    return Env(
+        {
+            "HERMES_HOME": str(home),
+            "HOME": str(home),
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_KEY": "sk-none",
+            "HERMES_INFERENCE_MODEL": "mock-model",
+            "HERMES_INFERENCE_PROVIDER": "openai",
+        }
+    )
+
+
+@asynccontextmanager
+async def api_process(home: Path, url: str) -> AsyncGenerator[str]:
+    """The address of a server in its own process, which is killed when the block ends."""
+    command = [sys.executable, str(SERVER_SCRIPT), str(home), url]
+    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            port = (await TextReceiveStream(process.stdout).receive()).strip()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@asynccontextmanager
+async def api_harness(
+    folder: Path,
+    script: Script | None = None,
+    *,
+    given: ApiSettings | None = None,
+    limits: ApiLimits | None = None,
+    clock: Clock | None = None,
+    also: Callable[[ApiServer], None] = lambda _: None,
+    status: Callable[[], bytes] | None = None,
+) -> AsyncGenerator[ApiHarness]:
+    async with serve(script) as mock:
+        env = api_env(folder, mock.url)
+        choices = AppOptions(workspace=str(folder), source="gateway")
+        async with open_app(resolve_home(env), env, choices) as app:
+            server = ApiServer(given or api_settings(), clock or SystemClock(), limits=limits)
+            server.desk.status = status
+            server.attach("default", app)
+            also(server)
+            async with server, aiohttp.ClientSession() as http:
+                one = ApiHarness(server, app, mock, http)
+                try:
+                    yield one
+                finally:
+                    for client in one.clients:
+                        await client.close()

@@ -1,0 +1,230 @@
+"""The program and a mock model as processes of their own, as a person has them."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pexpect
+
+from hermes.testing.fake_openai.script import Script
+
+HERMES_PROGRAM = str(Path(sys.executable).parent / "hermes")
+TEST_TIMEOUT = 120
+"""Seconds that anything may take on a busy machine before a test gives up."""
+
+
+class FakeModelProcess:
+    def __init__(self, url: str, log: Path) -> None:
+        self.url = url
+        self._log = log
+
+    def requests(self, about: str = "") -> list[dict]:
+        """The bodies of the model calls so far whose text contains `about`."""
+        # What comes after the last end of a line is still being written.
+        rows = [json.loads(line) for line in self._log.read_bytes().split(b"\n")[:-1]]
+        calls = [row["body"] for row in rows if row["path"].endswith("/chat/completions")]
+        return [json.loads(body) for body in calls if about in body]
+
+    def keys_seen(self, about: str = "") -> list[str]:
+        """Of every request so far with `about` in its text: the key, or an empty text."""
+        rows = [json.loads(line) for line in self._log.read_bytes().split(b"\n")[:-1]]
+        shown = [row["headers"].get("authorization", "") for row in rows if about in row["body"]]
+        return [value.removeprefix("Bearer ") for value in shown]
+
+
+@contextmanager
+def fake_model_process(folder: Path, script: Script) -> Iterator[FakeModelProcess]:
+    folder.mkdir(parents=True, exist_ok=True)
+    file, log = folder / "script.json", folder / "requests.jsonl"
+    file.write_bytes(msgspec.json.encode(script))
+    log.touch()
+    command = [sys.executable, "-m", "hermes.testing.fake_openai", "--script", str(file)]
+    with subprocess.Popen([*command, "--log", str(log)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            yield FakeModelProcess(wait_for_data(server.stdout.fileno()).decode().strip(), log)
+        finally:
+            server.kill()
+
+
+class CliResult(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class HermesCli:
+    """One person's installation: a home, a folder to work in, and an environment."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.home = root / "home"
+        self.work = root / "work"
+        self.work.mkdir()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "HERMES_HOME": str(self.home),
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_KEY": "sk-test-0123456789",
+            "HERMES_INFERENCE_PROVIDER": "openai",
+            "HERMES_INFERENCE_MODEL": "mock",
+        }
+
+    def __call__(self, *words: str | bytes, stdin: bytes | None = None, **env: str) -> CliResult:
+        done = self.raw(*words, stdin=stdin, **env)
+        return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def raw(
+        self, *words: str | bytes, stdin: bytes | None = None, **env: str
+    ) -> "subprocess.CompletedProcess[bytes]":
+        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        return subprocess.run(
+            [HERMES_PROGRAM, *words],
+            cwd=self.work,
+            env=self.env | env,
+            capture_output=True,
+            timeout=TEST_TIMEOUT,
+            check=False,
+            **given,
+        )
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator["RunningCli"]:
+        with subprocess.Popen(
+            [HERMES_PROGRAM, *words],
+            cwd=self.work,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                yield RunningCli(process)
+            finally:
+                process.kill()
+
+    @contextmanager
+    def terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
+        """A chat line by line, with colours, in a terminal of its own, 80 columns wide."""
+        child = pexpect.spawn(
+            HERMES_PROGRAM,
+            ["--cli", *words],
+            cwd=str(self.work),
+            env=self.env | env,
+            encoding="utf-8",
+            codec_errors="replace",
+            dimensions=(24, 80),
+            timeout=TEST_TIMEOUT,
+        )
+        child.delaybeforesend = None
+        try:
+            yield child
+        finally:
+            child.close(force=True)
+
+    def configure(self, text: str) -> None:
+        self.home.mkdir(exist_ok=True)
+        (self.home / "config.yaml").write_text(text)
+
+
+class RunningCli:
+    """A process whose output is waited for, never slept for."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.heard = b""
+
+    def hears(self, text: str) -> None:
+        """Read stdout until the text has come."""
+        assert self.process.stdout is not None
+        while text.encode() not in self.heard:
+            data = wait_for_data(self.process.stdout.fileno())
+            assert data, f"ended before {text!r}; said {self.heard!r}"
+            self.heard += data
+
+    def told(self, number: signal.Signals) -> CliResult:
+        """Send the signal and wait for the end."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=TEST_TIMEOUT)
+        return CliResult(self.process.returncode, (self.heard + out).decode(), err.decode())
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that the system gives to nobody by chance; who is told of it may listen there."""
+    with socket.socket() as held:
+        # Ours does not listen, so it is in the way of no server, which all take a port so.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def wait_for_data(fd: int) -> bytes:
+    ready, _, _ = select.select([fd], [], [], TEST_TIMEOUT)
+    assert ready, "nothing came"
+    return os.read(fd, 65536)
+
+
+def exit_status(child: pexpect.spawn) -> int | None:
+    """How it ended. What nobody reads would keep a program from leaving its terminal."""
+    child.expect(pexpect.EOF)
+    child.wait()
+    return child.exitstatus
+
+
+def without_durations(shown: str) -> str:
+    """Without how long calls took, which is told of those that were slow, as on a busy machine."""
+    return re.sub(r"\d+\.\d s · ", "", shown)
+
+
+class Fifo:
+    """A named pipe through which a command tells the test how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def words(self) -> Sequence[str]:
+        return wait_for_data(self._fd).decode().split()
+
+    def released(self) -> None:
+        """Returns when no process holds it open any more: in a sandbox, ids say nothing to us."""
+        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        os.close(self._fd)
+        self._fd = reader
+        poll = select.poll()
+        poll.register(reader, 0)
+        assert poll.poll(TEST_TIMEOUT * 1000), f"somebody still holds {self.path}"
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def wait_for_process_exit(pid: int) -> None:
+    """Returns when the process is gone; fails when it stays."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ready, _, _ = select.select([fd], [], [], TEST_TIMEOUT)
+    finally:
+        os.close(fd)
+    assert ready, f"process {pid} lives on"

@@ -1,0 +1,114 @@
+"""A conversation on a real store, with a scripted model behind it."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hermes.agent.plan import Plan
+from hermes.kit.clock import Clock, SystemClock
+from hermes.ports.approvals import Approvals
+from hermes.ports.model import Model
+from hermes.ports.tool import Tool
+from hermes.schema.errors import ConfigError
+from hermes.schema.events import Notice, Outcome
+from hermes.schema.messages import Message, Text, Usage
+from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Session, SessionFilter, StoredMessage
+from hermes.session.conversation import Conversation, SessionOptions
+from hermes.session.runner import Runner
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted_model import Pause, Script, ScriptedModel
+from support.turns import EventRecorder, FakeTool
+
+HANGING_SCRIPT: Script = [Notice("one moment"), Pause.FOREVER]
+"""A model that has heard the question and never answers."""
+
+
+class FakePlanner:
+    """The same model and tools for every turn; `broken` makes it fail as a bad setting would."""
+
+    def __init__(self, model: Model, tools: Mapping[str, Tool]) -> None:
+        self.model = model
+        self.tools = tools
+        self.broken = ""
+        self.scopes: list[Scope] = []
+        self.sessions: list[Session] = []
+        self.counsel: Approvals | None = None
+
+    async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
+        if self.broken:
+            raise ConfigError(self.broken)
+        self.scopes.append(scope)
+        self.sessions.append(session)
+        system = session.system or f"Be good in {session.id}."
+        return Plan(
+            scope=scope,
+            model=self.model,
+            system=system,
+            history=history,
+            tools=self.tools,
+            clock=SystemClock(),
+            counsel=self.counsel,
+        )
+
+
+def fixed_price(model: str, provider: str, usage: Usage) -> float | None:
+    return None if model == "unknown" else 0.005
+
+
+class PatchedStore:
+    """A real store of which some parts are replaced."""
+
+    def __init__(self, store: SqliteStore, **parts: Any) -> None:
+        self._store = store
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Any:
+        return self._parts.get(name) or getattr(self._store, name)
+
+
+class ConversationHarness:
+    """One conversation and everything around it."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        clock: Clock,
+        scripts: Sequence[Script] = (),
+        tools: Sequence[FakeTool] = (),
+        *,
+        source: str = "cli",
+    ) -> None:
+        self.store = store
+        self.model = ScriptedModel(*scripts)
+        self.planner = FakePlanner(self.model, {tool.spec.name: tool for tool in tools})
+        self.runner = Runner(store, clock, self.planner, fixed_price, "default")
+        self.conversation = Conversation(
+            store, clock, self.runner, SessionOptions(source=source, cwd="/work")
+        )
+        self.ear = EventRecorder()
+
+    async def say(self, text: str, ear: EventRecorder | None = None) -> Outcome:
+        return await self.conversation.say([Text(text)], ear or self.ear)
+
+    async def wait_until_hanging(self) -> None:
+        await self.ear.until(lambda event: isinstance(event, Notice))
+
+    async def rows(self) -> list[StoredMessage]:
+        """What is on disk, whoever asks."""
+        return list(await self.store.archive_for(OWNER).messages(self.conversation.session.id))
+
+    async def sessions(self) -> list[str]:
+        found = await self.store.archive_for(OWNER).list(SessionFilter())
+        return [digest.session.id for digest in found]
+
+
+@asynccontextmanager
+async def conversation_harness(
+    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: Clock | None = None
+) -> AsyncGenerator[ConversationHarness]:
+    clock = clock or FakeClock()
+    async with open_store(path / "state.db", clock) as store:
+        yield ConversationHarness(store, clock, scripts, tools)

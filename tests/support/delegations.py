@@ -1,0 +1,115 @@
+"""Delegations on a real store with a scripted model, and the mailbox that their reports go to."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from hermes.ports.model import ModelRequest
+from hermes.ports.store import EnqueueItem, OpenSession, QueueItem, Write
+from hermes.schema.errors import StoreError
+from hermes.schema.messages import text_of
+from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Session, SessionFilter
+from hermes.store.sqlite import SqliteStore
+from hermes.subagents.delegations import (
+    KIND,
+    DelegationDeps,
+    DelegationRules,
+    Delegations,
+    open_delegations,
+)
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted_model import Script, ScriptStep, answer_script
+from support.conversation import ConversationHarness, conversation_harness
+from support.turns import FakeTool
+
+SCOPE = Scope("default", "parent", "run_1", "/work", source="cli")
+
+
+class FakeFollowups:
+    """A `Later` that puts rows into the inbox and remembers whom it rang for."""
+
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+        body = Raw(msgspec.json.encode(text))
+        return [EnqueueItem(QueueItem(key=key, lane="inbox", topic=scope.session, body=body))]
+
+    def ring(self, scope: Scope) -> None:
+        self.rung.append(scope.session)
+
+
+class DelegationHarness:
+    def __init__(
+        self, talking: ConversationHarness, clock: FakeClock, rules: DelegationRules
+    ) -> None:
+        self.store: SqliteStore = talking.store
+        self.model = talking.model
+        self.planner = talking.planner
+        self.clock = clock
+        self.mail = FakeFollowups()
+        self.parts = DelegationDeps(
+            store=self.store, runner=talking.runner, clock=clock, later=self.mail, rules=rules
+        )
+
+    async def letters(self) -> list[str]:
+        found = await self.store.queues.claim("inbox", "parent", "me", timedelta(0), 100)
+        return [msgspec.json.decode(one.body) for one in found]
+
+    async def brought(self) -> str:
+        with anyio.fail_after(60):
+            while not self.mail.rung:
+                await anyio.wait_all_tasks_blocked()
+        (letter,) = await self.letters()
+        return letter
+
+
+@asynccontextmanager
+async def delegation_harness(
+    path: Path,
+    *scripts: Script,
+    tools: Sequence[FakeTool] = (),
+    rules: DelegationRules | None = None,
+) -> AsyncGenerator[tuple[DelegationHarness, Delegations]]:
+    clock = FakeClock()
+    async with conversation_harness(path, *scripts, tools=tools, clock=clock) as talking:
+        built = DelegationHarness(talking, clock, rules or DelegationRules())
+        with suppress(StoreError):  # it is there when a house is opened again
+            await built.store.commit(OpenSession(Session(id="parent", started_at=clock.now())))
+        async with open_delegations(built.parts) as delegations:
+            yield built, delegations
+
+
+async def subagent_sessions(built: DelegationHarness) -> list[Session]:
+    """The sessions of subagents."""
+    found = await built.store.archive_for(OWNER).list(SessionFilter(reviews=True))
+    return [digest.session for digest in found if digest.session.parent == "parent"]
+
+
+async def ignore_progress(text: str) -> None:
+    """Nobody looks."""
+
+
+def echo_task(request: ModelRequest) -> Sequence[ScriptStep]:
+    """Answer with the last line of the task."""
+    asked = text_of(request.messages[-1])
+    return answer_script(f"did {asked.splitlines()[-1]}")
+
+
+async def wait_for_requests(built: DelegationHarness, count: int = 1) -> None:
+    with anyio.fail_after(60):
+        while len(built.model.requests) < count:
+            await anyio.wait_all_tasks_blocked()
+
+
+async def wait_until_settled(built: DelegationHarness, delegations: Delegations) -> None:
+    with anyio.fail_after(60):
+        while delegations.of("parent", ""):
+            await anyio.wait_all_tasks_blocked()
+    assert not await built.store.records.find(KIND, only_open=True)

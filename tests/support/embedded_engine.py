@@ -1,0 +1,67 @@
+"""A real engine with the smallest model, fetched once for all tests by the code they test."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.app.embedded_models import engine_env, fetch_model, process_launcher
+from hermes.config.env import Env, process_env
+from hermes.kit.clock import SystemClock
+from hermes.models.embedded.catalog import Weights, find_weights
+from hermes.models.embedded.download import DownloadProgress
+from hermes.models.embedded.engine import EngineDeps, EnginePool, EngineTimeouts, open_engine_pool
+from hermes.models.embedded.folder import FOLDER_NAME, ModelFolder
+from hermes.models.embedded.model import EmbeddedModel, EngineQueue
+from hermes.models.images import ImageUrls
+from hermes.sandbox.spawner import Spawner
+from hermes.schema.errors import NotFound
+from hermes.schema.messages import Media
+
+SMALLEST = "smollm2-135m"
+
+
+def fetch_smallest() -> tuple[Weights, ModelFolder]:
+    """It lies beside the tools of the tests; the first test that needs it waits for 123 MB."""
+    weights, place = find_weights(SMALLEST), ModelFolder(Path(sys.prefix) / FOLDER_NAME)
+    anyio.run(fetch_model, weights, place, Env(process_env()), _ignore_download)
+    return weights, place
+
+
+def _ignore_download(progress: DownloadProgress) -> None:
+    """Nobody looks at a bar here."""
+
+
+@pytest.fixture(scope="session")
+def tiny() -> tuple[Weights, ModelFolder]:
+    return fetch_smallest()
+
+
+class EmptyBlobs:
+    async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
+        raise AssertionError("nothing is stored here")
+
+    async def read(self, digest: str) -> bytes:
+        raise NotFound(digest)
+
+
+@asynccontextmanager
+async def running_engine_pool(
+    patience: EngineTimeouts = EngineTimeouts(),  # noqa: B008 - frozen
+) -> AsyncGenerator[EnginePool]:
+    with Spawner() as door:
+        parts = EngineDeps(
+            launch=process_launcher(door, "the embedded model"),
+            env=engine_env(process_env()),
+            threads=1,
+            patience=patience,
+        )
+        async with open_engine_pool(parts) as engines:
+            yield engines
+
+
+def embedded_model(engines: EngineQueue, weights: Weights, place: ModelFolder) -> EmbeddedModel:
+    return EmbeddedModel(weights, place, lambda: engines, ImageUrls(EmptyBlobs()), SystemClock())

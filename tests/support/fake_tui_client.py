@@ -1,0 +1,252 @@
+"""Somebody to talk to whose every word is written down before: for the terminal UI."""
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Raw, structs
+
+from hermes.schema.errors import HermesError
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Outcome,
+    QuestionAnswered,
+    QuestionAsked,
+    RunEnded,
+    RunStarted,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
+from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.schema.tools import Effect
+from hermes.tui.client import (
+    CommandReply,
+    ConversationState,
+    Greeting,
+    MessageParts,
+    ModelOption,
+    NotACommand,
+    QuitReply,
+    RecentHistory,
+    ResumedReply,
+    ScreenReply,
+    SessionOption,
+    SubmitReply,
+    TextReply,
+)
+
+CLIENT_TIMEOUT = 60.0
+FAR_FUTURE = datetime(2040, 1, 1, tzinfo=UTC)
+ClientStep = Event | Callable[[], object]
+COMMANDS = {
+    "clear": "Empty the screen.",
+    "help": "Show the commands.",
+    "model": "Show or change the model.",
+    "new": "Start anew.",
+    "quit": "",
+    "resume": "Go back to a session.",
+    "retry": "Ask again.",
+    "sessions": "List the last sessions.",
+}
+
+
+SCREEN_COMMANDS = {"ts": "times", "sb": "statusbar", "redraw": "redraw", "prompt": "compose"}
+
+
+def answer_events(text: str, *, used: int = 12_000) -> list[Event]:
+    """The words of one answer, and the message they make."""
+    said = Assistant("m1", (Text(text),), Stop.END, Usage(input=used, output=10))
+    words = [text[place : place + 7] for place in range(0, len(text), 7)]
+    return [*(TextDelta(word) for word in words), MessageAdded(said)]
+
+
+def tool_events(
+    name: str, args: str, shown: str, *, call: str = "c1", failed: bool = False, text: str = ""
+) -> list[Event]:
+    return [
+        ToolStarted(ToolCall(call, name, Raw(args.encode())), Effect.WRITE),
+        MessageAdded(Result(f"r{call}", call, (Text(text or shown),), failed=failed, shown=shown)),
+    ]
+
+
+def approval_asked(id_: str = "q1", until: datetime = FAR_FUTURE, **given: str) -> QuestionAsked:
+    return QuestionAsked(
+        Question(
+            id=id_,
+            kind=QuestionKind.APPROVAL,
+            session="s1",
+            run="r1",
+            text="May this command run outside of the sandbox?",
+            subject=given.get("subject", "rm -rf build"),
+            reason=given.get("reason", "to build anew"),
+            origin=given.get("origin", ""),
+            choices=tuple(ApprovalChoice),
+            until=until,
+        )
+    )
+
+
+def clarify_asked(*choices: str) -> QuestionAsked:
+    return QuestionAsked(
+        Question(
+            id="q2",
+            kind=QuestionKind.CLARIFY,
+            session="s1",
+            run="r1",
+            text="Which colour?",
+            choices=choices,
+            until=FAR_FUTURE,
+        )
+    )
+
+
+class FakeTuiClient:
+    """Plays its steps, one list for each turn; a step that can be called is waited for."""
+
+    def __init__(
+        self,
+        *turns: Sequence[ClientStep],
+        hello: Greeting | None = None,
+        past: RecentHistory | None = None,
+    ) -> None:
+        """With a `past` it is a session that somebody comes back to."""
+        self.turns = list(turns)
+        self.past = past or RecentHistory()
+        self.hello = hello or Greeting(
+            model="openai/gpt-5-mini",
+            folder="/srv/garden",
+            commands=COMMANDS,
+        )
+        self.now = ConversationState(
+            session="s1",
+            started=past is not None,
+            model="openai/gpt-5-mini",
+            window=128_000,
+            wall="bubblewrap",
+        )
+        self.heard: list[str] = []
+        self.answers: list[tuple[str, str]] = []
+        self.commands: list[str] = []
+        self.steered: list[str] = []
+        self.hears = True
+        self.fresh = False
+        self.failure: HermesError | None = None
+        self.open_error: Exception | None = None
+        """Why there is nobody, when that is so."""
+        self.there = threading.Event()
+        self.there.set()
+        self._stopped = threading.Event()
+        self._decided = threading.Event()
+        self._show: Callable[[Event], None] | None = None
+
+    def open(self) -> None:
+        assert self.there.wait(CLIENT_TIMEOUT)
+        if self.open_error is not None:
+            raise self.open_error
+
+    def say(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
+        self.heard.append(" ".join(part.text for part in parts if isinstance(part, Text)))
+        if self.failure is not None:
+            raise self.failure
+        self._stopped.clear()
+        self._decided.clear()
+        self._show = show
+        show(RunStarted("r1", "s1"))
+        for step in self.turns.pop(0) if self.turns else answer_events("Plain answer."):
+            if callable(step):
+                step()
+            else:
+                show(step)
+            if self._stopped.is_set():
+                show(RunEnded("r1", Outcome.CANCELLED, "Interrupted.", "cancelled"))
+                return Outcome.CANCELLED
+        show(RunEnded("r1", Outcome.DONE))
+        return Outcome.DONE
+
+    def set_busy_mode(self, busy: str) -> None:
+        """What words do that are said meanwhile."""
+        self.now = structs.replace(self.now, busy=busy)
+
+    def wait_until_stopped(self) -> None:
+        assert self._stopped.wait(CLIENT_TIMEOUT)
+
+    def wait_until_decided(self) -> None:
+        assert self._decided.wait(CLIENT_TIMEOUT)
+        self._decided.clear()
+
+    def answer(self, question: str, words: str) -> None:
+        self.answers.append((question, words))
+        assert self._show is not None
+        self._show(QuestionAnswered(question, words))
+        self._decided.set()
+
+    def steer(self, word: str, text: str) -> None:
+        self.steered.append(text)
+        if self.hears:
+            assert self._show is not None
+            self._show(MessageAdded(User(word, (Text(text),), Trust.OWNER)))
+        self._decided.set()
+
+    def news(self) -> bool:
+        fresh, self.fresh = self.fresh, False
+        return fresh
+
+    def command(self, line: str) -> CommandReply:
+        self.commands.append(line)
+        match line.split(maxsplit=1)[0]:
+            case "/quit":
+                return QuitReply()
+            case "/new":
+                self.now = structs.replace(self.now, session="s2")
+                return TextReply("New session s2.")
+            case "/clear":
+                return TextReply("New session s2.", clear=True)
+            case "/resume":
+                self.now = structs.replace(self.now, session="s7")
+                return ResumedReply("Back in session s7.")
+            case "/retry":
+                return SubmitReply((Text("the same again"),), undone=1)
+            case "/undo" | "/rollback":
+                number = line.partition(" ")[2]
+                return TextReply(f"Did {line}.", undone=int(number or 1))
+            case "/path":
+                return NotACommand()
+            case "/ts" | "/sb" | "/redraw" | "/prompt":
+                what, words = line[1:].partition(" ")[::2]
+                return ScreenReply(SCREEN_COMMANDS[what], words)
+            case "/history":
+                return TextReply("\n".join(f"command {number}" for number in range(100)))
+            case _:
+                return TextReply(f"Did {line}.")
+
+    def compose_text(self, draft: str) -> str:
+        return f"{draft} And more."
+
+    def before(self) -> RecentHistory:
+        return self.past
+
+    def cost(self, ended: RunEnded) -> float | None:
+        return 0.0123
+
+    def interrupt(self) -> None:
+        self._stopped.set()
+        self._decided.set()
+
+    def sessions(self, words: str) -> Sequence[SessionOption]:
+        at = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+        all_ = [
+            SessionOption(id="s7", about="Plan the garden", messages=12, last_at=at),
+            SessionOption(
+                id="s8", about="Fix the fence", messages=3, last_at=at - timedelta(days=2)
+            ),
+        ]
+        return [one for one in all_ if words.lower() in one.about.lower()]
+
+    def models(self) -> Sequence[ModelOption]:
+        return [
+            ModelOption(provider="openai", model="gpt-5"),
+            ModelOption(provider="openai", model="gpt-5-mini"),
+            ModelOption(provider="ollama", trouble="nobody listens there"),
+        ]

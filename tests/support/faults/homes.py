@@ -1,0 +1,108 @@
+"""A home in a world that is broken in some way, and what was heard of it there."""
+
+import io
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from hermes.app.archive import open_archive
+from hermes.app.build import App, AppOptions, open_app
+from hermes.cli.boundary import run_guarded
+from hermes.cli.context import CliContext
+from hermes.cli.verbs.chat import add_arguments
+from hermes.config.env import Env
+from hermes.config.home import Home, resolve_home
+from hermes.ipc.client import AgentClient, ConversationOptions
+from hermes.ipc.in_process import open_in_process
+from hermes.kit.clock import SystemClock
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter
+from support.faults.scenarios import SECRET_KEY, ExpectedMessage, FaultScenario
+
+
+class ObservedMessages(NamedTuple):
+    """`told` are the messages, `code` is how a command ended, where it was one."""
+
+    said: ExpectedMessage
+    told: Sequence[str]
+    code: int | None = None
+
+
+class FaultHome:
+    """A home in a world."""
+
+    def __init__(self, root: Path, world: FaultScenario, url: str) -> None:
+        self.world = world
+        self.root = root
+        self.path = root / "home"
+        self.path.mkdir(mode=0o700)
+        self.work = root / "work"
+        self.work.mkdir()
+        self.url = world.url or url
+        self.env = Env(
+            {
+                "HOME": str(root),
+                "PATH": os.environ["PATH"],
+                "HERMES_HOME": str(self.path),
+                "OPENAI_BASE_URL": self.url,
+                "OPENAI_API_KEY": SECRET_KEY,
+                "HERMES_INFERENCE_PROVIDER": "openai",
+                "HERMES_INFERENCE_MODEL": "mock",
+                **world.env,
+            }
+        )
+        if world.config:
+            (self.path / "config.yaml").write_text(world.config)
+        world.broken(self.path)
+
+    @property
+    def home(self) -> Home:
+        return resolve_home(self.env)
+
+    @contextmanager
+    def partner(self) -> Iterator[AgentClient]:
+        start = ConversationOptions(cwd=str(self.work), person=True)
+        with open_in_process(self.home, self.env, start) as partner:
+            yield partner
+
+    @asynccontextmanager
+    async def app(self) -> AsyncGenerator[App]:
+        async with open_app(self.home, self.env, AppOptions(workspace=str(self.work))) as app:
+            yield app
+
+    def context(self, stdin: io.TextIOBase | None = None) -> CliContext:
+        return CliContext(self.env, None, (stdin or io.StringIO(), io.StringIO(), io.StringIO()))
+
+    def arguments(self, *words: str) -> Namespace:
+        parser = ArgumentParser()
+        add_arguments(parser)
+        folder = () if "--cwd" in self.world.words else ("--cwd", str(self.work))
+        return parser.parse_args([*words, *folder, *self.world.words])
+
+    def contents(self) -> dict[str, bytes]:
+        """What people have in their home; logs and locks are ours."""
+        if self.path.is_file():
+            return {"": self.path.read_bytes()}
+        ours = {".log", ".lock", ".db-wal", ".db-shm"}
+        files = [one for one in self.path.rglob("*") if one.is_file() and one.suffix not in ours]
+        return {str(one.relative_to(self.path)): one.read_bytes() for one in files}
+
+    def questions(self) -> list[str]:
+        async def look() -> list[str]:
+            async with open_archive(self.home, SystemClock()) as store:
+                return [one.preview for one in await store.archive_for(OWNER).list(SessionFilter())]
+
+        return anyio.run(look)
+
+
+def run_verb(verb: Callable[[], int], context: CliContext) -> tuple[str, int]:
+    """All that a command shows, on whatever stream, and how it ends."""
+    screen = io.StringIO()
+    with redirect_stdout(screen), redirect_stderr(screen):
+        code = run_guarded(verb)
+    return context.stdout.getvalue() + context.stderr.getvalue() + screen.getvalue(), code

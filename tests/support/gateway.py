@@ -1,0 +1,238 @@
+"""A gateway on a real store, with a fake platform before it and a scripted model behind it."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import anyio
+from msgspec import structs
+
+from hermes.approvals.policy import ApprovalRules
+from hermes.approvals.service import ApprovalService
+from hermes.commands.command import CommandContext
+from hermes.commands.registry import standard_commands
+from hermes.commands.services import CommandServices
+from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.command_runner import GatewayCommand
+from hermes.gateway.footer import AnswerFooter
+from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules, no_refusal
+from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.intake import Authorize
+from hermes.gateway.messages import Admitted, BusyMode, InboxMessage, Rejected
+from hermes.gateway.supervisor import SupervisorRules
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.channel import Inbound
+from hermes.ports.model import Model, ModelRequest
+from hermes.schema.messages import Message, Text, text_of
+from hermes.schema.scope import OWNER, Address
+from hermes.schema.sessions import Session
+from hermes.session.conversation import Conversation
+from hermes.session.keys import SessionSource, build_session_key
+from hermes.session.lease import Lease
+from hermes.session.runner import Runner
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.channel import FakeChannel, FakeFaultyChannel
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted_model import Script, ScriptedModel, ScriptStep, answer_script
+from support.conversation import FakePlanner, fixed_price
+from support.turns import FakeTool, GatedBody, assistant_message, tool_call
+
+GATEWAY_TIMEOUT = 60.0
+SESSION_KEY = "agent:main:fake:dm:1"
+"""The session of the chat in which people speak unless another one is named."""
+
+GATED_SCRIPT = [assistant_message(tool_call("wait", gate="a"))]
+"""The model calls the tool of `gated`."""
+
+
+def session_key_of(inbound: Inbound) -> str:
+    source = SessionSource(platform=inbound.address.channel, chat_id=inbound.address.chat)
+    return build_session_key(source)
+
+
+async def admit_everyone(inbound: Inbound) -> Admitted | Rejected:
+    return Admitted(key=session_key_of(inbound))
+
+
+def echo_script(request: ModelRequest) -> Sequence[ScriptStep]:
+    """A script that answers with what was asked, so that answers can be told apart."""
+    return answer_script(f"re: {text_of(request.messages[-1])}", id=new_id("msg"))
+
+
+class EchoModel(ScriptedModel):
+    """Plays its scripts, then answers with what it was asked."""
+
+    def stream(self, request: ModelRequest):
+        if not self.scripts:
+            self.scripts.append(echo_script)
+        return super().stream(request)
+
+
+class FakeModels:
+    async def doubt(self, name: str, provider: str | None) -> str:
+        return ""
+
+    async def choose(self, name: str, provider: str | None) -> Model:
+        return ScriptedModel(name=name, provider=provider or "scripted")
+
+    async def keep(self, model: Model) -> Sequence[str]:
+        raise AssertionError("nobody keeps a model here")
+
+    def current(self, session: Session) -> str:
+        return "scripted"
+
+
+class FakeFacts:
+    def status(self, session: Session) -> Sequence[tuple[str, str]]:
+        return []
+
+
+def command_context(conversation: Conversation) -> CommandContext:
+    return CommandContext(conversation, FakeModels(), FakeFacts())
+
+
+async def wait_until(true: Callable[[], bool]) -> None:
+    """Let everybody work until it is so; fails after a while of real time."""
+    with anyio.fail_after(GATEWAY_TIMEOUT):
+        while not true():  # noqa: ASYNC110 - who asks without a pause keeps the store's thread off
+            await anyio.sleep(0.0005)
+
+
+class GatewayHarness:
+    """A gateway at work and everything around it."""
+
+    def __init__(self, gateway: Gateway, store: SqliteStore, clock: Clock) -> None:
+        self.gateway = gateway
+        self.store = store
+        self.clock = clock
+        self.model: ScriptedModel
+        self.planner: FakePlanner
+        self.channel: FakeChannel
+        self.runner: Runner
+
+    async def sees(self, *texts: str, chat: str = "1") -> None:
+        """Wait until exactly these can be read in the chat."""
+        try:
+            await wait_until(lambda: self.channel.texts_in(chat) == list(texts))
+        except TimeoutError:
+            assert self.channel.texts_in(chat) == list(texts)
+
+    async def calm(self) -> None:
+        """Wait until nobody has anything to do, and let what is on its way be settled."""
+        await wait_until(lambda: not self.gateway.actors.snapshot())
+        await wait_until(lambda: not any(one.busy for one in self.gateway.deliveries.values()))
+
+    async def transcript(self, chat: str = "1") -> list[Message]:
+        source = SessionSource(platform=self.channel.name, chat_id=chat)
+        archive = self.store.archive_for(OWNER)
+        session = await archive.by_key(build_session_key(source))
+        assert session is not None
+        return [row.message for row in await archive.messages(session.id)]
+
+    async def texts(self, chat: str = "1") -> list[str]:
+        return [text_of(message) for message in await self.transcript(chat)]
+
+    async def open_rows(self, lane: str = "inbox") -> list[str]:
+        rows = await self.store.queues.claim(lane, None, "somebody", timedelta(0), 1000)
+        return [row.key for row in rows]
+
+    def running(self, chat: str = "1") -> str | None:
+        source = SessionSource(platform=self.channel.name, chat_id=chat)
+        return self.gateway.actors.activity(build_session_key(source)).run
+
+
+class StolenLeaseRunner(Runner):
+    """Whoever holds a session under it has lost it to another process right after."""
+
+    @asynccontextmanager
+    async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
+        async with super().holding(session, new=new) as lease:
+            if not new:
+                leases = self._store.leases
+                await leases.release(session, lease.generation)
+                other = await leases.hold(session, "another", timedelta(minutes=1))
+                await leases.release(session, other)
+            yield lease
+
+
+def make_inbound(text: str, key: str, *, chat: str = "1", channel: str = "fake") -> Inbound:
+    return Inbound(key, Address(channel, chat), "ann", (Text(text),), None, f"m-{key}")
+
+
+NO_POLLING = GatewayRules(
+    progress=False, look=86_400.0, supervisor=SupervisorRules(look=86_400.0)
+)  # fmt: skip
+"""Without looks for the sake of looking: each costs real time when hours of a clock go by."""
+
+
+def gateway_rules(busy: BusyMode, **more: float) -> GatewayRules:
+    return structs.replace(NO_POLLING, actors=ActorRules(busy=busy, **more))
+
+
+def gated_tool() -> tuple[GatedBody, FakeTool]:
+    """A tool that waits until its gate is opened."""
+    gates = GatedBody()
+    return gates, FakeTool("wait", gates)
+
+
+async def start_gated_turn(one: GatewayHarness, gates: GatedBody, text: str = "work") -> None:
+    await one.channel.say(text)
+    await gates.reached("a")
+
+
+@asynccontextmanager
+async def gateway_harness(
+    path: Path,
+    *scripts: Script,
+    tools: Sequence[FakeTool] = (),
+    channel: FakeChannel | None = None,
+    rules: GatewayRules | None = None,
+    clock: Clock | None = None,
+    door: Authorize = admit_everyone,
+    urgent: Mapping[str, GatewayCommand] | None = None,
+    refusal: Callable[[InboxMessage], Awaitable[str]] = no_refusal,
+    leave: ApprovalRules | None = None,
+    postscript: AnswerFooter = AnswerFooter(),  # noqa: B008 - a frozen value
+    running: Callable[[Session], Sequence[datetime]] | None = None,
+    runs: type[Runner] = Runner,
+    hooks: Hooks = NoHooks(),  # noqa: B008 - it has no state
+) -> AsyncGenerator[GatewayHarness]:
+    """A gateway that runs while the block does, and is then cut off as by a power failure."""
+    clock = clock or FakeClock()
+    channel = channel or FakeFaultyChannel()
+    async with open_store(path / "state.db", clock) as store:
+        model = EchoModel(*scripts)
+        planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
+        approvals = ApprovalService(store, clock, leave) if leave else None
+        planner.counsel = approvals
+        runner = runs(store, clock, planner, fixed_price, "default")
+
+        def context(conversation: Conversation) -> CommandContext:
+            services = CommandServices(approvals=approvals)
+            return structs.replace(command_context(conversation), services=services)
+
+        house = GatewayDeps(
+            store=store,
+            clock=clock,
+            runner=runner,
+            channels={channel.name: channel},
+            door=door,
+            registry=standard_commands(),
+            context=context,
+            cwd="/work",
+            approvals=approvals,
+            urgent=urgent or {},
+            refusal=refusal,
+            postscript=postscript,
+            running=running,
+            tools=lambda platform: planner.tools,
+            hooks=hooks,
+        )
+        one = GatewayHarness(Gateway(house, rules or NO_POLLING), store, clock)
+        one.model, one.planner, one.channel, one.runner = model, planner, channel, runner
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.gateway.run)
+            yield one
+            group.cancel_scope.cancel()

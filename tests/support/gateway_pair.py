@@ -1,0 +1,78 @@
+"""Two real gateways and the link between them; the near one has a fake chat before it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.api.answer_text import assistant_text
+from hermes.gateway.messages import BusyMode
+from hermes.schema.messages import Assistant, Message, User, text_of
+from hermes.testing.fake_openai import Call, Reply, Rule, Script
+from hermes.testing.faulty_link import FaultyLink, faulty_link
+from support.api_server import KEY, ApiHarness, api_harness
+from support.gateway import GatewayHarness
+from support.local_gateway import local_gateway, session_of
+
+
+class GatewayPair(Struct, frozen=True):
+    lobby: GatewayHarness
+    far: ApiHarness
+    link: FaultyLink
+
+    async def there(self, chat: str = "1") -> list[Message]:
+        """The transcript that the far side keeps of a chat."""
+        return await self.far.said(await session_of(self.lobby, chat))
+
+
+@asynccontextmanager
+async def gateway_pair(
+    path: Path, script: Script, *, busy: BusyMode = BusyMode.QUEUE, config: str = ""
+) -> AsyncGenerator[GatewayPair]:
+    (path / "near").mkdir(exist_ok=True)
+    (path / "far").mkdir(exist_ok=True)
+    async with (
+        api_harness(path / "far", script) as far,
+        faulty_link(far.server.port) as link,
+        local_gateway(path / "near", link.url, key=KEY, busy=busy, config=config) as lobby,
+    ):
+        yield GatewayPair(lobby, far, link)
+
+
+def question(number: int) -> str:
+    return f"Question {number}?"
+
+
+def answer_tokens(number: int, count: int) -> str:
+    """Every token is another one, so that a lost or doubled one shows."""
+    return " ".join(f"{number}.{place}" for place in range(count))
+
+
+def numbered_script(turns: int, count: int, *, pace: float = 0.0) -> Script:
+    """Every third question needs a tool first."""
+    rules: list[Rule] = []
+    for number in range(turns):
+        last = Reply(answer_tokens(number, count), chunk=6, pace=pace)
+        look = Reply(f"Let me look, {number}.", calls=[Call("todo", {})])
+        steps = [look, last] if number % 3 == 0 else [last]
+        rules.append(Rule(question(number), steps))
+    return Script(rules=rules)
+
+
+def questions_in(messages: Sequence[Message]) -> list[str]:
+    return [text_of(message) for message in messages if isinstance(message, User)]
+
+
+def answers_in(messages: Sequence[Message]) -> list[str]:
+    """What was said after each question, with all its steps."""
+    answers: list[str] = []
+    since: list[Message] = []
+    for message in (*messages, None):
+        if message is None or isinstance(message, User):
+            if any(isinstance(one, Assistant) for one in since):
+                answers.append(assistant_text(since))
+            since = []
+        else:
+            since.append(message)
+    return answers

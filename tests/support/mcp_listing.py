@@ -1,0 +1,16 @@
+"""A list of tools that is here as a whole, as the listing takes it from a server."""
+
+from collections.abc import Sequence
+
+import mcp_types as types
+
+from hermes.mcp.server_config import ServerConfig
+from hermes.mcp.tool_list import ActingTools, ToolListReader, ToolSpecs
+
+
+def listed_specs(
+    server: ServerConfig, tools: Sequence[types.Tool], acting: ActingTools | None = None
+) -> ToolSpecs:
+    listing = ToolListReader(server, acting)
+    listing.take(tools)
+    return listing.done()

@@ -1,0 +1,70 @@
+"""One chat with the real gateway process on the test platform, over several of its lives."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import structs
+
+from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
+from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
+from hermes.testing.platform.model import ModelCall
+from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.platform.state import PlatformPost
+from support.cli_process import TEST_TIMEOUT
+
+ACCOUNT = "main"
+
+
+class RestartedGateway:
+    """`thoughts` are the questions that the model was asked."""
+
+    def __init__(self, server: PlatformServer, spec: GatewaySpec) -> None:
+        self.spec = spec
+        self.thoughts: list[str] = []
+        self._server = server
+        server.mind.heard = self._think
+
+    def _think(self, thought: ModelCall) -> None:
+        self.thoughts.append(thought.question)
+        self._server.changed()
+
+    @asynccontextmanager
+    async def life(self, die_at: str = "") -> AsyncGenerator[GatewayInstance]:
+        """Until the block ends, and then as by a power failure."""
+        spec = structs.replace(self.spec, die_at=die_at)
+        async with gateway_instance(spec) as life, anyio.create_task_group() as group:
+            group.start_soon(life.watch)
+            yield life
+            life.kill()
+
+    async def crash_at(self, place: str) -> None:
+        """A life that ends where it is told to."""
+        with anyio.fail_after(TEST_TIMEOUT):
+            async with gateway_instance(structs.replace(self.spec, die_at=place)) as life:
+                await life.watch()
+        assert life.killed
+
+    def say(self, text: str, *, chat: str = "c1", to: PlatformPost | None = None) -> None:
+        self._server.say(ACCOUNT, chat, "ann", text, to.id if to else None)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        with anyio.fail_after(TEST_TIMEOUT):
+            await self._server.until(true)
+
+    def posts(self, words: str = "", chat: str = "c1") -> list[PlatformPost]:
+        return [one for one in self._server.truth.seen(ACCOUNT, chat) if words in one.text]
+
+    async def sees(self, words: str, chat: str = "c1") -> PlatformPost:
+        await self.until(lambda: bool(self.posts(words, chat)))
+        return self.posts(words, chat)[-1]
+
+    async def is_asked(self, question: str, times: int = 1) -> None:
+        await self.until(lambda: self.thoughts.count(question) >= times)
+
+
+@asynccontextmanager
+async def restarted_gateway(folder: Path, **env: str) -> AsyncGenerator[RestartedGateway]:
+    async with serve_platform() as server:
+        yield RestartedGateway(server, single_profile_spec(folder, server.url, ACCOUNT, env))

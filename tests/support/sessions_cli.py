@@ -1,0 +1,67 @@
+"""`hermes sessions` called with streams of our own, as tests use it."""
+
+import io
+import json
+from argparse import ArgumentParser
+from datetime import timedelta
+from pathlib import Path
+
+from hermes.app.archive import open_blobs
+from hermes.cli.context import CliContext
+from hermes.cli.verbs.sessions import add_arguments
+from hermes.cli.verbs.sessions.actions import perform
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.store.blobs import FileBlobs
+from hermes.testing.clock import FakeClock
+from support.stored_sessions import NOON, write_store
+
+CLOCK = FakeClock(NOON + timedelta(hours=3))
+
+
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class SessionsResult:
+    def __init__(self, code: int, context: CliContext) -> None:
+        self.code = code
+        self.out = context.stdout.getvalue()
+        self.err = context.stderr.getvalue()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def documents(self) -> list[dict]:
+        return [json.loads(line) for line in self.lines]
+
+
+class SessionsCli:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @property
+    def database(self) -> Path:
+        return self.home / "state.db"
+
+    @property
+    def blobs(self) -> FileBlobs:
+        return open_blobs(Home(self.home, self.home))
+
+    def keep(self, *writes: object) -> None:
+        write_store(self.database, *writes, clock=CLOCK)
+
+    def __call__(
+        self, *words: str, typed: str | None = None, columns: int | None = None
+    ) -> SessionsResult:
+        """`typed` puts a person at the keyboard, `columns` a terminal under the output."""
+        env = Env({"HERMES_HOME": str(self.home), "COLUMNS": str(columns or "")})
+        stdin = io.StringIO() if typed is None else FakeTerminal(typed)
+        stdout = io.StringIO() if columns is None else FakeTerminal()
+        context = CliContext(env, None, (stdin, stdout, io.StringIO()))
+        parser = ArgumentParser(prog="hermes sessions")
+        add_arguments(parser)
+        return SessionsResult(perform(parser.parse_args(words), context, CLOCK), context)
