@@ -1,0 +1,83 @@
+"""Fail when a module, class, function or test has a retired name.
+
+usage: names.py            check src, tests, bench, demo, scripts and examples
+
+`WORDS` may not be part of any name. `NAMES` may not be the whole name of a module, class or
+module-level function: as methods many of them are ordinary words. Both were replaced by the words of
+docs/words.md. Exceptions are listed by file, with the reason.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("src", "tests", "bench", "demo", "scripts", "examples")
+
+WORDS = frozenset(
+    """
+    afterwards backroom bequeath bubble bubbles chores companion companions counsel desk desks door
+    doors errand errands farewell farewells grumble heart homecoming house houses hush keyholder
+    keyholders leftovers letter letters likeness lodging luggage nearness nudges occasions parcel
+    parcels postscript purse scribe stranger strangers surroundings tenure troubles twins wishes
+    workbench
+    """.split()
+)
+NAMES = frozenset(
+    """
+    accepting adopt aside bequeath bridge bubble checkup chores collecting companion complaints
+    counsel Crowd dangers desk door EngineRoom ending Entrance Entrance entrusted entry Errand facts
+    far farewells Fate flood folding forms gist grumble guest hands handed handing hearing Heart
+    held_back Held here Homecoming host House hub hush idling keeper keeping kept kept_first
+    keyholders ladder lanes lasting later lazily leave leftovers Lent lessons letters likeness line
+    Line Lodging luggage marks matters measure meet mend mirror ModelDesk nearness nudges
+    occasions odd_values office origins outlet outward pacer paper Parcel partner pieces Place
+    places plain postscript pressing programs Purse recall replies returning ruin Ruling scribe
+    seal serving shortening sources spills stamps stand standing starts story strangers
+    surroundings switching taste talks tally telling tenant tenure thinking Told told_keys
+    troubles TurnedAway twins unwrap vital wall watched ways Welcome when Wish wording Workbench
+    """.split()
+)
+EXCEPTIONS: dict[str, dict[str, str]] = {}
+"""Path of a file, and the names in it that may stay, each with its reason."""
+
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def words(name: str) -> set[str]:
+    return {part.lower() for part in _PARTS.findall(name)}
+
+
+def defined(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, name and whether `NAMES` counts, for the module and its classes and functions."""
+    yield 1, path.parent.name if path.stem == "__init__" else path.stem, True
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.lineno, node.name, True
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name, id(node) in top
+
+
+def findings() -> Iterator[str]:
+    for path in sorted(one for folder in FOLDERS for one in (ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        allowed = EXCEPTIONS.get(file, {})
+        for line, name, whole in defined(path):
+            bare = name.strip("_").removeprefix("test_")
+            retired = (words(bare) & WORDS) | ({bare} & NAMES if whole else set())
+            for word in sorted(retired - allowed.keys()):
+                yield f"{file}:{line}: {name}: {word!r} is a retired word"
+
+
+def main() -> int:
+    found = [*findings()]
+    print(*found, sep="\n" if found else "", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
