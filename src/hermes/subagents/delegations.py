@@ -141,9 +141,9 @@ class Delegations:
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
-            matter = structs.replace(self._matter(work, REPORTED), open=False, holder="")
+            record = structs.replace(self._matter(work, REPORTED), open=False, holder="")
             with anyio.CancelScope(shield=True):
-                await self._parts.store.commit(PutRecord(matter, was=RUNNING))
+                await self._parts.store.commit(PutRecord(record, was=RUNNING))
             raise
 
     async def _refuse_too_much(self, scope: Scope) -> None:
@@ -183,8 +183,8 @@ class Delegations:
 
     async def recover(self) -> None:
         """Bring home what a killed process left: finished reports as they are, the rest as lost."""
-        for matter in await self._parts.store.records.abandoned(KIND):
-            if (work := read_delegation(matter)) is not None:
+        for record in await self._parts.store.records.abandoned(KIND):
+            if (work := read_delegation(record)) is not None:
                 await self._bring(work)
 
     async def _in_background(self, going: RunningDelegation) -> None:
@@ -229,8 +229,8 @@ class Delegations:
         """Each report as it comes in: a crash loses no more than what was not finished."""
         try:
             with anyio.CancelScope(shield=True):
-                matter = self._matter(work, RUNNING)
-                await self._parts.store.commit(PutRecord(matter, was=RUNNING))
+                record = self._matter(work, RUNNING)
+                await self._parts.store.commit(PutRecord(record, was=RUNNING))
         except StoreError as error:
             log.warning("a report of %s is kept in memory alone: %s", work.id, error)
 
@@ -241,17 +241,17 @@ class Delegations:
         ]
         text = reports_text(work.id, reports, self._parts.rules.summary)
         done = structs.replace(work, reports=tuple(reports))
-        matter = structs.replace(self._matter(done, REPORTED), open=False, holder="")
+        record = structs.replace(self._matter(done, REPORTED), open=False, holder="")
         scope = await self._parts.present(work.scope)
         # Whoever stopped it before anything came of it has heard all that there is to tell.
         quiet = otherwise is TaskStatus.INTERRUPTED and not any(work.reports)
-        letter = () if quiet else self._parts.later.brought(scope, work.id, text)
+        message = () if quiet else self._parts.later.brought(scope, work.id, text)
         try:
-            await self._parts.store.commit(PutRecord(matter, was=RUNNING), *letter)
+            await self._parts.store.commit(PutRecord(record, was=RUNNING), *message)
         except StateConflict:
             return  # somebody else brought it
         failpoint("delegation.brought")
-        if letter:
+        if message:
             self._parts.later.ring(scope)
 
     async def _child(self, scope: Scope, task: Task, progress: ReportProgress) -> TaskReport:
@@ -341,9 +341,9 @@ async def _recover(delegations: Delegations) -> None:
         log.warning("delegated work of an earlier process waits for the next start: %s", error)
 
 
-def read_delegation(matter: StateRecord) -> Delegation | None:
+def read_delegation(record: StateRecord) -> Delegation | None:
     try:
-        return msgspec.json.decode(matter.body, type=Delegation)
+        return msgspec.json.decode(record.body, type=Delegation)
     except msgspec.DecodeError as error:
-        log.warning("the delegated work %s cannot be read: %s", matter.id, error)
+        log.warning("the delegated work %s cannot be read: %s", record.id, error)
         return None

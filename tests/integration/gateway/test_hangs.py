@@ -186,9 +186,9 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
     """Seconds until the person is told, and until the chat is free."""
     clock = SystemClock()
     async with place(folder, kind) as one:
-        held = HELD.get(kind)
-        if held:
-            one.server.hold(held)
+        queued = HELD.get(kind)
+        if queued:
+            one.server.hold(queued)
         if kind == "no slot is free":
             one.say("q-other hang:model", "other")
             await until((folder / "work" / BEGUN).exists)
@@ -209,10 +209,10 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
             await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
         began = clock.monotonic()
         one.say("/stop")
-        if held == "posts":
+        if queued == "posts":
             await one.is_free()
             free = clock.monotonic() - began
-            one.server.release(held)
+            one.server.release(queued)
             await one.sees(stopped)
             told = free
         else:
@@ -226,8 +226,8 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
         one.say("q-3")
         await one.sees("re: q-3")
         assert not any("re: q-1" in text or "re: q-2" in text for text in one.texts())
-        if held and held != "posts":
-            one.server.release(held)
+        if queued and queued != "posts":
+            one.server.release(queued)
     return told, free
 
 

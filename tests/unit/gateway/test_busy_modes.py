@@ -176,12 +176,12 @@ async def test_a_long_queue_does_not_make_deaf(tmp_path: Path) -> None:
     ) as one:
         channel, address = one.channel, Address("fake", "1")
         for number in range(120):
-            parcel = inbox_item(
+            item = inbox_item(
                 f"fake:early{number}",
                 "agent:main:fake:dm:1",
                 InboxMessage(user=User(f"e{number}", (Text(f"{number}"),)), address=address),
             )
-            await one.store.queues.put(parcel)
+            await one.store.queues.put(item)
         await channel.say("/queue last")
         await gates.reached("a")
         await channel.say("one more")

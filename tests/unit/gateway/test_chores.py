@@ -153,10 +153,10 @@ async def test_after_a_crash_it_is_told_of_and_what_waited_is_answered(tmp_path:
 async def test_a_command_whose_answer_could_not_be_written_is_told_of_later(tmp_path: Path) -> None:
     clock = FakeClock()
     key = "agent:main:fake:dm:1"
-    letter = InboxMessage(user=User("m1", (Text("/dig"),)), address=Address("fake", "1"))
+    message = InboxMessage(user=User("m1", (Text("/dig"),)), address=Address("fake", "1"))
     async with gateway_harness(tmp_path, clock=clock) as one:
         async with open_store(tmp_path / "state.db", clock) as other:
-            await other.queues.put(inbox_item("fake:c1", key, letter, COMMANDS))
+            await other.queues.put(inbox_item("fake:c1", key, message, COMMANDS))
         await wait_until(lambda: one.gateway.supervisor.online("fake"))
         one.gateway.poll_queues()
         await one.sees(

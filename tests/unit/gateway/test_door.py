@@ -87,9 +87,9 @@ async def test_an_administrator_need_not_be_listed_twice(tmp_path: Path) -> None
         users=frozenset({"2"}), owners=frozenset({"1", "*"}), group_owners=frozenset({"3"})
     )
     hall = Hall(tmp_path, access=access)
-    welcome = await hall.door(said())
-    assert isinstance(welcome, Admitted)
-    assert welcome.role is Role.OWNER
+    admitted = await hall.door(said())
+    assert isinstance(admitted, Admitted)
+    assert admitted.role is Role.OWNER
     group = InboundDetails(chat_type="group")
     assert isinstance(await hall.door(said("3", about=group)), Admitted)
     # The one who is named for groups is a stranger elsewhere, and so is whoever is not named.
@@ -100,9 +100,9 @@ async def test_an_administrator_need_not_be_listed_twice(tmp_path: Path) -> None
 
 
 async def test_what_a_machine_sends_is_data(tmp_path: Path) -> None:
-    welcome = await Hall(tmp_path, access=AccessRules(vouched=Role.GUEST)).door(said())
-    assert isinstance(welcome, Admitted)
-    assert (welcome.trust, welcome.role) == (Trust.DATA, Role.GUEST)
+    admitted = await Hall(tmp_path, access=AccessRules(vouched=Role.GUEST)).door(said())
+    assert isinstance(admitted, Admitted)
+    assert (admitted.trust, admitted.role) == (Trust.DATA, Role.GUEST)
 
 
 async def test_a_stranger_gets_a_code_once_and_is_let_in_by_it(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ async def test_a_stranger_gets_a_code_once_and_is_let_in_by_it(tmp_path: Path) -
     assert f"hermes -p work pairing approve chat {code}" in turned.reply
     assert await hall.door(said()) == Rejected()
     assert isinstance(hall.pairing.approve("chat", code), PairedUser)
-    welcome = await hall.door(said())
-    assert isinstance(welcome, Admitted)
-    assert welcome.role is Role.MEMBER
+    admitted = await hall.door(said())
+    assert isinstance(admitted, Admitted)
+    assert admitted.role is Role.MEMBER
 
 
 async def test_a_guest_who_was_paired_is_a_member(tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ async def test_groups(
 
 async def test_a_message_for_another_profile_gets_a_session_there(tmp_path: Path) -> None:
     hall = Hall(tmp_path, access=AccessRules(users=frozenset({"1"})))
-    welcome = await hall.door.welcome(said(channel="chat@work"), "play")
-    assert isinstance(welcome, Admitted)
-    assert (welcome.key, welcome.principal) == ("agent:play:chat@work:dm:c", "chat@work:1")
+    admitted = await hall.door.welcome(said(channel="chat@work"), "play")
+    assert isinstance(admitted, Admitted)
+    assert (admitted.key, admitted.principal) == ("agent:play:chat@work:dm:c", "chat@work:1")
 
 
 async def test_people_share_a_group_when_the_settings_say_so(tmp_path: Path) -> None:

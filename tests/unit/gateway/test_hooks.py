@@ -341,12 +341,12 @@ class Notes:
 
 
 def test_an_occasion_says_who_and_where() -> None:
-    letter = InboxMessage(
+    message = InboxMessage(
         user=User("m1", (Text("x" * 900),)),
         address=Address("fake@ann", "7", "t"),
         asker=Requester(user="bob"),
     )
-    occasion = event_source(letter, "agent:main:fake:group:7:t", "s1")
+    occasion = event_source(message, "agent:main:fake:group:7:t", "s1")
     assert occasion.context(more=1) == {
         "platform": "fake",
         "user_id": "bob",
@@ -357,7 +357,7 @@ def test_an_occasion_says_who_and_where() -> None:
         "message": "x" * 500,
         "more": 1,
     }
-    assert event_source(letter, "odd").chat_type == ""
+    assert event_source(message, "odd").chat_type == ""
 
 
 def test_a_run_is_told_from_its_events() -> None:

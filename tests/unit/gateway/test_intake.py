@@ -185,8 +185,8 @@ async def test_other_commands_plug_in(tmp_path: Path) -> None:
 async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        letter = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
-        await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", letter, COMMANDS))
+        message = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
+        await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", message, COMMANDS))
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees(
             "“/undo 3” was cut off and may not be done. Send it again if you still want it."

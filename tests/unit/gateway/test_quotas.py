@@ -33,9 +33,9 @@ class Counted:
         self._path = path
         self._clock = clock
 
-    async def refusal(self, letter: InboxMessage) -> str:
+    async def refusal(self, message: InboxMessage) -> str:
         async with open_store(self._path / "state.db", self._clock) as store:
-            return await TurnQuotas(store, self._clock, powers).refusal(letter)
+            return await TurnQuotas(store, self._clock, powers).refusal(message)
 
 
 async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None:

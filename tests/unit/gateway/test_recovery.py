@@ -77,8 +77,8 @@ async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path)
 
 def crashed(rows: list[User]) -> list[QueueItem]:
     where = Address("fake", "1")
-    letters = [InboxMessage(user=user, address=where) for user in rows]
-    return [inbox_item(f"fake:{letter.user.id}", SESSION_KEY, letter) for letter in letters]
+    messages = [InboxMessage(user=user, address=where) for user in rows]
+    return [inbox_item(f"fake:{message.user.id}", SESSION_KEY, message) for message in messages]
 
 
 async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path
             AppendMessage("s1", "r1", asked, clock.now()),
             AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
-        for parcel in crashed([asked, waiting]):
-            await store.queues.put(parcel)
+        for item in crashed([asked, waiting]):
+            await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees("(recovered) The answer.", "re: second")
@@ -128,8 +128,8 @@ async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
             *(AppendMessage("s1", "r", one, clock.now()) for one in (asked, *_notes(2))),
         )
-        for parcel in crashed([asked]):
-            await store.queues.put(parcel)
+        for item in crashed([asked]):
+            await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as one:
         await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
@@ -156,8 +156,8 @@ async def test_a_turn_that_was_left_long_ago_is_not_taken_up_unasked(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
             AppendMessage("s1", "r", asked, clock.now()),
         )
-        for parcel in crashed([asked]):
-            await store.queues.put(parcel)
+        for item in crashed([asked]):
+            await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     await clock.advance(hours * 3600)
     late = structs.replace(NO_POLLING, actors=ActorRules(fresh=3600.0))

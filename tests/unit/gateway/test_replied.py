@@ -338,12 +338,12 @@ async def test_words_that_come_too_late_for_a_clarification_are_not_lost(tmp_pat
         answers = QuestionAnswers(counsel, sessions, QuestionPosts(at.store, clock))
         inbound = make_inbound("blue", "2")
         user = User("m2", inbound.parts, Trust.OWNER)
-        letter = InboxMessage(user=user, address=inbound.address, reply_to=post)
-        welcome = Admitted(key=session_key_of(inbound))
-        assert await answers.takes(welcome, letter)
+        message = InboxMessage(user=user, address=inbound.address, reply_to=post)
+        admitted = Admitted(key=session_key_of(inbound))
+        assert await answers.takes(admitted, message)
         await clock.advance(counsel.seconds(QuestionKind.CLARIFY) + 1)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await answers.take(welcome, letter) is None
+        assert await answers.take(admitted, message) is None
 
 
 async def test_a_bystanders_words_reach_the_agent(tmp_path: Path) -> None:
@@ -366,6 +366,6 @@ async def test_a_note_of_a_post_has_a_state_of_its_own(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, clock=clock) as at:
         posts = QuestionPosts(at.store, clock)
         await at.store.commit(posts.noted("ask_1", HOME, "p1"))
-        (matter,) = await at.store.records.find(QUESTION_POST_KIND)
-        assert matter.state == "asked"
+        (record,) = await at.store.records.find(QUESTION_POST_KIND)
+        assert record.state == "asked"
         assert await posts.question_in(HOME, "p1") == "ask_1"

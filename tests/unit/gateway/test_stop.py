@@ -151,11 +151,11 @@ async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
 
 
 async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -> None:
-    held, asked = anyio.Event(), anyio.Event()
+    queued, asked = anyio.Event(), anyio.Event()
 
-    async def slowly(letter: InboxMessage) -> str:
+    async def slowly(message: InboxMessage) -> str:
         asked.set()
-        await held.wait()
+        await queued.wait()
         return ""
 
     async with gateway_harness(tmp_path, refusal=slowly) as one:
@@ -163,7 +163,7 @@ async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -
         await asked.wait()
         await one.channel.say("/stop")
         await one.sees("Stopped. Set aside 1 waiting message.")
-        held.set()
+        queued.set()
         await one.calm()
         assert one.model.requests == []
         assert one.channel.texts_in("1") == ["Stopped. Set aside 1 waiting message."]

@@ -43,11 +43,11 @@ pytestmark = pytest.mark.anyio
 async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
-        letter = await built.brought()
-        assert name in letter
-        assert "2 of 2 completed: “" in letter
-        assert "dlg_" not in headline(letter, 200)
-        assert letter.index("did a") < letter.index("did b")
+        message = await built.brought()
+        assert name in message
+        assert "2 of 2 completed: “" in message
+        assert "dlg_" not in headline(message, 200)
+        assert message.index("did a") < message.index("did b")
         await delegations.recover()
         assert len(await built.letters()) == 1
 
@@ -62,9 +62,9 @@ async def test_what_is_stopped_brings_what_was_done_until_then(tmp_path: Path) -
         await wait_for_requests(built, 2)
         assert delegations.end_all("another session", "") == 0
         assert delegations.end_all("parent", "") == 1
-        letter = await built.brought()
-        assert "did a" in letter
-        assert "interrupted" in letter
+        message = await built.brought()
+        assert "did a" in message
+        assert "interrupted" in message
         await wait_until_settled(built, delegations)
 
 
@@ -148,8 +148,8 @@ async def test_a_full_disk_costs_neither_the_report_nor_the_profile(tmp_path: Pa
             with anyio.fail_after(60):
                 while not built.mail.rung:
                     await built.clock.advance(1)
-            (letter,) = await built.letters()
-            assert "did a" in letter
+            (message,) = await built.letters()
+            assert "did a" in message
             assert not delegations.of("parent", "")
 
 
@@ -199,59 +199,59 @@ async def killed_at(path: Path, step: str) -> tuple[str, int]:
                 await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
                 await built.brought()
     async with delegation_harness(path) as (built, delegations):
-        for matter in await built.store.records.find("delegation", only_open=True):
-            dead = structs.replace(matter, holder="")
-            await built.store.commit(PutRecord(dead, was=matter.state))
+        for record in await built.store.records.find("delegation", only_open=True):
+            dead = structs.replace(record, holder="")
+            await built.store.commit(PutRecord(dead, was=record.state))
         await delegations.recover()
         await delegations.recover()
-        (letter,) = await built.letters()
+        (message,) = await built.letters()
         found = await subagent_sessions(built)
-        return letter, len(found)
+        return message, len(found)
 
 
 async def test_killed_before_it_began(tmp_path: Path) -> None:
-    letter, begun = await killed_at(tmp_path, "delegation.begun")
-    assert "0 of 2 completed" in letter
-    assert letter.count("lost") == 2
+    message, begun = await killed_at(tmp_path, "delegation.begun")
+    assert "0 of 2 completed" in message
+    assert message.count("lost") == 2
     assert begun == 0
 
 
 async def test_what_it_is_held_to_outlives_the_process(tmp_path: Path) -> None:
-    place, held = (
+    place, queued = (
         Address("test", "1"),
         InheritedLimits(platform="test", tools=("delegate_task", "todo")),
     )
     begun = structs.replace(
-        SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=held
+        SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=queued
     )
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(begun, [Task(goal="long work")])
         await wait_for_requests(built)
-        assert built.planner.scopes[0].bounds == held
+        assert built.planner.scopes[0].bounds == queued
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
-        (matter,) = await built.store.records.find(KIND, only_open=True)
-        work = read_delegation(matter)
+        (record,) = await built.store.records.find(KIND, only_open=True)
+        work = read_delegation(record)
         assert work is not None
         assert work.scope == begun
         await delegations.run(work.scope, work.tasks, ignore_progress)
         (again,) = built.planner.scopes
-        assert (again.bounds, again.role, again.address) == (held, Role.MEMBER, None)
-        await built.store.commit(PutRecord(structs.replace(matter, holder=""), was=RUNNING))
+        assert (again.bounds, again.role, again.address) == (queued, Role.MEMBER, None)
+        await built.store.commit(PutRecord(structs.replace(record, holder=""), was=RUNNING))
         await delegations.recover()
-        (letter,) = await built.letters()
-        assert "lost" in letter
+        (message,) = await built.letters()
+        assert "lost" in message
         assert len(built.planner.scopes) == 1, "nothing of it is begun by itself"
 
 
 async def test_killed_after_one_reported(tmp_path: Path) -> None:
-    letter, begun = await killed_at(tmp_path, "delegation.one_reported")
-    assert "did " in letter
+    message, begun = await killed_at(tmp_path, "delegation.one_reported")
+    assert "did " in message
     assert begun <= 2
 
 
 async def test_killed_after_it_was_brought(tmp_path: Path) -> None:
-    letter, _ = await killed_at(tmp_path, "delegation.brought")
-    assert "2 of 2 completed" in letter
+    message, _ = await killed_at(tmp_path, "delegation.brought")
+    assert "2 of 2 completed" in message
 
 
 async def test_reports_do_not_begin_work_without_end(tmp_path: Path) -> None:
