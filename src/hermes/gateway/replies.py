@@ -33,7 +33,7 @@ from hermes.schema.messages import Message
 log = logging.getLogger(__name__)
 
 RESUMED_BELOW = "Interrupted; continued below."
-RUN_STOPPED = "Stopped."
+RUN_STOPPED = "This run was stopped."
 QUESTION_EXPIRED = "No answer in time, so it was not done."
 
 

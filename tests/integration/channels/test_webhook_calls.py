@@ -115,7 +115,7 @@ async def test_a_replay_under_another_unsigned_id_is_none_either(
         await clock.advance(1)
         again = await one.post("/webhooks/a", body, forged)
         assert (again.status, again.code) == (200, "duplicate")
-        assert "signed before" in caplog.text
+        assert "signed content was repeated" in caplog.text
         assert (await one.post("/webhooks/a", b'{"a":2}', forged)).status == 401
         await clock.advance(86_400)
         assert (await one.post("/webhooks/a", body, forged)).code in {"duplicate", "stale"}
@@ -457,6 +457,6 @@ async def test_the_owner_is_warned_of_a_shared_secret(
         tmp_path, {"a": {}, "b": {}, "c": {"secret": "another-secret-of-some-length"}}
     ):
         told = [record.getMessage() for record in caplog.records]
-    about = [one for one in told if "Give each route a secret of its own" in one]
+    about = [one for one in told if "Give each route its own secret" in one]
     assert len(about) == 2
     assert SECRET not in "".join(about)

@@ -312,7 +312,7 @@ async def test_all_profiles_share_one_listener(
             assert await prompts("/p/work/webhooks/a", "d-2") == "work"
             other = parts_of(tmp_path, "default", shares, port=5)
             async with open_channel(other) as default:
-                assert "are heard at 127.0.0.1" in caplog.text
+                assert "are served at 127.0.0.1" in caplog.text
                 group.start_soon(default.run, one.deliver)
                 await anyio.wait_all_tasks_blocked()
                 assert await prompts("/webhooks/a", "d-3") == "default"

@@ -142,7 +142,7 @@ def test_there_is_only_one(person: Person) -> None:
         first.hears("ready")
         second = person("gateway", "run")
         assert second.code == 1
-        assert f"is running already (pid {first.process.pid}, since " in second.err
+        assert f"is already running (pid {first.process.pid}, since " in second.err
         assert "--replace" in second.err
         with person.running("gateway", "run", "--replace") as third:
             third.hears("ready stopped")
@@ -314,7 +314,7 @@ def test_one_gateway_for_all_profiles(person: Person) -> None:
             refused = person("-p", "work", *words)
             assert refused.code == 1
             assert (
-                f"Profile work is served already by the gateway of profile default (pid {pid}"
+                f"Profile work is already served by the gateway of profile default (pid {pid}"
                 in refused.err
             )
         assert person("-p", "work", "gateway", "stop").code == 1
@@ -330,7 +330,7 @@ def test_one_gateway_for_all_profiles(person: Person) -> None:
         own.hears("ready")
         refused = person("gateway", "run", STANDIN="all")
         assert refused.code == 1
-        assert f"of profile work is running already (pid {own.process.pid}" in refused.err
+        assert f"of profile work is already running (pid {own.process.pid}" in refused.err
         assert running_gateway(person.profile()) is None
 
 

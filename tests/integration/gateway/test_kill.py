@@ -18,7 +18,7 @@ async def test_a_session_that_kills_the_program_is_set_aside(tmp_path: Path) -> 
             await chat.crash_at("recorder.before_end")
         assert chat.thoughts == ["q-1"] * times
         async with chat.life():
-            await chat.sees("is set aside")
+            await chat.sees("I will not retry it on my own")
             chat.say("q-2", chat="c2")
             await chat.sees("re: q-2", "c2")
         assert chat.thoughts == [*["q-1"] * times, "q-2"]

@@ -77,7 +77,7 @@ def test_what_cannot_be_looked_up_is_known_by_its_lock(home: Home) -> None:
 def test_a_lock_that_a_dead_process_left_to_a_child_is_told(home: Home) -> None:
     dead = structs.replace(own_record(home, NOW), holder=own_record(home, NOW).holder + "0")
     lock = take_lock(home, dead)
-    with pytest.raises(AlreadyRunning, match="a process that it left still holds its lock"):
+    with pytest.raises(AlreadyRunning, match="a child process still holds its lock"):
         take_lock(home, own_record(home, NOW))
     lock.release()
 
@@ -126,12 +126,12 @@ def test_all_profiles_or_none(tmp_path: Path) -> None:
     for one in homes:
         one.path.mkdir()
     alone = take_lock(homes[1], own_record(homes[1], NOW))
-    with pytest.raises(AlreadyRunning, match="profile b is running already"):
+    with pytest.raises(AlreadyRunning, match="profile b is already running"):
         take_locks(homes, own_record(homes[0], NOW))
     assert running_gateway(homes[0]) is None
     alone.release()
     locks = take_locks(homes, own_record(homes[0], NOW))
-    with pytest.raises(AlreadyRunning, match="c is served already by the gateway of profile a"):
+    with pytest.raises(AlreadyRunning, match="c is already served by the gateway of profile a"):
         take_lock(homes[2], own_record(homes[2], NOW))
     locks.release()
     assert [running_gateway(one) for one in homes] == [None] * 3

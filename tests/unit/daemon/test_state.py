@@ -149,7 +149,7 @@ def test_channels_in_the_words_of_the_file() -> None:
             ("c", ChannelCondition.DEAF, "silence"),
             ("d", ChannelCondition.WAITING, ""),
             ("e", ChannelCondition.CLOSED, ""),
-            ("f", ChannelCondition.PAUSED, "It is paused."),
+            ("f", ChannelCondition.PAUSED, "Paused."),
         ]
     }
     found = platforms_of(channels)

@@ -226,7 +226,7 @@ async def test_nobody_answers(tmp_path: Path) -> None:
         question = await asked(at)
         for _ in range(62):
             await clock.advance(1)
-        await at.sees(question, "Nobody answered in time, so it was not done.", "the end")
+        await at.sees(question, "No answer in time, so it was not done.", "the end")
         await at.calm()
         await say(at, "/approve", "2")
         await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))

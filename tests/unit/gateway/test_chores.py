@@ -18,7 +18,7 @@ from support.gateway import GatewayHarness, gateway_harness, gateway_rules, make
 
 pytestmark = pytest.mark.anyio
 
-STOPPED = "“/dig deep” was stopped. It may be done in part."
+STOPPED = "“/dig deep” was stopped. It may be partly done."
 DUG = "Dug."
 
 
@@ -119,9 +119,9 @@ async def test_nobody_stops_somebody_elses(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}, door=door) as one:
         await dig(one, clock)
         await one.channel.say("/stop", sender="eve")
-        await one.sees("Nothing that you have asked is going on here.")
+        await one.sees("Nothing you asked for is running here.")
         await one.channel.say("/stop", sender="ann")
-        await one.sees("Nothing that you have asked is going on here.", STOPPED)
+        await one.sees("Nothing you asked for is running here.", STOPPED)
 
 
 async def test_stop_ends_the_turn_and_the_command(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_after_a_crash_it_is_told_of_and_what_waited_is_answered(tmp_path:
         await dig(one, clock)
         await one.channel.say("later")
     async with gateway_harness(tmp_path, clock=clock) as two:
-        cut = "“/dig deep” was cut off and may not be done. Send it again if you still want it."
+        cut = "“/dig deep” was interrupted and may not be done. Send it again if you still need it."
         await wait_until(lambda: len(two.channel.texts_in("1")) == 2)
         assert sorted(two.channel.texts_in("1")) == ["re: later", cut]
         await two.calm()
@@ -160,7 +160,7 @@ async def test_a_command_whose_answer_could_not_be_written_is_told_of_later(tmp_
         await wait_until(lambda: one.gateway.supervisor.online("fake"))
         one.gateway.poll_queues()
         await one.sees(
-            "“/dig” was cut off and may not be done. Send it again if you still want it."
+            "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
 

@@ -126,7 +126,7 @@ async def test_it_arrives_in_spite_of(
     ("faults", "reason", "calls"),
     [
         ([SendFault.REFUSED] * 9, "Given up after 4 attempts.", 4),
-        ([SendFault.BREAKS] * 9, "Sent 3 times, and it is unknown whether it arrived.", 3),
+        ([SendFault.BREAKS] * 9, "Sent 3 times with an unknown outcome.", 3),
         ([SendFault.GONE], "The chat was deleted.", 1),
     ],
 )
@@ -213,7 +213,7 @@ async def test_what_is_too_old_is_parked(tmp_path: Path) -> None:
         for _ in range(60):
             await one.clock.advance(1800)
         await one.finish()
-        assert await one.parked() == ["Too old to be of use."]
+        assert await one.parked() == ["Too old to deliver."]
 
 
 async def test_a_long_text_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def unasked(hook: str, command: str) -> HookDecision:
-    sentence = f"/{command} is not run: the hook {hook} could not be asked; try again."
+    sentence = f"/{command} was not run: the hook {hook} did not answer. Try again."
     return HookDecision(HookVerdict.DENY, sentence)
 
 
@@ -204,7 +204,7 @@ async def test_what_is_no_decision_decides_nothing(
 ) -> None:
     async with open_hooks([source("odd", Listener(value), "command:*")], SystemClock()) as bus:
         assert await bus.decide("command:new", {}) is None
-    assert "hook odd returned what is no decision" in caplog.text
+    assert "hook odd returned an invalid decision" in caplog.text
 
 
 async def test_nobody_waits_long_for_a_decision_and_later_ones_not_at_all() -> None:
@@ -302,8 +302,8 @@ async def test_one_that_cannot_be_loaded_is_left_out() -> None:
             async with open_hooks(sources, clock) as bus:
                 assert bus.names == ["fine"]
                 assert bus.warnings == [
-                    "the hook broken is left out: ConnectionError('no')",
-                    "the hook hangs is left out: it took more than 10 seconds to load",
+                    "hook broken is disabled: ConnectionError('no')",
+                    "hook hangs is disabled: it took more than 10 seconds to load",
                 ]
                 bus.emit("agent:end", {})
             group.cancel_scope.cancel()

@@ -62,15 +62,15 @@ async def test_a_long_turn_says_that_it_goes_on() -> None:
         await anyio.wait_all_tasks_blocked()
         await clock.advance(181)
         await clock.advance(2)
-        assert channel.texts_in("1") == ["begun\nStill at it, after 3 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill working after 3 minutes."]
         run.asking = {"q"}
         await clock.advance(180)
         await clock.advance(2)
-        assert channel.texts_in("1") == ["begun\nStill at it, after 3 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill working after 3 minutes."]
         run.asking = set()
         await clock.advance(180)
         await clock.advance(2)
-        assert channel.texts_in("1") == ["begun\nStill at it, after 9 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill working after 9 minutes."]
         bubble.freeze()
         group.cancel_scope.cancel()
 

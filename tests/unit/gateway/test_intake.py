@@ -189,7 +189,7 @@ async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
         await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", message, COMMANDS))
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees(
-            "“/undo 3” was cut off and may not be done. Send it again if you still want it."
+            "“/undo 3” was interrupted and may not be done. Send it again if you still need it."
         )
         await one.calm()
         assert await one.open_rows(COMMANDS) == []
@@ -207,7 +207,7 @@ async def test_a_command_that_hangs_is_cut_off_after_a_while(tmp_path: Path) -> 
             group.start_soon(one.channel.type, make_inbound("/dig deep", "c1"))
             await wait_until(lambda: one.gateway.intake.commands == 1)
             await clock.advance(COMMAND_TIMEOUT + 1)
-        await one.sees("“/dig deep” took too long and was cut off. It may be done in part.")
+        await one.sees("“/dig deep” timed out. It may be partly done.")
         await one.calm()
         assert await one.open_rows(COMMANDS) == []
 
@@ -223,7 +223,7 @@ async def test_a_command_that_hangs_holds_no_end_and_is_told_of(tmp_path: Path) 
             await wait_until(lambda: one.gateway.intake.commands == 1)
     async with gateway_harness(tmp_path, clock=clock) as two:
         await two.sees(
-            "“/dig” was cut off and may not be done. Send it again if you still want it."
+            "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
 

@@ -216,7 +216,7 @@ async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path:
     """The answer could not take the post's place, and the platform refuses for a while."""
     gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"Stopped.": 9, "This was stopped.": 3})
+    channel = Stubborn(**{"Stopped.": 9, "This run was stopped.": 3})
     async with gateway_harness(
         tmp_path,
         WAITS,
@@ -233,7 +233,7 @@ async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path:
         with anyio.fail_after(60):
             while not one.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        assert "This was stopped." in channel.texts_in("1")
+        assert "This run was stopped." in channel.texts_in("1")
         assert PROGRESS not in channel.texts_in("1")
         assert await one.open_rows(LIVE_PROGRESS) == []
 
@@ -241,7 +241,7 @@ async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path:
 async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
     gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"This was stopped.": 1_000_000})
+    channel = Stubborn(**{"This run was stopped.": 1_000_000})
     async with gateway_harness(
         tmp_path,
         WAITS,

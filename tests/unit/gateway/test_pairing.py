@@ -278,7 +278,7 @@ def test_a_platform_cannot_name_another_file(desk: Desk, platform: str) -> None:
         lambda: desk.pairing.clear_pending(platform),
         lambda: desk.pairing.grants(platform),
     ):
-        with pytest.raises(UsageError, match="is not the name of a platform"):
+        with pytest.raises(UsageError, match="is not a platform name"):
             call()
 
 
@@ -367,7 +367,7 @@ def test_a_damaged_file_is_told_and_left_alone(desk: Desk, name: str, data: byte
 
     with pytest.raises(ConfigError, match="is damaged") as caught:
         ask_the_verbs()
-    assert "nothing was changed" in caught.value.hint
+    assert "It was not changed" in caught.value.hint
     assert (desk.folder / name).read_bytes() == data
 
 
@@ -384,8 +384,8 @@ def test_a_damaged_file_turns_strangers_away_and_is_logged_once(
         assert desk.pairing.approved("telegram") == frozenset()
         assert desk.refused("1") == PairingRefused(PairingRefusal.UNUSABLE)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert len([error for error in errors if "can ask for a code" in error]) == 1
-    paired = [error for error in errors if "counts as paired" in error]
+    assert len([error for error in errors if "can request pairing codes" in error]) == 1
+    paired = [error for error in errors if "are treated as paired" in error]
     assert len(paired) == (name == "telegram-approved.json")
     assert all(name in error for error in errors)
     assert (desk.folder / name).read_bytes() == data
@@ -398,7 +398,7 @@ def test_a_file_that_is_repaired_counts_again(desk: Desk, caplog: pytest.LogCapt
     for count in (1, 2):
         file.write_bytes(b"{")
         assert desk.pairing.approved("telegram") == frozenset()
-        assert caplog.text.count("counts as paired") == count
+        assert caplog.text.count("are treated as paired") == count
         file.write_bytes(good)
         assert desk.pairing.approved("telegram") == {"1"}
 

@@ -50,7 +50,7 @@ def test_many_are_counted() -> None:
         for one in tried("write_file", str(n), failed=True, path=str(n))
     ]
     *named, more = AnswerFooter(verifies=True).below(said).splitlines()
-    assert (len(named), more) == (MAX_FILES, "⚠ nor were 2 more")
+    assert (len(named), more) == (MAX_FILES, "⚠ and 2 more")
 
 
 def test_the_footer_tells_what_it_is_asked_for() -> None:

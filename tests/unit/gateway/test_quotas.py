@@ -46,7 +46,7 @@ async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None
             await one.channel.say(text)
             await one.calm()
         await one.channel.say("three")
-        refused = "You may ask 2 times in an hour here. Try again in 60 minutes."
+        refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
         await one.sees("re: one", "re: two", refused)
         assert await one.texts() == ["one", "re: one", "two", "re: two"]
         assert await one.open_rows() == []
@@ -69,7 +69,7 @@ async def test_in_a_shared_chat_everybodys_turns_are_their_own(tmp_path: Path) -
             await one.calm()
         await one.channel.say("four", sender="ann")
         await one.calm()
-        refused = "You may ask 2 times in an hour here. Try again in 60 minutes."
+        refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
         await one.channel.say("five", sender="bob")
         await one.sees("re: one", "re: two", "re: three", "re: four", refused)
         await one.channel.say("six", chat="2", sender="bob")

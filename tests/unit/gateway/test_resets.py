@@ -66,7 +66,7 @@ def test_the_nearest_rule_wins() -> None:
 )
 def test_the_silence_is_told_in_plain_words(minutes: int, length: str) -> None:
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=minutes))
-    assert f"nobody wrote for {length}." in policy.sentence(KEY, ResetReason.IDLE)
+    assert f"there was no message for {length}." in policy.sentence(KEY, ResetReason.IDLE)
 
 
 @pytest.mark.parametrize(("hours", "waits"), [(23.9, True), (24.1, False)])
@@ -115,8 +115,8 @@ async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None
         await one.calm()
         await clock.advance(3700)
         await one.channel.say("three")
-        told = "This is a new session, because nobody wrote for an hour. "
-        told += "/resume goes back to earlier ones."
+        told = "This is a new session because there was no message for an hour. "
+        told += "Use /resume to go back."
         await one.sees("re: one", "re: two", told, "re: three")
         assert await one.texts() == ["three", "re: three"]
         listed = await one.store.archive_for(OWNER).list(SessionFilter())

@@ -48,7 +48,7 @@ async def test_in_a_chat(tmp_path: Path) -> None:
         called = "This session is now called “Trip to Rome”."
         await one.sees("re: hello", called)
         await one.channel.say("/disk")
-        refused = f"{NO_SHELL} Ask for it in words: then it runs behind the wall."
+        refused = f"{NO_SHELL} Ask for it in words; it then runs in the sandbox."
         await one.sees("re: hello", called, refused)
         await one.channel.say("Start over")
         await one.calm()

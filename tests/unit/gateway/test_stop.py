@@ -186,7 +186,7 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
         await wait_until(lambda: one.running() is not None)
         await one.channel.say("me too", sender="bob")
         await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
-        foreign = "Nothing that you have asked is going on here."
+        foreign = "Nothing you asked for is running here."
         await one.channel.say("/stop", sender="eve")
         await one.sees(foreign)
         first = one.running()

@@ -66,7 +66,7 @@ async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
         )
         assert not supervisor.online("fake")
         await clock.advance(1)
-        assert supervisor.snapshot()["fake"].reason == "It stopped listening by itself."
+        assert supervisor.snapshot()["fake"].reason == "The channel stopped unexpectedly."
         await clock.advance(2)
         await clock.advance(4)
         assert supervisor.online("fake")

@@ -57,7 +57,7 @@ def test_a_target_is_read(text: str, target: Target) -> None:
     "text", ["", " , ", ":5", "telegram:", "telegram::", "telegram::5", "a b", "9"]
 )
 def test_what_is_no_target_is_told(text: str) -> None:
-    with pytest.raises(UsageError, match="no place to deliver to") as caught:
+    with pytest.raises(UsageError, match="is not a delivery target") as caught:
         parse_targets(text)
     assert "platform:chat" in caught.value.hint
 

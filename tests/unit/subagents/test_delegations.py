@@ -230,7 +230,7 @@ async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
     ):
         for _ in range(2):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
-        with pytest.raises(UsageError, match="under way already"):
+        with pytest.raises(UsageError, match="delegations are already running"):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
         await delegations.dispatch(structs.replace(SCOPE, principal="else"), [Task(goal="x")])
         with anyio.fail_after(60):

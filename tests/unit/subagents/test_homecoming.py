@@ -98,7 +98,7 @@ async def test_it_can_be_seen_what_each_one_does(tmp_path: Path) -> None:
         await wait_for_requests(built, 2)
         (going,) = delegations.of("the one after a reset", "chat")
         assert going.doing[0].startswith("look")
-        assert going.doing[1] == "waits for its turn"
+        assert going.doing[1] == "waiting"
 
 
 async def test_reports_follow_a_conversation_that_moved(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ async def test_reports_do_not_begin_work_without_end(tmp_path: Path) -> None:
         for _ in range(2):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
             await said(Trust.DATA)
-        with pytest.raises(UsageError, match="without a word from a person"):
+        with pytest.raises(UsageError, match="without a message from a person"):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
         await said(Trust.OWNER)
         await delegations.dispatch(SCOPE, [Task(goal="x")])

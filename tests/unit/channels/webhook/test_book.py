@@ -54,7 +54,7 @@ def test_unchanged_means_not_read_again(file: Path) -> None:
 def test_settings_win(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     Subscriptions(file).add("own", ENTRY | {"prompt": "file"})
     assert book_of(file).routes()["own"].prompt == "settings"
-    assert "own: the settings have it, too" in caplog.text
+    assert "own: also in the settings" in caplog.text
 
 
 def test_a_damaged_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -102,7 +102,7 @@ def test_a_call_cannot_choose_who_gets_the_answer(chat: str) -> None:
 
 
 def test_to_deliver_only_somebody_must_be_there() -> None:
-    assert "nobody to deliver to" in str(wrong({"secret": SECRET, "deliver_only": True}))
+    assert "no target to deliver to" in str(wrong({"secret": SECRET, "deliver_only": True}))
 
 
 @pytest.mark.parametrize(
