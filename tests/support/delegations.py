@@ -1,4 +1,4 @@
-"""Delegations on a real store with a scripted model, and the mailbox that their reports go to."""
+"""Delegations with a real store, a scripted model and an inbox for their reports."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,7 +32,7 @@ SCOPE = Scope("default", "parent", "run_1", "/work", source="cli")
 
 
 class FakeFollowups:
-    """A `Later` that puts rows into the inbox and remembers whom it rang for."""
+    """Puts follow-ups into the inbox and records woken scopes."""
 
     def __init__(self) -> None:
         self.rung: list[str] = []
@@ -80,20 +80,19 @@ async def delegation_harness(
     clock = FakeClock()
     async with conversation_harness(path, *scripts, tools=tools, clock=clock) as talking:
         built = DelegationHarness(talking, clock, rules or DelegationRules())
-        with suppress(StoreError):  # it is there when a house is opened again
+        with suppress(StoreError):  # it exists when the harness is reopened
             await built.store.commit(OpenSession(Session(id="parent", started_at=clock.now())))
         async with open_delegations(built.parts) as delegations:
             yield built, delegations
 
 
 async def subagent_sessions(built: DelegationHarness) -> list[Session]:
-    """The sessions of subagents."""
     found = await built.store.archive_for(OWNER).list(SessionFilter(reviews=True))
     return [digest.session for digest in found if digest.session.parent == "parent"]
 
 
 async def ignore_progress(text: str) -> None:
-    """Nobody looks."""
+    """Ignore it."""
 
 
 def echo_task(request: ModelRequest) -> Sequence[ScriptStep]:

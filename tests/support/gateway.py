@@ -1,4 +1,4 @@
-"""A gateway on a real store, with a fake platform before it and a scripted model behind it."""
+"""A gateway with a real store, a fake platform and a scripted model."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -41,10 +41,10 @@ from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 GATEWAY_TIMEOUT = 60.0
 SESSION_KEY = "agent:main:fake:dm:1"
-"""The session of the chat in which people speak unless another one is named."""
+"""Session key of the default chat."""
 
 GATED_SCRIPT = [assistant_message(tool_call("wait", gate="a"))]
-"""The model calls the tool of `gated`."""
+"""The model calls the tool of `gated_tool`."""
 
 
 def session_key_of(inbound: Inbound) -> str:
@@ -57,12 +57,12 @@ async def admit_everyone(inbound: Inbound) -> Admitted | Rejected:
 
 
 def echo_script(request: ModelRequest) -> Sequence[ScriptStep]:
-    """A script that answers with what was asked, so that answers can be told apart."""
+    """Answer with the question, so that answers can be told apart."""
     return answer_script(f"re: {text_of(request.messages[-1])}", id=new_id("msg"))
 
 
 class EchoModel(ScriptedModel):
-    """Plays its scripts, then answers with what it was asked."""
+    """Plays its scripts, then repeats the question."""
 
     def stream(self, request: ModelRequest):
         if not self.scripts:
@@ -94,14 +94,14 @@ def command_context(conversation: Conversation) -> CommandContext:
 
 
 async def wait_until(true: Callable[[], bool]) -> None:
-    """Let everybody work until it is so; fails after a while of real time."""
+    """Wait until the condition holds; fails after a while of real time."""
     with anyio.fail_after(GATEWAY_TIMEOUT):
-        while not true():  # noqa: ASYNC110 - who asks without a pause keeps the store's thread off
+        while not true():  # noqa: ASYNC110 - polling without a pause would starve the store's thread
             await anyio.sleep(0.0005)
 
 
 class GatewayHarness:
-    """A gateway at work and everything around it."""
+    """A running gateway and everything around it."""
 
     def __init__(self, gateway: Gateway, store: SqliteStore, clock: Clock) -> None:
         self.gateway = gateway
@@ -113,14 +113,14 @@ class GatewayHarness:
         self.runner: Runner
 
     async def sees(self, *texts: str, chat: str = "1") -> None:
-        """Wait until exactly these can be read in the chat."""
+        """Wait until the chat shows exactly these texts."""
         try:
             await wait_until(lambda: self.channel.texts_in(chat) == list(texts))
         except TimeoutError:
             assert self.channel.texts_in(chat) == list(texts)
 
     async def calm(self) -> None:
-        """Wait until nobody has anything to do, and let what is on its way be settled."""
+        """Wait until everything is idle and stored."""
         await wait_until(lambda: not self.gateway.actors.snapshot())
         await wait_until(lambda: not any(one.busy for one in self.gateway.deliveries.values()))
 
@@ -144,7 +144,7 @@ class GatewayHarness:
 
 
 class StolenLeaseRunner(Runner):
-    """Whoever holds a session under it has lost it to another process right after."""
+    """Every held session is lost to another process immediately."""
 
     @asynccontextmanager
     async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
@@ -164,7 +164,7 @@ def make_inbound(text: str, key: str, *, chat: str = "1", channel: str = "fake")
 NO_POLLING = GatewayRules(
     progress=False, look=86_400.0, supervisor=SupervisorRules(look=86_400.0)
 )  # fmt: skip
-"""Without looks for the sake of looking: each costs real time when hours of a clock go by."""
+"""No periodic polling: each poll costs real time when hours of fake time pass."""
 
 
 def gateway_rules(busy: BusyMode, **more: float) -> GatewayRules:
@@ -199,7 +199,7 @@ async def gateway_harness(
     runs: type[Runner] = Runner,
     hooks: Hooks = NoHooks(),  # noqa: B008 - it has no state
 ) -> AsyncGenerator[GatewayHarness]:
-    """A gateway that runs while the block does, and is then cut off as by a power failure."""
+    """Run a gateway during the block, then end it like a power failure."""
     clock = clock or FakeClock()
     channel = channel or FakeFaultyChannel()
     async with open_store(path / "state.db", clock) as store:

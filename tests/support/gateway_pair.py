@@ -1,4 +1,4 @@
-"""Two real gateways and the link between them; the near one has a fake chat before it."""
+"""Two real gateways and the link between them; the local one has a fake chat."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ class GatewayPair(Struct, frozen=True):
     link: FaultyLink
 
     async def there(self, chat: str = "1") -> list[Message]:
-        """The transcript that the far side keeps of a chat."""
+        """Return the remote transcript of a chat."""
         return await self.far.said(await session_of(self.lobby, chat))
 
 
@@ -45,7 +45,7 @@ def question(number: int) -> str:
 
 
 def answer_tokens(number: int, count: int) -> str:
-    """Every token is another one, so that a lost or doubled one shows."""
+    """Return distinct tokens, so that a lost or repeated one shows."""
     return " ".join(f"{number}.{place}" for place in range(count))
 
 
@@ -65,7 +65,7 @@ def questions_in(messages: Sequence[Message]) -> list[str]:
 
 
 def answers_in(messages: Sequence[Message]) -> list[str]:
-    """What was said after each question, with all its steps."""
+    """Return what was said after each question, with all steps."""
     answers: list[str] = []
     since: list[Message] = []
     for message in (*messages, None):

@@ -1,10 +1,10 @@
-"""A gateway process that is told to end while it starts: by one of its channels, or before.
+"""Signal a gateway process while it starts: from one of its channels, or earlier.
 
 usage: python -m support.interrupted_start <folder> <signal> <turns>...
 
-For each number of turns a home is made in the folder, and its gateway run. So many turns of the
-loop after its channel is opened, the signal comes; with `never` the channel is not even opened
-to its end, and with `deaf` the signal comes before anybody listens. Prints for each the exit code.
+For each number of turns, a home is created in the folder and its gateway run. The signal is sent
+that many event loop turns after its channel is opened; with `never` the channel is not opened
+completely, and with `deaf` the signal comes before anything listens. Prints each exit code.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def _run(home: Home, env: Env) -> int:
 
 
 def _run_with_early_signal(home: Home, env: Env, number: int) -> int:
-    """As `run_gateway` does it, with a signal in the middle."""
+    """Like `run_gateway`, with a signal in the middle."""
 
     async def serve() -> Ending:
         async with open_process_resources() as shared:

@@ -1,4 +1,4 @@
-"""A far gateway on a real socket that answers with bytes by plan, and a turn entrusted to it."""
+"""A fake remote gateway on a real socket that answers with planned bytes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ class RecordedCall(NamedTuple):
 
 
 def delta_events(*words: str) -> bytes:
-    """The events of these words, without an end."""
+    """Return the events of these words, without an end event."""
     chunks = [{"choices": [{"delta": {"content": word}}]} for word in words]
     return b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks)
 
@@ -48,7 +48,7 @@ def error_response(status: int, body: bytes) -> bytes:
 
 
 class FakeRemoteGateway:
-    """Plays its plans in the order of the requests, the last one again and again."""
+    """Plays its plans in the order of requests, repeating the last one."""
 
     def __init__(self, *plays: bytes | Respond) -> None:
         self.asked: list[RecordedCall] = []
@@ -61,7 +61,7 @@ class FakeRemoteGateway:
         async with stream:
             asked = await _request(stream)
             if asked.path == CAPABILITIES_PATH:
-                # A plain server, as most are: it knows nothing of this.
+                # Like most servers, it does not know this endpoint.
                 await stream.send(error_response(404, b"nothing here"))
                 return
             self.asked.append(asked)
@@ -85,7 +85,7 @@ async def _request(stream: SocketStream) -> RecordedCall:
 
 
 def respond_then_hang(*pieces: bytes) -> Respond:
-    """Send this, and then nothing until the other side hangs up."""
+    """Send this, then nothing until the client disconnects."""
 
     async def play(stream: SocketStream) -> None:
         for piece in pieces:
@@ -115,7 +115,7 @@ def proxy_plan(url: str, *history: Message, system: str = "", **far: Any) -> Run
 async def run_proxy_turn(
     url: str, *history: Message, asked: Sequence[str] = ("hello",), system: str = "", **far: Any
 ) -> EventRecorder:
-    """One turn to its end."""
+    """Run one turn to its end."""
     ear = EventRecorder()
     plan = proxy_plan(url, *history, system=system, **far)
     with anyio.fail_after(60):

@@ -1,4 +1,4 @@
-"""One chat with the real gateway process on the test platform, over several of its lives."""
+"""One chat with the real gateway process on the test platform, across restarts."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ class RestartedGateway:
 
     @asynccontextmanager
     async def life(self, die_at: str = "") -> AsyncGenerator[GatewayInstance]:
-        """Until the block ends, and then as by a power failure."""
+        """Run until the block ends, then kill it like a power failure."""
         spec = structs.replace(self.spec, die_at=die_at)
         async with gateway_instance(spec) as life, anyio.create_task_group() as group:
             group.start_soon(life.watch)
@@ -40,7 +40,7 @@ class RestartedGateway:
             life.kill()
 
     async def crash_at(self, place: str) -> None:
-        """A life that ends where it is told to."""
+        """Run until it crashes at this failpoint."""
         with anyio.fail_after(TEST_TIMEOUT):
             async with gateway_instance(structs.replace(self.spec, die_at=place)) as life:
                 await life.watch()

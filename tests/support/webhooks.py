@@ -1,4 +1,4 @@
-"""A listener on a real socket with a webhook channel behind it, and a client before it."""
+"""A listener on a real socket with a webhook channel and a client."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ class WebhookResponse(NamedTuple):
 
     @property
     def code(self) -> str:
-        """What became of the call, in one word."""
+        """The result of the call in one word."""
         return self.body["error"]["code"] if "error" in self.body else self.body["status"]
 
 
@@ -46,7 +46,7 @@ def inbound_text(inbound: Inbound) -> str:
 
 
 class WebhookHarness:
-    """What was heard, and a way to call."""
+    """Records delivered messages and sends calls."""
 
     def __init__(self, listener: Listener, clock: Clock, session: aiohttp.ClientSession) -> None:
         self.listener = listener
@@ -86,7 +86,7 @@ class WebhookHarness:
         scheme: Scheme = Scheme.STANDARD,
         **more: str,
     ) -> WebhookResponse:
-        """A genuine call, signed at this moment."""
+        """Send a call that is signed now."""
         extra = {name.replace("_", "-"): value for name, value in more.items()}
         headers = signed_headers(body, self.clock.now(), delivery, scheme) | extra
         return await self.post(f"/webhooks/{route}", body, headers)
@@ -101,7 +101,7 @@ async def webhook_harness(
     limits: ListenerLimits | None = None,
     **profiles: Mapping[str, Mapping[str, object]],
 ) -> AsyncGenerator[WebhookHarness]:
-    """Every route gets the secret, unless it has one; `profiles` are more than the default."""
+    """Routes get the default secret unless they have one; `profiles` are additional profiles."""
     clock = clock or FakeClock()
     async with (
         aiohttp.ClientSession() as session,

@@ -1,1 +1,1 @@
-"""Messaging platforms: each a driver behind the channel port."""
+"""Messaging platforms: one driver each, behind the channel port."""

@@ -1,4 +1,4 @@
-"""The channels that come with the program, by name; none is imported before it is opened."""
+"""The built-in channels by name; imported only when opened."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""Many conversations at once: who may speak, what is said where, and that it arrives."""
+"""The gateway: authorize chat messages, run their sessions and deliver the answers."""

@@ -1,4 +1,4 @@
-"""The door of one profile: who may speak, in which session, as whom, with which commands."""
+"""Decide whether a chat message is admitted, under which session key, role and commands."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -28,11 +28,11 @@ from hermes.session.keys import DIRECT_CHAT, ChatId, SessionSource, chat_id_of
 log = logging.getLogger(__name__)
 
 STOP = "stop"
-"""Whoever has asked for something may have it stopped, whatever else they may not do."""
+"""A user may always stop what they asked for."""
 
 
 class GroupRules(Struct, frozen=True, kw_only=True):
-    """Where several people talk: in which chats the agent listens, and whether it must be named."""
+    """In which group chats the agent listens, and whether it must be mentioned."""
 
     require_mention: bool = False
     free: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class GroupRules(Struct, frozen=True, kw_only=True):
 
 
 class PlatformRules(Struct, frozen=True, kw_only=True):
-    """All that one platform's settings decide about people; as it stands here, nobody comes in."""
+    """The access settings of one platform. The defaults admit no one."""
 
     access: AccessRules = AccessRules()
     direct_commands: CommandAccess = CommandAccess()
@@ -55,9 +55,9 @@ class PlatformRules(Struct, frozen=True, kw_only=True):
 
 
 class SessionKeyRules(Struct, frozen=True, kw_only=True):
-    """How sessions are told apart: by profile where several are served, and by person.
+    """How session keys are built.
 
-    A profile that is served alone has no name in its keys, which is how existing homes have them.
+    `space` is the profile's name; a profile served alone has none, as in existing homes.
     """
 
     space: str = ""
@@ -74,7 +74,7 @@ class AccessControl:
         commands: Collection[str],
         keys: SessionKeyRules | None = None,
     ) -> None:
-        """`profile` is whose door this is; its name is in session keys if `keys` say so."""
+        """`profile` is used in the pairing hint; session keys use the namespace of `keys`."""
         self._profile = profile
         self._platforms = platforms
         self._pairing = pairing
@@ -85,7 +85,7 @@ class AccessControl:
         return await self.welcome(inbound, self._keys.space)
 
     async def welcome(self, inbound: Inbound, space: str) -> Admitted | Rejected:
-        """`space` is that of whom the message is for; it need not be the one whose door this is."""
+        """Authorize a message; `space` is the key namespace of the profile that will answer it."""
         source = session_source(inbound)
         about = inbound.about
         rules = self._platforms.get(source.platform, PlatformRules())
@@ -95,7 +95,9 @@ class AccessControl:
         verdict = await self._verdict(sender, rules)
         match verdict:
             case Ignored(reason=reason):
-                log.info("%s turned %s away: %s", source.platform, sender.ids[:1], reason)
+                log.info(
+                    "%s ignored a message from %s: %s", source.platform, sender.ids[:1], reason
+                )
                 return Rejected()
             case OfferPairing():
                 return await self._pair(sender, about.user_name)
@@ -104,13 +106,13 @@ class AccessControl:
                     source, mentioned=about.mentions
                 ):
                     return Rejected()
-                # Chats of one id, heard by two accounts, are two chats; so are their people.
+                # The same chat id seen by two accounts is two chats, with separate users.
                 channel = inbound.address.channel
-                place = self._place(structs.replace(source, platform=channel), space)
+                chat = self._place(structs.replace(source, platform=channel), space)
                 commands = self._permitted(role, rules, source)
                 return Admitted(
-                    key=place.key,
-                    place=place,
+                    key=chat.key,
+                    place=chat,
                     principal=principal_of(structs.replace(sender, platform=channel), role),
                     trust=_trust(role, rules),
                     role=role,
@@ -120,7 +122,7 @@ class AccessControl:
 
     @property
     def space(self) -> str:
-        """Under which name the sessions of this profile are kept."""
+        """Namespace of this profile's session keys."""
         return self._keys.space
 
     def _place(self, source: SessionSource, space: str) -> ChatId:
@@ -135,7 +137,7 @@ class AccessControl:
         verdict = decide_access(sender, rules.access)
         if isinstance(verdict, Allowed) and verdict.role is not Role.GUEST:
             return verdict
-        # Files are looked at only for those whom the settings do not name.
+        # Read the pairing files only for users not named in the settings.
         paired = await run_sync(self._pairing.approved, sender.platform)
         return decide_access(sender, rules.access.with_paired(paired))
 
@@ -146,8 +148,9 @@ class AccessControl:
             return Rejected()
         profile = "" if self._profile == "default" else f" -p {self._profile}"
         return Rejected(
-            f"I do not know you yet. Your code is {issued.code}, good for one hour. My owner can "
-            f"let you in with: hermes{profile} pairing approve {sender.platform} {issued.code}"
+            f"I don't know you yet. Your pairing code is {issued.code} (valid for one hour). "
+            f"My owner can approve it with: "
+            f"hermes{profile} pairing approve {sender.platform} {issued.code}"
         )
 
     def _permitted(
@@ -159,7 +162,7 @@ class AccessControl:
         access = rules.direct_commands if direct else rules.group_commands
         names = frozenset(name for name in self._commands if access.may_run(role, name))
         if role is Role.GUEST and not self._is_own(source):
-            # What would be a guest's own business elsewhere is everybody's here.
+            # In a shared session, commands on "one's own" session would affect everyone.
             return names & (ALWAYS_ALLOWED | access.permitted)
         return names
 
@@ -171,7 +174,7 @@ class AccessControl:
 
 
 def session_source(inbound: Inbound) -> SessionSource:
-    """What the platform says, under the names that session keys and routes use."""
+    """Build the session source that keys and routes are derived from."""
     about, address = inbound.about, inbound.address
     return SessionSource(
         platform=platform_of(address.channel),
@@ -194,5 +197,5 @@ def session_source(inbound: Inbound) -> SessionSource:
 def _trust(role: Role, rules: PlatformRules) -> Trust:
     if role is Role.OWNER:
         return Trust.OWNER
-    # What a machine sends is data, whoever made the machine send it.
+    # Text from a webhook is data, regardless of who triggered it.
     return Trust.DATA if rules.access.vouched is Role.GUEST else Trust.GUEST

@@ -1,4 +1,4 @@
-"""One chat session at work: answer what waits in one turn, and heed what comes meanwhile."""
+"""Run the turns of one chat session and handle messages that arrive while one is running."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -48,14 +48,14 @@ MAX_WAITING = 100
 
 
 class Actor:
-    """Lives as long as something waits for its session."""
+    """Answers the messages of one session; ends when none are waiting."""
 
     def __init__(
         self, key: str, parts: ActorDeps, at: Address | None = None, *, suspect: bool = False
     ) -> None:
-        """A `suspect` is not taken up again where an earlier process left it.
+        """`at` is the address to notify of store errors, if known yet.
 
-        `at` is where somebody waits for it, as far as that is known yet.
+        A `suspect` session is not resumed where the previous process left off.
         """
         self.key = key
         self.running: ActiveRun | None = None
@@ -73,7 +73,7 @@ class Actor:
         self._woken.set()
 
     def set_aside(self, keys: Collection[str]) -> None:
-        """These are not to be answered any more, even if a turn is about to."""
+        """Drop these messages, even if a turn is about to answer them."""
         self._aside |= set(keys)
 
     @property
@@ -81,7 +81,10 @@ class Actor:
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Until nothing waits, or the house is closing. Nothing is awaited after the last look."""
+        """Run until nothing waits or the gateway shuts down.
+
+        No await after the final check, or a wake-up is lost.
+        """
         idle = False
         while not idle and not self._parts.draining():
             try:
@@ -90,7 +93,7 @@ class Actor:
                 await self._back_off(error)
 
     async def _is_idle(self) -> bool:
-        """Answer what waits; True when nothing does."""
+        """Answer waiting messages; return True if there were none."""
         self._woken = anyio.Event()
         await self._look()
         if not self._waiting:
@@ -109,8 +112,8 @@ class Actor:
         return False
 
     async def _back_off(self, error: StoreError) -> None:
-        """The rows are still there: the next attempt finds out how far this one got."""
-        log.warning("session %s must wait: %s", self.key, error)
+        """Wait and retry: the rows are still stored, so nothing is lost."""
+        log.warning("session %s will retry: %s", self.key, error)
         if self._at is not None:
             self._parts.surroundings.trouble(self._at, error)
         self._failures += 1
@@ -119,38 +122,38 @@ class Actor:
         await sleep_unless(self._parts.clock, delay, self._woken)
 
     async def _look(self) -> None:
-        """Read what is open on disk; what a run has in hand is not waiting."""
+        """Read the open inbox rows, except those the current run has already taken."""
         queues = self._parts.store.queues
         in_hand = self.running.keys if self.running else set[str]()
         most = MAX_WAITING + len(in_hand)
         items = await queues.claim(INBOX, self.key, self._parts.holder, timedelta(0), most)
         in_hand = self.running.keys if self.running else in_hand
         waiting: list[QueuedMessage] = []
-        for parcel in items:
-            if parcel.attempts == 0:
-                self._fresh.add(parcel.key)
-            held = await self._read(parcel)
-            if held is not None and parcel.key not in in_hand:
-                waiting.append(held)
-        self._fresh &= {parcel.key for parcel in items}
+        for item in items:
+            if item.attempts == 0:
+                self._fresh.add(item.key)
+            queued = await self._read(item)
+            if queued is not None and item.key not in in_hand:
+                waiting.append(queued)
+        self._fresh &= {item.key for item in items}
         self._waiting = waiting
         if waiting:
             self._at = waiting[0].letter.address
 
-    async def _read(self, parcel: QueueItem) -> QueuedMessage | None:
+    async def _read(self, item: QueueItem) -> QueuedMessage | None:
         try:
-            return QueuedMessage(parcel.key, read_inbox_message(parcel))
+            return QueuedMessage(item.key, read_inbox_message(item))
         except msgspec.DecodeError as error:
-            log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
-            await self._parts.store.queues.park(parcel.key, f"It cannot be read: {error}")
+            log.warning("inbox item %s cannot be decoded: %s", item.key, error)
+            await self._parts.store.queues.park(item.key, f"It cannot be decoded: {error}")
             return None
 
     async def _wait_for_burst(self) -> None:
         rules, clock = self._parts.rules, self._parts.clock
         if rules.debounce <= 0:
             return
-        begun = clock.monotonic()
-        while clock.monotonic() - begun < rules.burst:
+        started = clock.monotonic()
+        while clock.monotonic() - started < rules.burst:
             self._woken = anyio.Event()
             if not await sleep_unless(clock, rules.debounce, self._woken):
                 break
@@ -160,65 +163,65 @@ class Actor:
         if not self._waiting:
             return
         batch = next_batch(self._waiting, self._parts.rules)
-        fresh = all(held.key in self._fresh for held in self._waiting)
+        fresh = all(queued.key in self._fresh for queued in self._waiting)
         if fresh and await self._is_refused(batch):
             return
         session = await self._session(batch[0].letter, fresh=fresh)
-        begun = await self._begun(session)
-        if begun is not None and await self._recovery.settle_if_finished(session, begun):
+        started = await self._begun(session)
+        if started is not None and await self._recovery.settle_if_finished(session, started):
             failpoint("actor.settled")
             return
-        if begun is not None:
-            batch = begun.batch
+        if started is not None:
+            batch = started.batch
         elif not fresh and await self._is_refused(batch):
             return
         failpoint("actor.before_run")
-        await self._run(session, batch, again=begun is not None)
+        await self._run(session, batch, again=started is not None)
         failpoint("actor.after_run")
         self._failures = 0
 
-    async def _session(self, letter: InboxMessage, *, fresh: bool) -> Session:
-        sessions, channel = self._parts.sessions, letter.address.channel
+    async def _session(self, message: InboxMessage, *, fresh: bool) -> Session:
+        sessions, channel = self._parts.sessions, message.address.channel
         if not fresh:
-            # An earlier run may have heard it: that is found out where it was heard.
-            return await sessions.current(self.key, channel, letter.principal)
-        opened = await sessions.opened(self.key, channel, letter.principal)
-        self._tell_hooks(letter, opened)
+            # An earlier run may have stored it, so look in the session it was stored in.
+            return await sessions.current(self.key, channel, message.principal)
+        opened = await sessions.opened(self.key, channel, message.principal)
+        self._tell_hooks(message, opened)
         if opened.told:
             await self._telling.post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
         return opened.session
 
-    def _tell_hooks(self, letter: InboxMessage, opened: OpenedSession) -> None:
+    def _tell_hooks(self, message: InboxMessage, opened: OpenedSession) -> None:
         hooks = self._parts.surroundings.hooks
-        occasion = event_source(letter, self.key, opened.session.id)
+        source = event_source(message, self.key, opened.session.id)
         if opened.before is not None:
-            ended = event_source(letter, self.key, opened.before.id)
-            emit_session_end(hooks, ended, opened.reason)
-            emit_session_reset(hooks, occasion, opened.reason)
+            previous = event_source(message, self.key, opened.before.id)
+            emit_session_end(hooks, previous, opened.reason)
+            emit_session_reset(hooks, source, opened.reason)
         if opened.new:
-            emit_session_start(hooks, occasion)
+            emit_session_start(hooks, source)
 
     async def _is_refused(self, batch: Sequence[QueuedMessage]) -> bool:
         refusal = await self._parts.surroundings.refusal(batch[-1].letter)
         if refusal:
             last = batch[-1].letter
-            theirs = [held for held in self._waiting if same_conversation(held.letter, last)]
+            theirs = [queued for queued in self._waiting if same_conversation(queued.letter, last)]
             await self._telling.settle(theirs, f"{batch[0].key}:refused", refusal)
-            self._waiting = [held for held in self._waiting if held not in theirs]
+            self._waiting = [queued for queued in self._waiting if queued not in theirs]
         return bool(refusal)
 
     async def _begun(self, session: Session) -> StartedTurn | None:
-        """The messages at the head that an earlier run has heard, with what it made of them."""
-        doubtful = [held for held in self._waiting if held.key not in self._fresh]
+        """Return the turn an earlier process started with these messages, if any."""
+        doubtful = [queued for queued in self._waiting if queued.key not in self._fresh]
         if not doubtful:
             return None
-        begun = await find_started_turn(self._parts.store, session, doubtful)
-        heard = begun.batch if begun is not None else ()
-        self._fresh |= {held.key for held in doubtful if held not in heard}
-        return begun
+        started = await find_started_turn(self._parts.store, session, doubtful)
+        known = started.batch if started is not None else ()
+        self._fresh |= {queued.key for queued in doubtful if queued not in known}
+        return started
 
     async def _run(self, session: Session, batch: Sequence[QueuedMessage], *, again: bool) -> None:
-        batch = [held for held in batch if held.key not in self._aside]
+        batch = [queued for queued in batch if queued.key not in self._aside]
         self._aside.clear()
         if not batch:
             return
@@ -233,8 +236,8 @@ class Actor:
             bubble=parts.surroundings.bubble(shown_at, run_id),
         )
         self._fresh -= run.keys
-        self._waiting = [held for held in self._waiting if held.key not in run.keys]
-        run.passed = {held.key for held in self._waiting}
+        self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
+        run.passed = {queued.key for queued in self._waiting}
         self.running = run
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
@@ -245,7 +248,7 @@ class Actor:
             with run.scope:
                 try:
                     await parts.runner.run(self._turn(run, session, again=again))
-                except Exception as error:  # noqa: BLE001 - told to the person, below
+                except Exception as error:  # noqa: BLE001 - reported to the user below
                     failure = error
             group.cancel_scope.cancel()
         self.running = None
@@ -257,15 +260,15 @@ class Actor:
     def _turn(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
         last = run.batch[-1].letter
         hooks = self._parts.surroundings.hooks
-        teller = RunHookEmitter(hooks, event_source(last, self.key, session.id))
+        emitter = RunHookEmitter(hooks, event_source(last, self.key, session.id))
 
         async def listen(event: Event) -> None:
-            teller.hear(event)
+            emitter.hear(event)
             run.note(event, self._parts.clock.monotonic())
             if isinstance(event, QuestionAsked | QuestionAnswered):
                 await self._telling.question(last, event)
                 if again and isinstance(event, QuestionAsked):
-                    # What was said before it was taken up again counts as said to the question.
+                    # Messages sent before the turn was resumed may answer the question.
                     run.passed.clear()
                     self.wake()
             elif isinstance(event, RunEnded):
@@ -277,18 +280,18 @@ class Actor:
 
         async def steer() -> Sequence[User]:
             failpoint("actor.between_steps")
-            given, run.to_steer = run.to_steer, []
-            run.heard += given
-            self._fresh -= {held.key for held in given}
-            return [held.letter.user for held in given]
+            steered, run.to_steer = run.to_steer, []
+            run.heard += steered
+            self._fresh -= {queued.key for queued in steered}
+            return [queued.letter.user for queued in steered]
 
-        def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-            return self._telling.closing(run, ended, said)
+        def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+            return self._telling.closing(run, ended, messages)
 
         return TurnRequest(
             session=session,
             asked=None,
-            taken=() if again else tuple(held.letter.user for held in run.batch),
+            taken=() if again else tuple(queued.letter.user for queued in run.batch),
             note=nudge("resumed") if again else None,
             listen=listen,
             steer=steer,
@@ -303,29 +306,29 @@ class Actor:
         )
 
     async def _attend(self, run: ActiveRun) -> None:
-        """While a run is going on, do with new messages what the mode says."""
+        """Handle messages that arrive during a run according to the busy mode."""
         while True:
             await self._woken.wait()
             self._woken = anyio.Event()
             try:
                 await self._look()
             except StoreError as error:
-                log.warning("session %s cannot look into its inbox: %s", self.key, error)
+                log.warning("session %s cannot read its inbox: %s", self.key, error)
                 continue
-            for held in self._waiting:
-                if held.key not in run.passed:
-                    self._handle_while_running(run, held)
-            self._waiting = [held for held in self._waiting if held.key not in run.keys]
+            for queued in self._waiting:
+                if queued.key not in run.passed:
+                    self._handle_while_running(run, queued)
+            self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
 
-    def _handle_while_running(self, run: ActiveRun, held: QueuedMessage) -> None:
-        if not same_conversation(held.letter, run.batch[0].letter):
-            # Nobody speaks into what is done in somebody else's name.
-            run.passed.add(held.key)
+    def _handle_while_running(self, run: ActiveRun, queued: QueuedMessage) -> None:
+        if not same_conversation(queued.letter, run.batch[0].letter):
+            # Messages from other principals never steer this run.
+            run.passed.add(queued.key)
             return
-        match held.letter.manner or self._parts.rules.busy:
+        match queued.letter.manner or self._parts.rules.busy:
             case BusyMode.INTERRUPT:
                 run.cancel(CancelCause.INTERRUPTED)
             case BusyMode.STEER:
-                run.to_steer.append(held)
+                run.to_steer.append(queued)
             case BusyMode.QUEUE | BusyMode.COLLECT:
-                run.passed.add(held.key)
+                run.passed.add(queued.key)

@@ -1,4 +1,4 @@
-"""What all actors of a house share, and whom they call on."""
+"""Dependencies and callbacks shared by all session actors."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -21,12 +21,12 @@ from hermes.session.runner import Runner
 
 
 class ActorCallbacks(Struct, frozen=True, kw_only=True):
-    """Whom an actor calls on.
+    """Callbacks of the actors of one `profile`.
 
-    `posted` is told that an address has something to be delivered, `bubble` shows progress
-    there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
-    says whether a place can be told something after the turn, `trouble` tells it that nothing
-    can be stored. `below` is what stands below the answer of a turn. All that is of one `profile`.
+    `posted`: an address has something to deliver. `bubble`: create the progress message of a run.
+    `refusal`: the reason a turn may not start, or "". `ended`: a run has ended. `later`: whether
+    an address can be messaged after the turn. `trouble`: the store failed. `below`: the footer
+    of an answer.
     """
 
     posted: Callable[[Address], None]

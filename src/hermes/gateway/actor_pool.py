@@ -1,4 +1,4 @@
-"""All chat sessions that have something to do: one actor each, a limited number at a time."""
+"""Start one actor per active chat session and limit how many run at the same time."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -34,13 +34,14 @@ log = logging.getLogger(__name__)
 
 MAX_CLAIMED = 10_000
 PROGRESS_GRACE = 20.0
-"""Seconds at most that a closing house waits for progress that is being shown to come to rest."""
+"""Maximum seconds to wait at shutdown for progress messages to finish."""
 
 
 class ActorLimits(Struct, frozen=True, kw_only=True):
-    """How many sessions are held in memory, and how many turns run, at the same time.
+    """How many sessions are kept in memory (`live`) and how many turns run at the same time.
 
-    `park` sets aside, once, what an earlier process was interrupted in: it may be the cause.
+    With `park`, turns interrupted by the previous process are parked instead of resumed, because
+    one of them may have caused the crash.
     """
 
     live: int = 512
@@ -49,9 +50,9 @@ class ActorLimits(Struct, frozen=True, kw_only=True):
 
 
 class StoppedRun(Struct, frozen=True):
-    """What a stop came to: a run that was ended, and waiting messages that were set aside.
+    """Result of a stop: the cancelled run and the number of dropped messages.
 
-    `over` is set once nothing of the run goes on.
+    `over` is set once the run has ended completely.
     """
 
     run: str | None = None
@@ -60,7 +61,7 @@ class StoppedRun(Struct, frozen=True):
 
 
 class SessionActivity(Struct, frozen=True):
-    """What a session is doing; `seconds` since its run began."""
+    """What a session is doing; `seconds` counts from the start of its run."""
 
     run: str | None = None
     seconds: float = 0.0
@@ -111,13 +112,13 @@ class ActorPool:
         )
 
     def set_callbacks(self, surroundings: ActorCallbacks) -> None:
-        """Before the first actor is woken: whom they call on."""
+        """Set the actors' callbacks; call before the first wake."""
         self._progress_message = surroundings.bubble
         own = structs.replace(surroundings, bubble=self._new_progress_message)
         self._parts = structs.replace(self._parts, surroundings=own)
 
     def wake(self, key: str, at: Address | None = None) -> None:
-        """Something waits for this session; `at` is where it was said."""
+        """Wake the session's actor; `at` is the address the message came from."""
         actor = self._live.get(key)
         if actor is not None:
             actor.wake()
@@ -126,16 +127,16 @@ class ActorPool:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until drained or cancelled; begins with what an earlier process left undone."""
-        left = await self._left()
-        self._pending |= dict.fromkeys(left)
+        """Run until drained or cancelled, starting with what an earlier process left."""
+        unfinished = await self._left()
+        self._pending |= dict.fromkeys(unfinished)
         if self._limits.park:
-            self._crash_suspects |= set(left)
+            self._crash_suspects |= set(unfinished)
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
                 while True:
-                    # Here and not where somebody woke them: a task inherits its starter's context.
+                    # Start actors here, not in wake(): a task inherits the context of its creator.
                     self._wanted = anyio.Event()
                     self._start_pending()
                     await self._wanted.wait()
@@ -148,36 +149,36 @@ class ActorPool:
         ]
 
     async def poll_queues(self) -> None:
-        """Wake whoever has something in the inbox that nobody told us of."""
+        """Wake sessions whose inbox rows were written by another process."""
         for key in await self._left():
             self.wake(key)
 
     async def drain(self, seconds: float) -> bool:
-        """Begin no turn any more and let the running ones end; then end them. True when all did.
+        """Start no more turns and wait for running ones; return whether all ended in time.
 
-        What did not end in time goes on after the next start.
+        Turns that did not end are resumed after the next start.
         """
         self._draining = True
         self._leaving.set()
         for actor in self._live.values():
             actor.wake()
         self._calm, self._said = anyio.Event(), anyio.Event()
-        begun = self._clock.monotonic()
-        calm = not self._live or await sleep_unless(self._clock, seconds, self._calm)
-        left = min(seconds - (self._clock.monotonic() - begun), PROGRESS_GRACE)
-        if self._progress_count and left > 0:
-            # No post of a turn that has just ended is left behind before its last edit is over.
-            await sleep_unless(self._clock, left, self._said)
+        started = self._clock.monotonic()
+        idle = not self._live or await sleep_unless(self._clock, seconds, self._calm)
+        remaining = min(seconds - (self._clock.monotonic() - started), PROGRESS_GRACE)
+        if self._progress_count and remaining > 0:
+            # Let the last edit of a turn that has just ended finish.
+            await sleep_unless(self._clock, remaining, self._said)
         if self._group is not None:
             self._group.cancel_scope.cancel()
-        return calm
+        return idle
 
     async def stop(
         self, key: str, run: str | None = None, principal: str | None = None
     ) -> StoppedRun:
-        """End the session's run, or the one named and no other; set aside what waits behind it.
+        """Cancel the session's run (or only the run named) and drop the messages waiting behind it.
 
-        With a `principal`, only what is theirs.
+        With a `principal`, only that principal's run and messages are affected.
         """
         actor = self._live.get(key)
         running = actor.running if actor else None
@@ -187,28 +188,26 @@ class ActorPool:
             return StoppedRun()
         if running is not None:
             running.cancel(CancelCause.STOPPED)
-        kept = running.keys - {held.key for held in running.to_steer} if running else set[str]()
+        kept = running.keys - {queued.key for queued in running.to_steer} if running else set[str]()
         items = await self._store.queues.claim(
             INBOX, key, self._parts.holder, timedelta(0), MAX_CLAIMED
         )
-        aside = [
-            parcel.key
-            for parcel in items
-            if parcel.key not in kept and _belongs_to(parcel, principal)
+        dropped = [
+            item.key for item in items if item.key not in kept and _belongs_to(item, principal)
         ]
-        await self._store.commit(*[CompleteItem(one) for one in aside])
+        await self._store.commit(*[CompleteItem(one) for one in dropped])
         await self._parts.runner.close_questions()
         if actor is not None:
-            actor.set_aside(aside)
+            actor.set_aside(dropped)
             actor.wake()
         later = actor.running if actor else None
-        if later is not None and later is not running and later.keys <= set(aside):
-            # It began with what was just set aside.
+        if later is not None and later is not running and later.keys <= set(dropped):
+            # It started with messages that were just dropped.
             later.cancel(CancelCause.STOPPED)
-            return StoppedRun(later.id, len(aside) - len(later.batch), later.over)
+            return StoppedRun(later.id, len(dropped) - len(later.batch), later.over)
         if running is None:
-            return StoppedRun(waiting=len(aside))
-        return StoppedRun(running.id, len(aside), running.over)
+            return StoppedRun(waiting=len(dropped))
+        return StoppedRun(running.id, len(dropped), running.over)
 
     def activity(self, key: str) -> SessionActivity:
         actor = self._live.get(key)
@@ -225,39 +224,39 @@ class ActorPool:
         return self._parts.rules.busy
 
     def change_busy(self, busy: BusyMode) -> None:
-        """For sessions that begin to work from now on; those at work keep what they had."""
+        """Change the mode for sessions that become active from now on."""
         rules = structs.replace(self._parts.rules, busy=busy)
         self._parts = structs.replace(self._parts, rules=rules)
 
     @property
     def draining(self) -> bool:
-        """Whether the house is closing."""
+        """Whether the gateway is shutting down."""
         return self._draining
 
     @property
     def live(self) -> int:
-        """How many sessions are held in memory."""
+        """Number of sessions in memory."""
         return len(self._live)
 
     @property
     def running(self) -> int:
-        """How many turns are going on."""
+        """Number of running turns."""
         return sum(actor.running is not None for actor in self._live.values())
 
     def snapshot(self) -> Mapping[str, SessionActivity]:
-        """Every session that has something to do, also those that wait for their turn."""
+        """Return the activity of every active session, including those waiting for a slot."""
         return {key: self.activity(key) for key in (*self._live, *self._pending)}
 
     def _new_progress_message(self, address: Address, run: str) -> ProgressMessage | None:
-        bubble = self._progress_message(address, run)
-        if bubble is not None and self._group is not None:
+        progress = self._progress_message(address, run)
+        if progress is not None and self._group is not None:
             self._progress_count += 1
-            self._group.start_soon(self._show, bubble)
-        return bubble
+            self._group.start_soon(self._show, progress)
+        return progress
 
-    async def _show(self, bubble: ProgressMessage) -> None:
+    async def _show(self, progress: ProgressMessage) -> None:
         try:
-            await bubble.run()
+            await progress.run()
         finally:
             self._progress_count -= 1
             if not self._progress_count:
@@ -277,12 +276,12 @@ class ActorPool:
         try:
             await actor.run()
         except StoreError as error:
-            log.warning("session %s must wait: %s", actor.key, error)
+            log.warning("session %s will retry: %s", actor.key, error)
             await sleep_unless(self._clock, self._parts.rules.backoff.delay(1), self._leaving)
             self._pending[actor.key] = None
         except Exception:
-            # One session's trouble is not the others'; its rows are on disk for the next time.
-            log.exception("session %s broke", actor.key)
+            # One failing session must not affect the others; its rows stay stored.
+            log.exception("session %s failed", actor.key)
         finally:
             del self._live[actor.key]
             if not self._live:
@@ -290,26 +289,26 @@ class ActorPool:
             self._wanted.set()
 
 
-def _belongs_to(parcel: QueueItem, principal: str | None) -> bool:
+def _belongs_to(item: QueueItem, principal: str | None) -> bool:
     if principal is None:
         return True
     try:
-        return read_inbox_message(parcel).principal == principal
+        return read_inbox_message(item).principal == principal
     except msgspec.DecodeError:
         return False
 
 
 def _ignore_posted(address: Address) -> None:
-    log.debug("nobody delivers to %s", address)
+    log.debug("no delivery for %s", address)
 
 
 def _no_progress_message(address: Address, run: str) -> ProgressMessage | None:
     return None
 
 
-async def _no_refusal(letter: InboxMessage) -> str:
+async def _no_refusal(message: InboxMessage) -> str:
     return ""
 
 
-def _ignore_ended(letter: InboxMessage, outcome: Outcome, text: str) -> None:
-    log.debug("a turn for %s ended: %s", letter.address, outcome)
+def _ignore_ended(message: InboxMessage, outcome: Outcome, text: str) -> None:
+    log.debug("a turn for %s ended: %s", message.address, outcome)

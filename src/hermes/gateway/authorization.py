@@ -1,4 +1,4 @@
-"""Who may speak to the agent: one decision from stable ids, closed unless something opens it."""
+"""Decide who may talk to the agent, from stable user ids; deny by default."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -25,22 +25,22 @@ Ids: TypeAlias = frozenset[str]
 
 _NO_IDS: Ids = frozenset()
 _AUTHENTICATED_PLATFORMS = {"webhook": Role.GUEST, "homeassistant": Role.MEMBER}
-"""Platforms whose messages carry a secret of their own."""
+"""Platforms that authenticate their messages with a secret."""
 
 
 def is_authenticated_platform(platform: str) -> bool:
-    """Whether its messages carry a secret of their own, so that nobody can pretend to send them."""
+    """Whether the platform's messages are authenticated by a secret."""
     return platform in _AUTHENTICATED_PLATFORMS
 
 
 _NO_PAIRING_PLATFORMS = frozenset({"email"})
-"""Platforms where strangers write all the time, and an answer would only tell them more."""
+"""Platforms where unknown senders are common and a reply would only reveal more."""
 
 
 class Sender(Struct, frozen=True, kw_only=True):
-    """Who sent a message, by what its platform guarantees; so no names that people choose.
+    """The sender of a message, by what the platform guarantees (no self-chosen names).
 
-    `ids` are all stable ids of the one person, the first being the one to remember.
+    `ids` are all stable ids of the person; the first is the canonical one.
     """
 
     platform: str
@@ -58,7 +58,7 @@ class Sender(Struct, frozen=True, kw_only=True):
 
 
 class AccessRules(Struct, frozen=True, kw_only=True):
-    """What opens or closes the door on one platform; as it stands here, nobody comes in."""
+    """Who is admitted on one platform. The defaults admit no one."""
 
     denied: Ids = _NO_IDS
     vouched: Role | None = None
@@ -76,12 +76,12 @@ class AccessRules(Struct, frozen=True, kw_only=True):
     pairing: bool = False
 
     def with_paired(self, users: Ids) -> "AccessRules":
-        """The same rules with those whom pairing has let in by now."""
+        """Return the same rules with the users approved by pairing."""
         return structs.replace(self, paired=users)
 
 
 class AccessReason(StrEnum):
-    """Why; the first eleven let in, in the order in which they are looked at."""
+    """Reason for a decision; the first eleven admit, in the order they are checked."""
 
     VOUCHED = "vouched"
     RELAYED = "relayed"
@@ -107,7 +107,7 @@ class Allowed(Struct, frozen=True):
 
 
 class OfferPairing(Struct, frozen=True):
-    """Not known, but may ask for a pairing code."""
+    """Unknown, but may request a pairing code."""
 
     reason: AccessReason = AccessReason.UNKNOWN_USER
 
@@ -120,7 +120,7 @@ AccessDecision: TypeAlias = Allowed | OfferPairing | Ignored
 
 
 def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
-    """Deny lists beat everything; then the first rule that lets the sender in; else closed."""
+    """Apply the deny lists, then the first rule that admits the sender; otherwise reject."""
     if _matches(rules.denied, sender):
         return Ignored(AccessReason.DENIED)
     for reason, lets_in in _ALLOW_RULES:
@@ -130,11 +130,11 @@ def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
 
 
 def principal_of(sender: Sender, role: Role) -> str:
-    """As whom the sender reads past sessions."""
+    """Return the principal that the sender reads past sessions as."""
     if role is Role.OWNER:
         return OWNER
-    who = sender.ids[0] if sender.ids else sender.chat
-    return f"{sender.platform}:{who}"
+    user = sender.ids[0] if sender.ids else sender.chat
+    return f"{sender.platform}:{user}"
 
 
 def sender_of(
@@ -144,9 +144,9 @@ def sender_of(
     mentions: bool = False,
     relayed: bool = False,
 ) -> Sender:
-    """The guaranteed part of what a platform says; `roles` are ids of roles, not their names."""
-    given = (source.user_id, source.user_id_alt)
-    ids = dict.fromkeys(canonical_id(source.platform, user) for user in given if user)
+    """Build a Sender from what the platform guarantees; `roles` are role ids, not names."""
+    candidates = (source.user_id, source.user_id_alt)
+    ids = dict.fromkeys(canonical_id(source.platform, user) for user in candidates if user)
     return Sender(
         platform=source.platform,
         ids=tuple(user for user in ids if user),
@@ -167,7 +167,7 @@ def access_rules_from(
     unauthorized: str = "pair",
     relay: bool = False,
 ) -> AccessRules:
-    """The rules of one platform, from its variables and its settings together.
+    """Build the rules of one platform from its environment variables and settings.
 
     `unauthorized` is the setting `unauthorized_dm_behavior`; `relay` says whether a relay that
     checks senders itself is configured.
@@ -219,7 +219,7 @@ def _is_relayed(sender: Sender, rules: AccessRules) -> bool:
 def _is_in_listed_chat(sender: Sender, rules: AccessRules) -> bool:
     if sender.direct or sender.bot or not sender.chat:
         return False
-    # Lists of a group's users have long been used to name groups as well.
+    # Existing configurations also list groups among a group's users.
     return WILDCARD in rules.chats or sender.chat in rules.chats | rules.group_users
 
 
@@ -232,7 +232,7 @@ def _platform_is_open(sender: Sender, rules: AccessRules) -> bool:
 
 
 def _is_listed(sender: Sender, rules: AccessRules) -> bool:
-    """By its very id; a bot, too, may be let in this way."""
+    """Match the exact id; a bot can be admitted this way too."""
     return not _users(sender, rules).isdisjoint(sender.ids)
 
 
@@ -253,7 +253,7 @@ def _gateway_is_open(sender: Sender, rules: AccessRules) -> bool:
 
 
 def _is_owner(sender: Sender, rules: AccessRules) -> bool:
-    """By its very id, for a wildcard makes nobody an owner."""
+    """Match the exact id; a wildcard never makes anyone an owner."""
     owners = rules.owners if sender.direct else rules.group_owners
     return not sender.bot and not owners.isdisjoint(sender.ids)
 
@@ -282,13 +282,13 @@ def _users(sender: Sender, rules: AccessRules) -> Ids:
 
 
 def _role(sender: Sender, rules: AccessRules) -> Role:
-    """A member must be meant, and not only be one of everybody."""
+    """Members must be named; users admitted by an open rule are guests."""
     if _is_owner(sender, rules):
         return Role.OWNER
     if rules.vouched is not None:
         return rules.vouched
-    meant = (_is_relayed, _is_listed, _has_listed_role, _is_paired)
-    return Role.MEMBER if any(way(sender, rules) for way in meant) else Role.GUEST
+    named = (_is_relayed, _is_listed, _has_listed_role, _is_paired)
+    return Role.MEMBER if any(rule(sender, rules) for rule in named) else Role.GUEST
 
 
 def _ignore_or_pair(sender: Sender, rules: AccessRules) -> AccessDecision:
@@ -302,7 +302,7 @@ def _ignore_or_pair(sender: Sender, rules: AccessRules) -> AccessDecision:
 
 
 def _ids_for_platform(platform: str, text: str) -> Ids:
-    """A list for all platforms; `platform:id` means that platform alone."""
+    """Parse a list for all platforms; `platform:id` applies to that platform only."""
     entries = [entry.removeprefix(f"{platform}:") for entry in parse_list(text)]
     return ids_of(platform, entries)
 
@@ -322,7 +322,7 @@ def _bots(text: str) -> Bots:
 
 
 def _offers_pairing(platform: str, own: str, general: str, *, limited: bool) -> bool:
-    """A platform's own setting wins. Where somebody was chosen already, strangers hear nothing."""
+    """The platform's own setting wins; with an allow list, unknown users get no reply."""
     if own:
         return own == "pair"
     return general == "pair" and not limited and platform not in _NO_PAIRING_PLATFORMS

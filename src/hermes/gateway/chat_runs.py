@@ -1,4 +1,4 @@
-"""What waits for a chat session, what runs in it, and with which words a run ends."""
+"""Queued messages and active runs of a chat session, idle timeout and final replies."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -22,17 +22,17 @@ from hermes.schema.scope import Role
 from hermes.schema.sessions import StoredMessage
 
 ENDED_WHEN_IDLE = (
-    "Nothing happened in this turn for too long, so it was ended. Ask again, or say how to go on."
+    "Nothing happened in this turn for too long, so I ended it. Ask again, or tell me how to go on."
 )
 
 
 class ActorRules(Struct, frozen=True, kw_only=True):
-    """`debounce` is how long to wait for more of a burst, `burst` how long at most.
+    """Timing rules of session actors, in seconds; 0 disables a rule.
 
-    A session that keeps taking the program down is taken up `resumes` times within ten minutes.
-    A turn in which nothing happens is ended after `idle` seconds, and `idle_warning` seconds are
-    when that is announced; 0 is never. Every `notify` seconds its post says that it goes on. A
-    turn that an earlier process left more than `fresh` seconds ago is not taken up unasked.
+    `debounce`: wait for more messages of a burst, at most `burst`. `resumes`: how often a
+    crashing session is resumed within ten minutes. `idle`: end a turn without activity;
+    `idle_warning`: warn before that. `notify`: interval of "still working" notices. `fresh`: a
+    turn interrupted longer ago than this is not resumed automatically.
     """
 
     busy: BusyMode = BusyMode.INTERRUPT
@@ -47,14 +47,14 @@ class ActorRules(Struct, frozen=True, kw_only=True):
 
 
 class QueuedMessage(Struct, frozen=True):
-    """One row of the inbox, read."""
+    """A decoded inbox row."""
 
     key: str
     letter: InboxMessage
 
 
 class CancelCause(Enum):
-    """Why a run was cancelled; without one the program itself is ending."""
+    """Why a run was cancelled; None means the process is shutting down."""
 
     STOPPED = auto()
     INTERRUPTED = auto()
@@ -62,9 +62,9 @@ class CancelCause(Enum):
 
 
 class ActiveRun(Struct, kw_only=True):
-    """One run. Signals are for it alone: whatever comes after its end changes nothing.
+    """One run; signals that arrive after its end have no effect.
 
-    `ended` says that it has said its last word, `over` that nothing of it goes on any more.
+    `ended`: the final event was emitted. `over`: everything belonging to the run has finished.
     """
 
     id: str
@@ -84,15 +84,15 @@ class ActiveRun(Struct, kw_only=True):
 
     @property
     def keys(self) -> set[str]:
-        return {held.key for held in (*self.batch, *self.to_steer, *self.heard)}
+        return {queued.key for queued in (*self.batch, *self.to_steer, *self.heard)}
 
     @property
     def principal(self) -> str:
-        """In whose name it is done."""
+        """The principal the run acts for."""
         return self.batch[-1].letter.principal
 
     def note(self, event: Event, now: float) -> None:
-        """Something happened in it."""
+        """Record activity."""
         self.active = now
         match event:
             case QuestionAsked(question=question):
@@ -109,9 +109,9 @@ class ActiveRun(Struct, kw_only=True):
 
 
 class StartedTurn(Struct, frozen=True):
-    """Messages that are in the transcript but not settled, and what came after them.
+    """Messages that are in the transcript but not completed, and what follows them.
 
-    `at` is when something happened last.
+    `at` is the time of the last activity.
     """
 
     batch: Sequence[QueuedMessage]
@@ -120,7 +120,7 @@ class StartedTurn(Struct, frozen=True):
 
     @property
     def answered(self) -> bool:
-        """By a whole answer: what was heard of one that was broken off is none."""
+        """Whether there is a complete answer; a cancelled one does not count."""
         last = self.after[-1].message if self.after else None
         if not isinstance(last, Assistant) or last.stop is Stop.CANCELLED:
             return False
@@ -137,9 +137,9 @@ class StartedTurn(Struct, frozen=True):
         )
 
 
-def same_conversation(one: InboxMessage, other: InboxMessage) -> bool:
-    """Whether both are of one person, in one place, for the same ears."""
-    return (one.principal, one.role, one.address, one.answer_at) == (
+def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
+    """Whether both come from the same person, in the same chat, with the same reply targets."""
+    return (first.principal, first.role, first.address, first.answer_at) == (
         other.principal,
         other.role,
         other.address,
@@ -148,46 +148,50 @@ def same_conversation(one: InboxMessage, other: InboxMessage) -> bool:
 
 
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
-    """What one turn answers: as a rule all that waits, of one person in one place."""
+    """Choose the messages one turn answers: usually all that wait, from one person in one chat."""
     first = _first_message(waiting, rules)
     if rules.busy is BusyMode.QUEUE or first.letter.manner is BusyMode.QUEUE:
         return [first]
     batch: list[QueuedMessage] = []
-    for held in waiting[waiting.index(first) :]:
-        letter = held.letter
-        if not same_conversation(letter, first.letter) or letter.manner is BusyMode.QUEUE:
+    for queued in waiting[waiting.index(first) :]:
+        message = queued.letter
+        if not same_conversation(message, first.letter) or message.manner is BusyMode.QUEUE:
             break
-        batch.append(held)
+        batch.append(queued)
     return batch
 
 
 def _first_message(waiting: Sequence[QueuedMessage], rules: ActorRules) -> QueuedMessage:
-    """Whoever interrupts is answered before what was queued on purpose, of the same talk."""
+    """An interrupting message goes before queued ones of the same conversation."""
     head = waiting[0]
-    talk = takewhile(lambda held: same_conversation(held.letter, head.letter), waiting)
-    hasty = (held for held in talk if (held.letter.manner or rules.busy) is BusyMode.INTERRUPT)
-    return next(hasty, head)
+    conversation = takewhile(lambda queued: same_conversation(queued.letter, head.letter), waiting)
+    interrupting = (
+        queued
+        for queued in conversation
+        if (queued.letter.manner or rules.busy) is BusyMode.INTERRUPT
+    )
+    return next(interrupting, head)
 
 
 def outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]) -> list[Write]:
-    """The reply to a batch, for every place that is to hear it; progress was shown at the first."""
+    """Write the reply for every target; only the first shows the progress message."""
     first, *others = batch[-1].letter.answers
     copies = [
-        outbox_post(f"{key}:{place}", structs.replace(reply, address=address, bubble=None))
-        for place, address in enumerate(others, 2)
+        outbox_post(f"{key}:{number}", structs.replace(reply, address=address, bubble=None))
+        for number, address in enumerate(others, 2)
     ]
     return [outbox_post(key, structs.replace(reply, address=first)), *copies]
 
 
 def final_reply_text(
-    ended: RunEnded, said: Sequence[Message], cause: CancelCause | None, role: Role = Role.OWNER
+    ended: RunEnded, messages: Sequence[Message], cause: CancelCause | None, role: Role = Role.OWNER
 ) -> str:
     match ended.outcome:
         case Outcome.DONE:
-            return final_text(said)
+            return final_text(messages)
         case Outcome.EXHAUSTED:
             limit = limit_message(ended.code, ended.reason, role)
-            return f"{final_text(said)}\n\n{limit}".strip()
+            return f"{final_text(messages)}\n\n{limit}".strip()
         case Outcome.FAILED:
             return failure_message(ended.code, ended.reason, role)
         case Outcome.CANCELLED:
@@ -208,18 +212,18 @@ IDLE_WARNING = (
     "Nothing has happened in this turn for {quiet}. If nothing does for {left} more, I end it; "
     "/stop ends it now."
 )
-STILL_WORKING = "Still at it, after {time}."
+STILL_WORKING = "Still working after {time}."
 
 
 async def end_when_idle(
     run: ActiveRun, rules: ActorRules, clock: Clock, warn: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Until the run is ended here, or cancelled. `warn` tells the person, once for each silence."""
+    """Cancel the run once it is idle for too long; warn once per idle period."""
     if rules.idle <= 0:
         return
     warned_since: float | None = None
     while True:
-        # Whoever waits for a person is not idle; questions have a time limit of their own.
+        # Waiting for a person is not idle; questions have their own timeout.
         quiet = 0.0 if run.asking else clock.monotonic() - run.active
         warns = 0 < rules.idle_warning < rules.idle and warned_since != run.active
         limit = rules.idle_warning if warns else rules.idle
@@ -227,10 +231,10 @@ async def end_when_idle(
             await clock.sleep(limit - quiet)
         elif warns:
             warned_since = run.active
-            left = rules.idle - rules.idle_warning
+            remaining = rules.idle - rules.idle_warning
             await warn(
                 IDLE_WARNING.format(
-                    quiet=format_duration(rules.idle_warning), left=format_duration(left)
+                    quiet=format_duration(rules.idle_warning), left=format_duration(remaining)
                 )
             )
         else:
@@ -239,7 +243,7 @@ async def end_when_idle(
 
 
 async def show_still_working(run: ActiveRun, rules: ActorRules, clock: Clock) -> None:
-    """Until cancelled: a line in its post now and then, unless it waits for a person."""
+    """Show a notice in the progress message periodically, unless a question is open."""
     if rules.notify <= 0 or run.bubble is None:
         return
     while True:
@@ -251,7 +255,7 @@ async def show_still_working(run: ActiveRun, rules: ActorRules, clock: Clock) ->
 
 
 def format_duration(seconds: float) -> str:
-    """Such as `15 minutes`."""
+    """Format like `15 minutes`."""
     if seconds < 120:
         count, unit = round(seconds), "second"
     elif seconds < 2 * 3600:

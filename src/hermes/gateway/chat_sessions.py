@@ -1,4 +1,4 @@
-"""When a chat begins a new session by itself: after a long silence, or once a day."""
+"""Open chat sessions, and reset them after a long silence or once a day."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
@@ -23,7 +23,7 @@ class ResetReason(StrEnum):
 
 
 class ResetPolicy(Struct, frozen=True, kw_only=True):
-    """The rule of a platform wins over that of a kind of chat, and that over the general one."""
+    """Reset rules; a platform's rule overrides the chat type's, which overrides the general one."""
 
     general: SessionReset = SessionReset()
     by_type: Mapping[str, SessionReset] = {}
@@ -31,7 +31,7 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
     zone: tzinfo | None = None
 
     def due(self, key: str, last: datetime, now: datetime) -> ResetReason | None:
-        """Whether the session of this key, last active then, has come to its end."""
+        """Return why a session last active at `last` must be reset, or None."""
         rules = self._rules(key)
         if rules.mode in {"idle", "both"} and now - last >= timedelta(minutes=rules.idle_minutes):
             return ResetReason.IDLE
@@ -40,25 +40,25 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
         return None
 
     def asks(self, key: str) -> bool:
-        """Whether anything can ever be due, so that nobody looks in vain."""
+        """Whether any reset can become due."""
         return self._rules(key).mode != "none"
 
-    def waits_for(self, key: str, begun: Sequence[datetime], now: datetime) -> bool:
-        """Whether one of the processes that began then is young enough to keep a session open."""
+    def waits_for(self, key: str, started: Sequence[datetime], now: datetime) -> bool:
+        """Whether a process started recently enough to keep the session open."""
         longest = timedelta(hours=self._rules(key).bg_process_max_age_hours)
-        return any(now - one < longest for one in begun)
+        return any(now - one < longest for one in started)
 
     def sentence(self, key: str, reason: ResetReason) -> str:
-        """What to tell the chat; nothing where the settings want none."""
+        """Return the notice for the chat, or "" if notices are off."""
         rules = self._rules(key)
         platform, _ = _platform_and_chat_type(key)
         if not rules.notify or platform in rules.notify_exclude:
             return ""
-        why = {
-            ResetReason.IDLE: f"nobody wrote for {_duration(rules.idle_minutes)}",
+        causes = {
+            ResetReason.IDLE: f"there was no message for {_duration(rules.idle_minutes)}",
             ResetReason.DAILY: "a new day has begun",
         }
-        return f"This is a new session, because {why[reason]}. /resume goes back to earlier ones."
+        return f"This is a new session because {causes[reason]}. Use /resume to go back."
 
     def _rules(self, key: str) -> SessionReset:
         platform, kind = _platform_and_chat_type(key)
@@ -71,7 +71,7 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
 
 
 def _platform_and_chat_type(key: str) -> tuple[str, str]:
-    """Platform and kind of chat are the third and fourth part of a session key."""
+    """Return the third and fourth part of a session key."""
     parts = key.split(":")
     return (platform_of(parts[2]), parts[3]) if len(parts) > 3 else ("", "")
 
@@ -87,7 +87,7 @@ _TRIES = 5
 
 
 class OpenedSession(Struct, frozen=True, kw_only=True):
-    """The session to go on in, whether it is new, and why the one before it came to its end."""
+    """The session to continue in, and why the previous one ended."""
 
     session: Session
     new: bool = False
@@ -107,19 +107,19 @@ class ChatSessions:
         self._running: Callable[[Session], Sequence[datetime]] = _no_processes
 
     def waits_for(self, running: Callable[[Session], Sequence[datetime]]) -> None:
-        """Says when the processes began that still run for a session: it is not ended meanwhile."""
+        """Set the lookup of running processes' start times; they keep a session open."""
         self._running = running
 
     async def find(self, key: str) -> Session | None:
         return await self._store.archive_for(OWNER).by_key(key)
 
     async def current(self, key: str, channel: str, principal: str) -> Session:
-        """The session that is open there, or a new one."""
+        """Return the open session, or begin a new one."""
         found = await self.find(key)
         return found or await self.begin(key, channel, principal)
 
     async def opened(self, key: str, channel: str, principal: str) -> OpenedSession:
-        """The session for the next turn; one whose time is over is ended first."""
+        """Return the session for the next turn, resetting one that is due."""
         found = await self.find(key)
         if found is not None and self._resets.asks(key):
             last = await self._store.archive_for(OWNER).active_at(found.id)
@@ -155,7 +155,7 @@ class ChatSessions:
             try:
                 await self._store.commit(OpenSession(session))
             except StoreError:
-                # Ids of one second differ by little, and many may be opened at once.
+                # Session ids are based on the second, so concurrent ones may collide.
                 if not tries_left or not await self._exists(session.id):
                     raise
                 continue

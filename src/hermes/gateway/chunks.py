@@ -1,4 +1,4 @@
-"""The lines of a Markdown text: where its code fences are, and where it may be cut in two."""
+"""Split Markdown text into posts that fit a channel's limit, keeping code blocks intact."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -17,8 +17,8 @@ _OPENING = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}(?=[^`]*$)|~{3,}).*", re
 class Fence(Struct, frozen=True):
     """One code block: `[start, body)` is its first line, `[close, end)` its last.
 
-    `opener` and `closer` are those lines as they must be written again where a cut goes
-    through the block. A block that is never closed has its `close` and `end` behind the text.
+    `opener` and `closer` are the lines to repeat when the block is split. For an unclosed block,
+    `close` and `end` lie after the end of the text.
     """
 
     start: int
@@ -30,36 +30,36 @@ class Fence(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """Sorted places: the blocks of code, the borders of paragraphs, the borders of lines."""
+    """Sorted positions of code blocks, paragraph starts and line starts."""
 
     fences: tuple[Fence, ...]
     paragraphs: tuple[int, ...]
     lines: tuple[int, ...]
 
     def around(self, at: int) -> Fence | None:
-        """The block that a cut at `at` would go through."""
-        place = bisect_left(self.fences, at, key=lambda fence: fence.start) - 1
-        if place < 0:
+        """Return the block that a cut at `at` would split."""
+        index = bisect_left(self.fences, at, key=lambda fence: fence.start) - 1
+        if index < 0:
             return None
-        fence = self.fences[place]
+        fence = self.fences[index]
         return fence if fence.start < at < fence.end else None
 
 
 def layout_of(text: str) -> Layout:
-    """Read the text once; nested fences belong to the block around them."""
+    """Parse the text once; nested fences belong to the outer block."""
     fences = tuple(_fences(text))
-    glued = {place for fence in fences for place in (fence.body, fence.close)}
+    fence_lines = {position for fence in fences for position in (fence.body, fence.close)}
     opened = {fence.start for fence in fences}
     closed = {fence.close for fence in fences}
     paragraphs: list[int] = []
     lines: list[int] = []
-    fresh = False
+    after_blank = False
     for start, line in _lines(text):
-        if start and start not in glued:
+        if start and start not in fence_lines:
             lines.append(start)
-            if fresh or start in opened:
+            if after_blank or start in opened:
                 paragraphs.append(start)
-        fresh = not line.strip() or start in closed
+        after_blank = not line.strip() or start in closed
     return Layout(fences, tuple(paragraphs), tuple(lines))
 
 
@@ -87,9 +87,9 @@ def _fences(text: str) -> Iterator[Fence]:
             yield Fence(opening.start, opening.body, start, start + len(bare), opening.line, bare)
             opening = None
     if opening is not None:
-        behind = len(text) + 1
+        past_end = len(text) + 1
         closer = opening.indent + opening.mark
-        yield Fence(opening.start, opening.body, behind, behind, opening.line, closer)
+        yield Fence(opening.start, opening.body, past_end, past_end, opening.line, closer)
 
 
 def _opening(start: int, line: str, bare: str) -> _Opening | None:
@@ -105,10 +105,10 @@ def _closes(line: str, mark: str) -> bool:
 
 
 LengthFunction: TypeAlias = Callable[[str], int]
-"""How a channel counts: of two texts in a row the sum, and at least one for each character."""
+"""Measures text in the channel's units: additive, and at least one unit per character."""
 
 MIN_UNITS = 40
-"""No channel can be served with posts smaller than this."""
+"""The smallest post size supported."""
 
 _SPACE = re.compile(r"\s*")
 _SENTENCE_END = re.compile(
@@ -116,7 +116,7 @@ _SENTENCE_END = re.compile(
     r"|[\u3002\uff01\uff1f][\u201d\u300d\u300f\uff09]*\s*"
 )
 _WORD_END = re.compile(r"\s+|[\u3001\uff0c\uff1a\uff1b]")
-"""Chinese and Japanese put no space behind their stops and commas."""
+"""Chinese and Japanese have no space after full stops and commas."""
 
 
 def count_characters(text: str) -> int:
@@ -124,7 +124,7 @@ def count_characters(text: str) -> int:
 
 
 class ChunkLimits(Struct, frozen=True):
-    """What one post may hold; `counters` adds "(1/3)" when there are several."""
+    """Size of one post; `counters` adds "(1/3)" when there are several."""
 
     units: int
     length: LengthFunction = count_characters
@@ -132,9 +132,9 @@ class ChunkLimits(Struct, frozen=True):
 
 
 class Chunk(Struct, frozen=True):
-    """One post. `body` is the answer's own text, `head` and `tail` are what the cut made necessary.
+    """One post. `body` is text of the answer; `head` and `tail` were added by the split.
 
-    `before` and `after` are the white space that was left out around it.
+    `before` and `after` are the white space dropped around it.
     """
 
     body: str
@@ -145,16 +145,14 @@ class Chunk(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is posted."""
         return self.head + self.body + self.tail
 
 
 def split_text(text: str, limits: ChunkLimits) -> list[Chunk]:
-    """The posts in order, none of them blank; a blank text needs none.
+    """Split into non-blank posts; blank text gives none.
 
-    A border of paragraphs is the first choice, then one of lines, of sentences, of words. Code
-    that is cut is closed and opened again. A character as a person sees it is cut only when it
-    alone is larger than a post.
+    Prefers paragraph boundaries, then lines, sentences and words. Split code blocks are closed and
+    reopened. A grapheme is split only if it alone is larger than a post.
     """
     if limits.units < MIN_UNITS:
         raise ValueError(f"A post must hold at least {MIN_UNITS} units, not {limits.units}.")
@@ -172,7 +170,7 @@ def split_text(text: str, limits: ChunkLimits) -> list[Chunk]:
 
 
 def _numbered(chunks: list[Chunk], layout: Layout) -> list[Chunk]:
-    """Each with its number; behind a code block on a line of its own, lest it open the block."""
+    """Append the number, on a separate line after a code fence so it stays closed."""
     ends = {fence.end for fence in layout.fences}
     at = 0
     counted: list[Chunk] = []
@@ -211,7 +209,7 @@ class _Splitter:
             yield Chunk(body, before, head, self._tail(start))
 
     def _can_reopen(self, fence: Fence) -> bool:
-        """A block whose fence alone would fill half a post is treated as ordinary text."""
+        """A block whose fences alone fill half a post is treated as ordinary text."""
         needed = self._length(f"{fence.opener}\n\n{fence.closer}")
         indent = len(fence.opener) - len(fence.opener.lstrip())
         return needed <= self._room // 2 and indent <= self._most_indent
@@ -221,7 +219,7 @@ class _Splitter:
         return f"\n{fence.closer}" if fence else ""
 
     def _next_start(self, end: int) -> int:
-        """Behind the blank lines after `end`; the next line keeps its indentation."""
+        """Skip blank lines after `end`, keeping the next line's indentation."""
         text = self._text
         stop = self._behind_space(end)
         if stop == len(text):
@@ -230,11 +228,11 @@ class _Splitter:
         start = line if line or not end else stop
         if stop - start > self._most_indent:
             start = stop
-        # A mark that sits on a space keeps it.
+        # A combining mark on a space keeps that space.
         return last_boundary(text, start, end)
 
     def _cut(self, start: int, room: int) -> int:
-        """Where the post that begins at `start` ends."""
+        """Return where the post that begins at `start` ends."""
         fit = self._furthest(start, room)
         if self._behind_space(fit) == len(self._text):
             return len(self._text)
@@ -247,7 +245,7 @@ class _Splitter:
         return self._best(start, fence.start if start < fence.start and fit <= fence.body else fit)
 
     def _furthest(self, start: int, room: int) -> int:
-        """The last place up to which the text fits, wherever that may be."""
+        """Return the last position up to which the text fits."""
         text, length = self._text, self._length
         low, high = start, min(start + room, len(text))
         if length(text[start:high]) <= room:
@@ -261,14 +259,14 @@ class _Splitter:
         return low
 
     def _is_worth_moving(self, fence: Fence, start: int, fit: int) -> bool:
-        """Whether the block goes whole into the next post, and this one is not left too empty."""
+        """Whether to move the whole block to the next post without leaving this one too empty."""
         if fence.start - start < (fit - start) // 4 or fence.end > len(self._text):
             return False
         return self._length(self._text[fence.start : fence.end]) <= self._room
 
     def _best(self, start: int, fit: int) -> int:
         seen = self._behind_space(start)
-        # White space at the end of a post is not sent, so it need not fit.
+        # Trailing white space is not sent, so it need not fit.
         reach = self._behind_space(fit)
         for floor in (max(start + (fit - start) // 2, seen), seen):
             for border in (self._paragraph, self._line, self._sentence, self._word):
@@ -301,13 +299,13 @@ class _Splitter:
         return max((end for end in ends if self._is_allowed(end)), default=0)
 
     def _is_allowed(self, end: int) -> bool:
-        """Not in the line of a fence, and not between a stop and a mark upon it."""
+        """Reject cuts inside a fence line or between a character and its combining mark."""
         fence = self._layout.around(end)
         if fence is not None and not fence.body < end < fence.close:
             return False
         return self._text[end - 1].isspace() or is_boundary(self._text, end)
 
 
-def _last(places: tuple[int, ...], reach: int) -> int:
-    place = bisect_right(places, reach)
-    return places[place - 1] if place else 0
+def _last(positions: tuple[int, ...], reach: int) -> int:
+    index = bisect_right(positions, reach)
+    return positions[index - 1] if index else 0

@@ -1,7 +1,7 @@
-"""Slash commands at work: a row first, then a task of the house's own, in the order of a session.
+"""Run slash commands as background tasks, stored first and ordered per session.
 
-Whoever brings one waits a moment for it and no longer. What is said after it in its session waits
-behind it, in a lane of its own, so that nothing overtakes it and nobody else waits.
+The caller waits only briefly for a command. Messages sent after it wait in a separate queue, so
+that they stay in order without blocking other sessions.
 """
 
 import logging
@@ -37,24 +37,24 @@ from hermes.schema.scope import Address
 log = logging.getLogger(__name__)
 
 AFTER_COMMANDS = "behind"
-"""The lane of what is to be said once the commands before it are done."""
+"""Queue of messages to submit once the commands before them are done."""
 
 COMMAND_TIMEOUT = 600.0
-"""Seconds that a command may take."""
+"""Maximum seconds a command may take."""
 
 INLINE_WAIT = 1.0
-"""Seconds that whoever brings a command waits for its end, so that what comes next comes next."""
+"""Seconds the caller waits for a command, so that quick ones finish in order."""
 
-TIMED_OUT = "“{line}” took too long and was cut off. It may be done in part."
-STOPPED = "“{line}” was stopped. It may be done in part."
-INTERRUPTED = "“{line}” was cut off and may not be done. Send it again if you still want it."
+TIMED_OUT = "“{line}” timed out. It may be partly done."
+STOPPED = "“{line}” was stopped. It may be partly done."
+INTERRUPTED = "“{line}” was interrupted and may not be done. Send it again if you still need it."
 
 _MAX_CLAIMED = 1000
 _WIDTH = 60
 
 
 class SubmitMessage(Struct, frozen=True):
-    """Something to put into the inbox in the person's name."""
+    """A message to put into the inbox on the user's behalf."""
 
     parts: tuple[Text | Media, ...]
     manner: BusyMode | None = None
@@ -65,7 +65,7 @@ CommandResult: TypeAlias = str | SubmitMessage
 
 
 class QueuedCommand(Struct, kw_only=True, eq=False):
-    """One thing to do for a `session`; what is `urgent` waits for none that came before it."""
+    """One command or message of a `session`; `urgent` ones do not wait for earlier ones."""
 
     key: str
     session: str
@@ -82,26 +82,26 @@ class QueuedCommand(Struct, kw_only=True, eq=False):
 
     @property
     def line(self) -> str:
-        """How it is spoken of."""
+        """Short text for messages and logs."""
         return one_line(text_of(self.letter.user), _WIDTH)
 
 
 class CommandActivity(Struct, frozen=True):
-    """For how many seconds something is being done, if it is, and how much waits behind it."""
+    """Seconds the running command has taken (None if none), and how many wait."""
 
     seconds: float | None = None
     waiting: int = 0
 
 
 class StoppedCommands(Struct, frozen=True):
-    """What a stop came to: commands that were ended, and what waited behind them."""
+    """Result of a stop: cancelled commands and the number of dropped ones."""
 
     running: Sequence[QueuedCommand] = ()
     waiting: int = 0
 
 
 class CommandQueue:
-    """`put` makes a row of a parcel, and says whether it is new."""
+    """`put` stores an item and returns whether its key is new."""
 
     def __init__(
         self, store: Store, clock: Clock, put: Callable[[QueueItem, Address], Awaitable[bool]]
@@ -118,11 +118,11 @@ class CommandQueue:
         self._wake: Callable[[str], None] = _ignore_wake
 
     def set_outputs(self, posted: Callable[[Address], None], wake: Callable[[str], None]) -> None:
-        """Where replies are announced, and who is told that something waits for a session."""
+        """Set the callbacks for new outbox rows and for sessions to wake."""
         self._posted, self._wake = posted, wake
 
     async def run(self) -> None:
-        """Until cut off or cancelled."""
+        """Run until cancelled."""
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
@@ -134,21 +134,21 @@ class CommandQueue:
             self._group, self._closed = None, True
 
     async def recover(self) -> None:
-        """Commands that nobody finished are told of, never done again; what waited is said."""
+        """Report unfinished commands without repeating them, and submit waiting messages."""
         for lane in (COMMANDS, AFTER_COMMANDS):
             items = await self._store.queues.claim(
                 lane, None, process_id(), timedelta(0), _MAX_CLAIMED
             )
-            for parcel in items:
-                await self._recover_row(parcel)
+            for item in items:
+                await self._recover_row(item)
 
     async def take(self, command: QueuedCommand) -> bool:
-        """Returns once it is a row, and done unless that takes longer than a moment.
+        """Store the command and wait briefly for it; return False if it is already known.
 
-        False when it was brought before. Raises what kept its end from being written, if anything.
+        Raises the error that prevented storing its result, if any.
         """
         new = False
-        # To have it in hand and to have its row must not be parted by whoever gives up waiting.
+        # Shielded: a cancelled caller must not separate the row from the in-memory entry.
         with anyio.CancelScope(shield=True):
             new = await self._begin(command)
         if new and command.lane == COMMANDS and not self._closed:
@@ -158,18 +158,18 @@ class CommandQueue:
         return new
 
     def has_open(self, session: str) -> bool:
-        """Whether something is being done there that the next word has to wait for."""
+        """Whether the next message of the session must wait for a command."""
         return any(one.session == session for one in self._open.values())
 
-    def doing(self, session: str, letter: InboxMessage) -> CommandActivity:
-        """What goes on there besides what came with the letter."""
-        others = [one for one in self._of(session) if one.letter is not letter]
-        begun = [one.begun for one in others if one.begun is not None]
-        seconds = self._clock.monotonic() - min(begun) if begun else None
-        return CommandActivity(seconds, len(others) - len(begun))
+    def doing(self, session: str, message: InboxMessage) -> CommandActivity:
+        """Return what is going on in the session apart from this message."""
+        others = [one for one in self._of(session) if one.letter is not message]
+        started = [one.begun for one in others if one.begun is not None]
+        seconds = self._clock.monotonic() - min(started) if started else None
+        return CommandActivity(seconds, len(others) - len(started))
 
     async def stop(self, session: str, principal: str | None = None) -> StoppedCommands:
-        """End what is being done there and set aside what waits; with a principal, only theirs."""
+        """Cancel running commands and drop waiting ones, optionally only one principal's."""
         found = [one for one in self._of(session) if principal in {None, one.letter.principal}]
         running = [one for one in found if one.begun is not None]
         waiting = [one for one in found if one.begun is None]
@@ -182,23 +182,23 @@ class CommandQueue:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """Number of open commands."""
         return len(self._open)
 
     async def drain(self, seconds: float) -> None:
-        """Let those that are open come to their end, for so long."""
+        """Wait up to `seconds` for open commands to finish."""
         self._calm = anyio.Event()
         if self._open:
             await sleep_unless(self._clock, seconds, self._calm)
 
     def cut_off(self) -> None:
-        """Wait for none any longer; their rows tell of them after the next start."""
+        """Stop waiting for open commands; the next start reports them."""
         self._closed = True
         if self._group is not None:
             self._group.cancel_scope.cancel()
 
     async def reply(self, key: str, address: Address, text: str, *writes: Write) -> None:
-        """Tell a chat something, unless the key was used before, together with other writes."""
+        """Reply to a chat together with other writes; a key used before changes nothing."""
         reply = OutboxMessage(address=address, text=text, at=self._clock.now())
         more = [outbox_post(key, reply)] if text.strip() else []
         await self._store.commit(*writes, *more)
@@ -208,13 +208,13 @@ class CommandQueue:
         return [one for one in self._open.values() if one.session == session and not one.urgent]
 
     async def _begin(self, command: QueuedCommand) -> bool:
-        key, parcel = command.key, _queue_item(command)
+        key, item = command.key, _queue_item(command)
         mine = self._open.setdefault(key, command) is command
         earlier = [one for one in self._open.values() if one.session == command.session]
         if not command.urgent:
             command.after = [one.over for one in earlier if one is not command]
         try:
-            new = await self._put(parcel, command.letter.address)
+            new = await self._put(item, command.letter.address)
         except BaseException:
             self._forget(command)
             raise
@@ -223,7 +223,7 @@ class CommandQueue:
             self._start(command)
         elif mine:
             self._forget(command)
-            await self._recover_row(parcel)
+            await self._recover_row(item)
         return new
 
     def _start(self, command: QueuedCommand) -> None:
@@ -243,8 +243,8 @@ class CommandQueue:
         try:
             await self._run_and_reply(command)
         except Exception as error:
-            # Its row tells of it later; whoever still waits for it hears it now.
-            log.exception("the end of %s could not be written", command.line)
+            # The row is reported later; a caller still waiting gets the error now.
+            log.exception("the result of %s could not be stored", command.line)
             command.failure = error
         finally:
             self._forget(command)
@@ -275,44 +275,44 @@ class CommandQueue:
         except HermesError as error:
             return error.sentence
         except DeadlineExceeded:
-            log.warning("the command %s was cut off after %g s", command.line, COMMAND_TIMEOUT)
+            log.warning("command %s timed out after %g s", command.line, COMMAND_TIMEOUT)
             return TIMED_OUT.format(line=command.line)
         except Exception:
-            log.exception("the command %s broke", command.line)
+            log.exception("command %s failed", command.line)
             return INTERNAL_ERROR
 
-    async def _say(self, command: QueuedCommand, say: SubmitMessage) -> None:
-        key, letter = command.key, command.letter
-        user = User(letter.user.id, say.parts, letter.user.trust)
-        said = structs.replace(letter, user=user, manner=say.manner)
-        post = EnqueueItem(inbox_item(f"{key}:said", command.session, said))
-        await self.reply(f"{key}:reply", letter.address, say.told, post, CompleteItem(key))
+    async def _say(self, command: QueuedCommand, submitted: SubmitMessage) -> None:
+        key, message = command.key, command.letter
+        user = User(message.user.id, submitted.parts, message.user.trust)
+        message_said = structs.replace(message, user=user, manner=submitted.manner)
+        post = EnqueueItem(inbox_item(f"{key}:said", command.session, message_said))
+        await self.reply(f"{key}:reply", message.address, submitted.told, post, CompleteItem(key))
         self._wake(command.session)
 
-    async def _recover_row(self, parcel: QueueItem) -> None:
-        """Unless somebody has it in hand, or it was done."""
-        if parcel.key in self._open:
+    async def _recover_row(self, item: QueueItem) -> None:
+        """Recover the row unless it is in progress here or already completed."""
+        if item.key in self._open:
             return
-        fate, _ = await self._store.queues.fate(parcel.key)
-        if fate is not ItemStatus.WAITING:
+        status, _ = await self._store.queues.fate(item.key)
+        if status is not ItemStatus.WAITING:
             return
         failpoint("commands.before_give_back")
-        await self._give_back(parcel)
+        await self._give_back(item)
         failpoint("commands.after_give_back")
 
-    async def _give_back(self, parcel: QueueItem) -> None:
+    async def _give_back(self, item: QueueItem) -> None:
         try:
-            letter = read_inbox_message(parcel)
+            message = read_inbox_message(item)
         except msgspec.DecodeError as error:
-            await self._store.queues.park(parcel.key, f"It cannot be read: {error}")
+            await self._store.queues.park(item.key, f"It cannot be decoded: {error}")
             return
-        if parcel.lane == AFTER_COMMANDS:
-            post = EnqueueItem(inbox_item(f"{parcel.key}:said", parcel.topic, letter))
-            await self._store.commit(post, CompleteItem(parcel.key))
-            self._wake(parcel.topic)
+        if item.lane == AFTER_COMMANDS:
+            post = EnqueueItem(inbox_item(f"{item.key}:said", item.topic, message))
+            await self._store.commit(post, CompleteItem(item.key))
+            self._wake(item.topic)
             return
-        text = INTERRUPTED.format(line=one_line(text_of(letter.user), _WIDTH))
-        await self.reply(f"{parcel.key}:reply", letter.address, text, CompleteItem(parcel.key))
+        text = INTERRUPTED.format(line=one_line(text_of(message.user), _WIDTH))
+        await self.reply(f"{item.key}:reply", message.address, text, CompleteItem(item.key))
 
 
 def _queue_item(command: QueuedCommand) -> QueueItem:
@@ -320,8 +320,8 @@ def _queue_item(command: QueuedCommand) -> QueueItem:
 
 
 def _ignore_posted(address: Address) -> None:
-    log.debug("nobody delivers to %s", address)
+    log.debug("no delivery for %s", address)
 
 
 def _ignore_wake(session: str) -> None:
-    log.debug("nobody is woken for %s", session)
+    log.debug("no session to wake for %s", session)

@@ -1,4 +1,4 @@
-"""What slash commands from a chat do: they never wait behind a turn."""
+"""Run slash commands from chats, independently of running turns."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeAlias, assert_never
@@ -54,7 +54,7 @@ from hermes.session.runner import Runner
 
 
 class CommandRequest(Struct, frozen=True):
-    """One typed command: who, in which session, and the words behind its name."""
+    """One typed command: the caller, the message and the arguments."""
 
     welcome: Admitted
     letter: InboxMessage
@@ -62,14 +62,14 @@ class CommandRequest(Struct, frozen=True):
 
 
 GatewayCommand: TypeAlias = Callable[[CommandRequest], Awaitable[CommandResult]]
-"""A command of the gateway itself, such as an answer to a request for approval."""
+"""A command of the gateway itself, such as an answer to an approval request."""
 
 STOP_WAIT = 0.25
-"""Seconds after which somebody who stops a turn is told that its end takes longer."""
+"""Seconds after which /stop reports that the turn is still ending."""
 IMMEDIATE_COMMANDS = frozenset({"stop", "status", "approve", "deny", "help", "whoami"})
 """Commands that wait for no other one."""
 _NEVER_BLOCKED = frozenset({"stop"})
-"""Commands that no hook can keep waiting."""
+"""Commands that hooks cannot block."""
 
 
 class CommandRunner:
@@ -100,95 +100,99 @@ class CommandRunner:
         context: Callable[[Conversation], CommandContext],
         urgent: Mapping[str, GatewayCommand],
     ) -> None:
-        """The commands of every surface, and more of the gateway's own."""
+        """Set the registry of shared commands and the gateway's own commands."""
         self._registry, self._context = registry, context
         self._urgent |= urgent
 
     def set_hooks(self, hooks: Hooks) -> None:
-        """Whom commands are told to, and who may keep one from being run."""
+        """Set the hooks that observe commands and may deny them."""
         self._hooks = hooks
 
     def set_command_queue(self, command_queue: CommandQueue) -> None:
-        """What else than turns can be going on in a session, and be stopped."""
+        """Set the queue of commands that may be running and can be stopped."""
         self._command_queue = command_queue
 
-    async def run(self, welcome: Admitted, letter: InboxMessage, line: str) -> CommandResult:
-        """Raises a `HermesError` that says why not."""
-        name, words = command_name(line), line.split(None, 1)[1:]
-        order = CommandRequest(welcome, letter, words[0].strip() if words else "")
+    async def run(self, admitted: Admitted, message: InboxMessage, line: str) -> CommandResult:
+        """Run a command line; raises HermesError with a message for the user."""
+        name, args = command_name(line), line.split(None, 1)[1:]
+        request = CommandRequest(admitted, message, args[0].strip() if args else "")
         urgent = self._urgent.get(name)
         if urgent is None:
-            return await self._common(order, name)
-        if welcome.commands is not None and name not in welcome.commands:
-            raise UsageError(f"/{name} is not for you here.", hint="/help lists what there is.")
-        handled = await self._ask_hooks(order, name, await self._sessions.find(welcome.key))
-        return await urgent(order) if handled is None else handled
+            return await self._common(request, name)
+        if admitted.commands is not None and name not in admitted.commands:
+            raise UsageError(f"You may not use /{name} here.", hint="/help lists your commands.")
+        handled = await self._ask_hooks(request, name, await self._sessions.find(admitted.key))
+        return await urgent(request) if handled is None else handled
 
-    async def _common(self, order: CommandRequest, name: str) -> CommandResult:
+    async def _common(self, request: CommandRequest, name: str) -> CommandResult:
         if self._registry is None or self._context is None:
-            raise UsageError("There are no commands here.")
-        talk = await self._talk(order)
-        letter = order.letter
-        question = await self._questions.question_in(letter.address, letter.reply_to)
-        # What is said to another post may be about that one.
-        question = question or (NOT_A_QUESTION if letter.reply_to else "")
-        context = self._with_seat(order, self._context(talk), talk, question)
+            raise UsageError("Commands are not available here.")
+        conversation = await self._talk(request)
+        message = request.letter
+        question = await self._questions.question_in(message.address, message.reply_to)
+        # A reply to another post may be about that post.
+        question = question or (NOT_A_QUESTION if message.reply_to else "")
+        context = self._with_seat(request, self._context(conversation), conversation, question)
         command = self._registry.admit(context, name)
-        handled = await self._ask_hooks(order, command.name, talk.session)
+        handled = await self._ask_hooks(request, command.name, conversation.session)
         if handled is not None:
             return handled
-        before = talk.session
-        answer = await _run_command(command, context, order.words)
-        if not talk.started and talk.session != before:
-            await self._keep(order, before, talk.session)
+        before = conversation.session
+        answer = await _run_command(command, context, request.words)
+        if not conversation.started and conversation.session != before:
+            await self._keep(request, before, conversation.session)
         return answer
 
     def _with_seat(
-        self, order: CommandRequest, context: CommandContext, talk: Conversation, question: str
+        self,
+        request: CommandRequest,
+        context: CommandContext,
+        conversation: Conversation,
+        question: str,
     ) -> CommandContext:
-        welcome, letter = order.welcome, order.letter
-        seat = CommandCaller(
+        admitted, message = request.welcome, request.letter
+        caller = CommandCaller(
             surface=Surface.CHAT,
-            person=Person(id=letter.asker.user, name=letter.asker.name),
-            address=letter.address,
-            principal=welcome.principal,
-            platform=platform_of(letter.address.channel),
-            permitted=welcome.commands,
-            # In a shared chat the session may be somebody else's; the past is everybody's own.
-            archive=self._store.archive_for(welcome.principal),
-            work=ChatControl(self, order),
+            person=Person(id=message.asker.user, name=message.asker.name),
+            address=message.address,
+            principal=admitted.principal,
+            platform=platform_of(message.address.channel),
+            permitted=admitted.commands,
+            # In a shared chat the session may be another user's; the archive is the caller's own.
+            archive=self._store.archive_for(admitted.principal),
+            work=ChatControl(self, request),
             question=question,
         )
-        return structs.replace(context, conversation=talk, role=welcome.role, seat=seat)
+        return structs.replace(context, conversation=conversation, role=admitted.role, seat=caller)
 
-    async def _talk(self, order: CommandRequest) -> Conversation:
-        """The talk in this chat; where none is open yet, a new one that is not on disk."""
-        welcome, channel = order.welcome, order.letter.address.channel
-        session = await self._sessions.find(welcome.key)
-        origin = SessionOptions(
+    async def _talk(self, request: CommandRequest) -> Conversation:
+        """Return the chat's conversation; if none is open, a new one that is not stored yet."""
+        admitted, channel = request.welcome, request.letter.address.channel
+        session = await self._sessions.find(admitted.key)
+        options = SessionOptions(
             source=platform_of(channel),
-            key=welcome.key,
+            key=admitted.key,
             cwd=session.cwd if session else "",
-            principal=session.principal if session else welcome.principal,
+            principal=session.principal if session else admitted.principal,
         )
-        talk = Conversation(self._store, self._clock, self._runner, origin)
+        conversation = Conversation(self._store, self._clock, self._runner, options)
         if session is not None:
-            await talk.resume(session.id)
-        return talk
+            await conversation.resume(session.id)
+        return conversation
 
-    async def _keep(self, order: CommandRequest, before: Session, after: Session) -> None:
-        """A command chose something for a session that nobody has spoken in yet."""
-        welcome, channel = order.welcome, order.letter.address.channel
-        session = await self._sessions.current(welcome.key, channel, welcome.principal)
+    async def _keep(self, request: CommandRequest, before: Session, after: Session) -> None:
+        """Store what a command changed in a session that has no messages yet."""
+        admitted, channel = request.welcome, request.letter.address.channel
+        session = await self._sessions.current(admitted.key, channel, admitted.principal)
         await self._store.commit(ChangeSession(session.id, _changed_fields(before, after)))
 
     async def _ask_hooks(
-        self, order: CommandRequest, name: str, session: Session | None
+        self, request: CommandRequest, name: str, session: Session | None
     ) -> str | None:
-        """None when the command is to be run; else what to answer in its place."""
-        welcome, letter = order.welcome, order.letter
-        occasion = event_source(letter, welcome.key, session.id if session else "")
-        context = occasion.context(command=name, args=order.words)
+        """Return None if the command may run, otherwise the reply to send instead."""
+        admitted, message = request.welcome, request.letter
+        source = event_source(message, admitted.key, session.id if session else "")
+        context = source.context(command=name, args=request.words)
         if name in _NEVER_BLOCKED:
             self._hooks.emit(command_event(name), context)
             return None
@@ -203,65 +207,65 @@ class CommandRunner:
             case HookVerdict.HANDLED:
                 return decision.message
 
-    def activity(self, order: CommandRequest) -> ConversationActivity:
-        key = order.welcome.key
+    def activity(self, request: CommandRequest) -> ConversationActivity:
+        key = request.welcome.key
         now = self._actors.activity(key)
-        done = (
-            self._command_queue.doing(key, order.letter)
+        commands = (
+            self._command_queue.doing(key, request.letter)
             if self._command_queue
             else CommandActivity()
         )
-        seconds = now.seconds if now.run is not None else done.seconds or 0.0
-        running = now.run is not None or done.seconds is not None
+        seconds = now.seconds if now.run is not None else commands.seconds or 0.0
+        running = now.run is not None or commands.seconds is not None
         return ConversationActivity(
-            running=running, seconds=seconds, waiting=now.waiting + done.waiting
+            running=running, seconds=seconds, waiting=now.waiting + commands.waiting
         )
 
-    async def stop(self, welcome: Admitted, run: str) -> StopResult:
-        key, only = welcome.key, None if welcome.stops_others else welcome.principal
-        ended = StoppedCommands()
+    async def stop(self, admitted: Admitted, run: str) -> StopResult:
+        key, only = admitted.key, None if admitted.stops_others else admitted.principal
+        commands = StoppedCommands()
         if self._command_queue is not None and not run:
-            ended = await self._command_queue.stop(key, only)
+            commands = await self._command_queue.stop(key, only)
         stopped = await self._actors.stop(key, run or None, only)
-        overs = [one.over for one in ended.running]
-        overs += [stopped.over] if stopped.over is not None else []
-        waiting = stopped.waiting + ended.waiting
-        if only is not None and not overs and not waiting:
-            raise UsageError("Nothing that you have asked is going on here.")
+        endings = [one.over for one in commands.running]
+        endings += [stopped.over] if stopped.over is not None else []
+        waiting = stopped.waiting + commands.waiting
+        if only is not None and not endings and not waiting:
+            raise UsageError("Nothing you asked for is running here.")
         lingers = False
-        for over in overs:
-            lingers = lingers or not await sleep_unless(self._clock, STOP_WAIT, over)
-        return StopResult(running=bool(overs), waiting=waiting, says_so=True, lingers=lingers)
+        for ending in endings:
+            lingers = lingers or not await sleep_unless(self._clock, STOP_WAIT, ending)
+        return StopResult(running=bool(endings), waiting=waiting, says_so=True, lingers=lingers)
 
-    async def begin(self, order: CommandRequest, title: str) -> SwitchedSession:
-        """What waits was meant for the session that is over, so it is set aside."""
-        welcome, channel = order.welcome, order.letter.address.channel
-        stopped = await self._actors.stop(welcome.key)
-        old = await self._sessions.find(welcome.key)
+    async def begin(self, request: CommandRequest, title: str) -> SwitchedSession:
+        """Begin a new session and drop the messages waiting for the old one."""
+        admitted, channel = request.welcome, request.letter.address.channel
+        stopped = await self._actors.stop(admitted.key)
+        old = await self._sessions.find(admitted.key)
         if old is not None:
             await self._sessions.end(old, "new")
-            emit_session_end(self._hooks, event_source(order.letter, welcome.key, old.id), "new")
-        session = await self._sessions.begin(welcome.key, channel, welcome.principal, title)
-        occasion = event_source(order.letter, welcome.key, session.id)
-        emit_session_reset(self._hooks, occasion, "new")
+            emit_session_end(self._hooks, event_source(request.letter, admitted.key, old.id), "new")
+        session = await self._sessions.begin(admitted.key, channel, admitted.principal, title)
+        source = event_source(request.letter, admitted.key, session.id)
+        emit_session_reset(self._hooks, source, "new")
         return SwitchedSession(session, stopped.waiting)
 
-    async def enter(self, order: CommandRequest, session: Session) -> SwitchedSession:
-        """The chat goes on in that session, and the one that was open there is over."""
-        key = order.welcome.key
+    async def enter(self, request: CommandRequest, session: Session) -> SwitchedSession:
+        """Continue the chat in that session and end the one open there."""
+        key = request.welcome.key
         async with self._runner.holding(session.id) as lease:
             stopped = await self._actors.stop(key)
-            # What the prompt says about the place is another one's, so it is written anew.
+            # The prompt describes another chat, so it is rebuilt.
             system = UNSET if session.key == key else ""
-            here = SessionChange(key=key, system=system, ended_at=None, end_reason="")
+            moved = SessionChange(key=key, system=system, ended_at=None, end_reason="")
             over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]
-            place = location_of_message(session.id, order.letter, key, self._clock.now())
-            change = ChangeSession(session.id, here)
-            await self._store.commit(*others, change, place, fence=lease.fence)
-            while (left := await self._sessions.find(key)) and left.id != session.id:
-                await self._store.commit(ChangeSession(left.id, over), fence=lease.fence)
+            location = location_of_message(session.id, request.letter, key, self._clock.now())
+            change = ChangeSession(session.id, moved)
+            await self._store.commit(*others, change, location, fence=lease.fence)
+            while (other := await self._sessions.find(key)) and other.id != session.id:
+                await self._store.commit(ChangeSession(other.id, over), fence=lease.fence)
         return SwitchedSession(session, stopped.waiting)
 
     def manner(self) -> BusyMode:
@@ -272,11 +276,11 @@ class CommandRunner:
 
 
 class ChatControl:
-    """The turns and sessions of one chat, for the commands typed in it."""
+    """Controls the turns and sessions of one chat for its commands."""
 
-    def __init__(self, desk: CommandRunner, order: CommandRequest) -> None:
-        self._desk = desk
-        self._order = order
+    def __init__(self, runner: CommandRunner, request: CommandRequest) -> None:
+        self._desk = runner
+        self._order = request
 
     def activity(self) -> ConversationActivity:
         return self._desk.activity(self._order)
@@ -298,7 +302,7 @@ class ChatControl:
 
 
 def command_name(line: str) -> str:
-    """In groups, platforms write the name of the bot behind that of the command."""
+    """Return the command's name without the bot name that platforms append in groups."""
     return line.split(None, 1)[0].removeprefix("/").partition("@")[0].lower()
 
 
@@ -310,7 +314,7 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
         case SubmitReply(parts, manner, told):
             return SubmitMessage(parts, manner, told)
         case QuitReply():
-            return "There is nothing to leave here."
+            return "There is nothing to quit here."
         case ScreenReply():
             return "There is no screen here."
         case _:
@@ -318,7 +322,7 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
 
 
 def _changed_fields(before: Session, after: Session) -> SessionChange:
-    """What a command may set in a session that is not on disk yet."""
+    """Return what a command may set in a session that is not stored yet."""
     return SessionChange(
         title=_changed_value(before.title, after.title),
         model=_changed_value(before.model, after.model),
@@ -337,43 +341,46 @@ NEW_COMMAND = "/new"
 
 
 class Shortcuts(Struct, frozen=True, kw_only=True):
-    """`names` mean other commands, `barred` are commands of a shell, `anew` begins a session."""
+    """`names` are aliases, `barred` are shell commands, `anew` starts a session."""
 
     names: Mapping[str, str] = {}
     barred: frozenset[str] = frozenset()
     anew: frozenset[str] = frozenset()
 
     def meant(self, text: str) -> str:
-        """The command that is meant; the text itself, when it is no shortcut."""
+        """Expand a shortcut to its command; other text is returned unchanged."""
         if text.strip().casefold() in self.anew:
             return NEW_COMMAND
-        name, words = _split_command(text)
-        given = self.names.get(name)
-        return text if given is None else f"{given} {words}".strip()
+        name, args = _split_command(text)
+        target = self.names.get(name)
+        return text if target is None else f"{target} {args}".strip()
 
     def is_shell_shortcut(self, line: str) -> bool:
         return _split_command(line)[0] in self.barred
 
 
 def shortcuts_from(config: Config, taken: Collection[str]) -> Shortcuts:
-    """From `quick_commands` and `reset_triggers`; nobody can give another sense to our names."""
+    """Read `quick_commands` and `reset_triggers`; built-in names cannot be overridden."""
     quick = {
-        name.strip().removeprefix("/").lower(): one for name, one in config.quick_commands.items()
+        name.strip().removeprefix("/").lower(): entry
+        for name, entry in config.quick_commands.items()
     }
-    own = {name: one for name, one in quick.items() if name and name not in taken}
-    meant = {
-        name: (one.target or one.command).strip().removeprefix("/")
-        for name, one in own.items()
-        if one.type == "alias"
+    own = {name: entry for name, entry in quick.items() if name and name not in taken}
+    aliases = {
+        name: (entry.target or entry.command).strip().removeprefix("/")
+        for name, entry in own.items()
+        if entry.type == "alias"
     }
-    triggers = {one.strip().casefold() for one in config.reset_triggers}
+    triggers = {entry.strip().casefold() for entry in config.reset_triggers}
     return Shortcuts(
-        names={f"/{name}": f"/{command}" for name, command in meant.items() if command},
-        barred=frozenset(f"/{name}" for name, one in own.items() if one.type == "exec"),
-        anew=frozenset(one for one in triggers if one and one.removeprefix("/") not in taken),
+        names={f"/{name}": f"/{command}" for name, command in aliases.items() if command},
+        barred=frozenset(f"/{name}" for name, entry in own.items() if entry.type == "exec"),
+        anew=frozenset(
+            entry for entry in triggers if entry and entry.removeprefix("/") not in taken
+        ),
     )
 
 
 def _split_command(text: str) -> tuple[str, str]:
-    typed, _, words = text.strip().partition(" ")
-    return typed.partition("@")[0].lower(), words.strip()
+    typed, _, args = text.strip().partition(" ")
+    return typed.partition("@")[0].lower(), args.strip()

@@ -1,4 +1,4 @@
-"""What was brought to a chat from elsewhere is told to the session there, to be asked about."""
+"""Add text posted to a chat from elsewhere to that chat's session, as untrusted content."""
 
 import secrets
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from hermes.session.lease import Lease
 
 CHAT_TYPES = ("dm", "group", "channel", "thread", "forum")
 MAX_SESSIONS = 20
-"""How many sessions of one group are told."""
+"""Maximum number of sessions of one group that receive the text."""
 
 
 class CrossPoster:
-    """`holding` keeps others away from a session while something is added to it."""
+    """`holding` takes the lease of a session while something is appended to it."""
 
     def __init__(
         self,
@@ -42,32 +42,31 @@ class CrossPoster:
         self._holding = holding
 
     async def add(self, address: Address, text: str) -> bool:
-        """As something to know of, which neither the agent nor its owner has said there.
+        """Append the text to every open session at the address; return False if there is none.
 
-        Where everybody in a group has a session of their own, all of them are told. False when
-        no session is open there.
+        Groups with per-user sessions have several.
         """
         sessions = await self._sessions_at(address)
         for session in sessions:
             await self._tell(session, User(new_id("msg"), (Text(_framed(text)),), Trust.DATA))
         return bool(sessions)
 
-    async def _tell(self, session: Session, said: User) -> None:
-        """In the middle of a turn it waits on disk; the next one takes it up before it answers."""
+    async def _tell(self, session: Session, message: User) -> None:
+        """Append it, or queue it for the next turn while one is running."""
         try:
-            await self._append(session, said)
+            await self._append(session, message)
         except SessionBusy:
-            body = Raw(msgspec.json.encode(said))
-            parcel = QueueItem(key=said.id, lane=INBOX, topic=session.id, body=body)
-            await self._store.commit(EnqueueItem(parcel))
+            body = Raw(msgspec.json.encode(message))
+            item = QueueItem(key=message.id, lane=INBOX, topic=session.id, body=body)
+            await self._store.commit(EnqueueItem(item))
 
-    async def _append(self, session: Session, said: User) -> None:
+    async def _append(self, session: Session, message: User) -> None:
         async with self._holding(session.id) as lease:
-            told = AppendMessage(session.id, "", said, self._clock.now())
-            await self._store.commit(told, fence=lease.fence)
+            write = AppendMessage(session.id, "", message, self._clock.now())
+            await self._store.commit(write, fence=lease.fence)
 
     async def _sessions_at(self, address: Address) -> list[Session]:
-        """Of a home that is older than the list of keys, only shared sessions are found."""
+        """Find the sessions; homes without stored session keys only have shared ones."""
         archive = self._store.archive_for(OWNER)
         found: dict[str, Session] = {}
         for key in [*await keys_at(self._store, address), *self._likely_keys(address)]:
@@ -79,7 +78,7 @@ class CrossPoster:
         return list(found.values())[:MAX_SESSIONS]
 
     def _likely_keys(self, address: Address) -> list[str]:
-        """Which kind of chat it is, only the session's own key knows."""
+        """Guess the keys, because the chat type of an address is unknown."""
         keys: list[str] = []
         for kind in CHAT_TYPES:
             source = SessionSource(
@@ -93,9 +92,9 @@ class CrossPoster:
 
 
 def _framed(text: str) -> str:
-    """The marks have a name that nobody outside can know, so no text can end them early."""
-    mark = secrets.token_hex(4)
-    opened, closed = f"<data-{mark}>", f"</data-{mark}>"
+    """Frame the text with a random tag, so that the text cannot close it early."""
+    tag = secrets.token_hex(4)
+    opened, closed = f"<data-{tag}>", f"</data-{tag}>"
     frame = _frame().replace("@open@", opened).replace("@close@", closed)
     return f"{frame}\n{opened}{text}{closed}"
 

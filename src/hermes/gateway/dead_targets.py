@@ -1,4 +1,4 @@
-"""Addresses that a platform has refused for good; kept on disk, and forgiven when they speak."""
+"""Remember addresses that a platform has permanently refused, until a message comes from them."""
 
 from msgspec import Raw
 
@@ -12,7 +12,7 @@ MAX_TARGETS = 10_000
 
 
 class DeadTargets:
-    """One parked parcel for each; the newest are remembered when there are too many."""
+    """Stores one parked queue item per address and keeps the newest."""
 
     def __init__(self, store: Store, clock: Clock, most: int = MAX_TARGETS) -> None:
         self._store = store
@@ -40,17 +40,17 @@ class DeadTargets:
         )
         await self._store.queues.park(key, reason)
         while len(self._reasons) > self._most:
-            await self._forget(next(iter(self._reasons)), "too many others are gone")
+            await self._forget(next(iter(self._reasons)), "too many dead targets")
 
     async def revive(self, address: Address) -> None:
-        """Somebody spoke from there, so it can be reached."""
+        """Forget the refusal, because a message came from the address."""
         topic = topic_of(address)
         if topic in self._reasons:
-            await self._forget(topic, "somebody spoke from there")
+            await self._forget(topic, "a message came from it")
 
-    async def _forget(self, topic: str, why: str) -> None:
+    async def _forget(self, topic: str, reason: str) -> None:
         del self._reasons[topic]
-        await self._store.queues.retry(_key(topic), self._clock.now(), why)
+        await self._store.queues.retry(_key(topic), self._clock.now(), reason)
 
 
 def _key(topic: str) -> str:

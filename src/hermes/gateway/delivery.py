@@ -1,4 +1,4 @@
-"""From the outbox to people: in order for each address, until there is a receipt or a reason."""
+"""Send outbox rows to one channel: in order per address, until delivered or given up."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ from hermes.schema.scope import Address
 log = logging.getLogger(__name__)
 
 RECOVERED_MARK = "(recovered) "
-"""Before a text that may have arrived once already."""
+"""Prefix of a text that may have been delivered before."""
 
 UNDELIVERED = "The answer could not be delivered."
 
@@ -52,7 +52,7 @@ OFFLINE_CAP = 30.0
 
 
 class Delivery:
-    """One for each channel. Channels never retry; this does."""
+    """Delivers to one channel. Channels never retry; this class does."""
 
     def __init__(
         self,
@@ -80,50 +80,50 @@ class Delivery:
         self._on_delivered: Callable[[Address], None] = _ignore_delivered
         self._wanted: dict[str, None] = {}
         self._looked = False
-        """Whether it is known by now what an earlier process has left."""
+        """Whether rows left by an earlier process have been listed."""
         self._serving: set[str] = set()
         self._woken = anyio.Event()
         self._concurrency = anyio.Semaphore(self._rules.at_once)
-        """Whoever waits for a better moment lets others go first."""
+        """Limits concurrent sends; released while waiting to retry."""
         self._leaving = False
         self._waits: set[anyio.CancelScope] = set()
         self._calm = anyio.Event()
 
     def set_online_check(self, online: Callable[[], bool]) -> None:
-        """While this says no, nothing is tried and no attempt is used up."""
+        """Set the check that suspends delivery, without using attempts, while offline."""
         self._online = online
 
     def tells(self, arrived: Callable[[Address, str], None]) -> None:
-        """Who hears of what was brought from elsewhere, once people can see it."""
+        """Set the callback for cross-posted text that was delivered."""
         self._on_arrived = arrived
 
-    def set_final_edit_wake(self, left: Callable[[], None]) -> None:
-        """Who hears that a progress post stands beside the answer that it should have become."""
-        self._left = left
+    def set_final_edit_wake(self, wake: Callable[[], None]) -> None:
+        """Set the callback for progress messages that were not edited into the answer."""
+        self._left = wake
 
     def set_outage_callbacks(
         self,
         trouble: Callable[[Address, StoreError], None],
         relief: Callable[[Address], None],
     ) -> None:
-        """Who tells a chat that nothing can be stored, and who hears that something arrived."""
+        """Set the callbacks for store errors and for successful deliveries."""
         self._trouble, self._on_delivered = trouble, relief
 
     def set_questions(self, posts: QuestionPosts) -> None:
-        """Where it is written down which post asks which question."""
+        """Set where the posts of questions are recorded."""
         self._questions = posts
 
-    def set_rate_limiter(self, pacer: RateLimiter) -> None:
-        """Others speak through the same account."""
-        self._rate_limiter = pacer
+    def set_rate_limiter(self, rate_limiter: RateLimiter) -> None:
+        """Use a rate limiter shared with other users of the account."""
+        self._rate_limiter = rate_limiter
 
     def wake(self, topic: str) -> None:
-        """Something was posted to an address."""
+        """Deliver to an address that has a new row."""
         self._wanted[topic] = None
         self._woken.set()
 
     async def drain(self) -> None:
-        """Deliver what can be delivered now; returns when nothing more is under way."""
+        """Deliver what can be delivered now, without waiting for retries."""
         self._leaving = True
         for wait in self._waits:
             wait.cancel()
@@ -132,17 +132,17 @@ class Delivery:
             await self._calm.wait()
 
     async def poll_queues(self) -> None:
-        """Find what another process has posted."""
+        """Find rows posted by another process."""
         self._wanted |= dict.fromkeys(await self._store.queues.topics(self._lane))
         self._woken.set()
 
     def has_pending(self, topic: str) -> bool:
-        """Whether something for this address may still be on its way."""
+        """Whether something for this address may still be in progress."""
         return not self._looked or topic in self._serving or topic in self._wanted
 
     @property
     def busy(self) -> int:
-        """How many addresses are being served or wait for it."""
+        """Number of addresses being served or waiting."""
         return len(self._serving | self._wanted.keys())
 
     async def run(self) -> None:
@@ -151,7 +151,9 @@ class Delivery:
         async with anyio.create_task_group() as group:
             while True:
                 self._woken = anyio.Event()
-                for topic in [one for one in self._wanted if one not in self._serving]:
+                for topic in [
+                    candidate for candidate in self._wanted if candidate not in self._serving
+                ]:
                     del self._wanted[topic]
                     self._serving.add(topic)
                     group.start_soon(self._serve, topic)
@@ -170,7 +172,7 @@ class Delivery:
                     async with self._concurrency:
                         wait = await self._next(topic)
                 except StoreError as error:
-                    log.warning("the outbox cannot be used just now: %s", error)
+                    log.warning("the outbox is unavailable: %s", error)
                     self._trouble(address_of_topic(topic), error)
                     failures += 1
                     wait = self._delay(failures)
@@ -186,11 +188,11 @@ class Delivery:
                 self._calm.set()
 
     async def _pause(self, seconds: float) -> bool:
-        """Whether it is time to leave instead of trying again."""
+        """Wait; return True if the gateway is shutting down instead."""
         return not await self._waited(lambda: self._clock.sleep(seconds))
 
     async def _waited(self, wait: Callable[[], Awaitable[None]]) -> bool:
-        """Whether the wait came to its end; when the house closes, it is given up."""
+        """Return whether the wait completed; shutdown cancels it."""
         if self._leaving:
             return False
         with anyio.CancelScope() as scope:
@@ -206,70 +208,70 @@ class Delivery:
         if not await self._waited(
             lambda: self._rate_limiter.room(to)
         ) and not self._rate_limiter.spare(to):
-            raise Offline("The house is closing.")
+            raise Offline("The gateway is shutting down.")
 
     def _delay(self, failures: int) -> float:
         return self._rules.backoff.delay(failures)
 
     async def _next(self, topic: str) -> float | None:
-        """Deliver the oldest parcel. Returns seconds to wait before going on, None at the end.
+        """Deliver the oldest item; return seconds to wait before the next, or None at the end.
 
-        A claim lapses at once, so that the oldest stays the first until it is settled; each
-        claim counts as an attempt, also for whoever comes after a crash.
+        The claim has no duration, so the oldest item stays first until it is completed. Each claim
+        counts as an attempt, also across a crash.
         """
         nothing = timedelta(0)
         items = await self._store.queues.claim(self._lane, topic, self._holder, nothing)
         if not items:
             return None
-        (parcel,) = items
+        (item,) = items
         failpoint("delivery.claimed")
         try:
-            reply = read_outbox_message(parcel)
+            reply = read_outbox_message(item)
         except msgspec.DecodeError as error:
-            return await self._set_aside(parcel, f"It cannot be read: {error}")
-        if parcel.attempts > reply.known:
-            unsure = reply.unsure + parcel.attempts - reply.known
-            reply = structs.replace(reply, doubt=True, unsure=unsure, known=parcel.attempts)
-            await self._store.commit(outbox_amendment(parcel.key, reply))
+            return await self._set_aside(item, f"It cannot be decoded: {error}")
+        if item.attempts > reply.known:
+            unsure = reply.unsure + item.attempts - reply.known
+            reply = structs.replace(reply, doubt=True, unsure=unsure, known=item.attempts)
+            await self._store.commit(outbox_amendment(item.key, reply))
             failpoint("delivery.doubted")
-        pending = PendingDelivery(parcel, reply)
+        pending = PendingDelivery(item, reply)
         if reason := self._reason_to_give_up(pending):
             return await self._park(pending, reason)
         return await self._send(pending)
 
     def _reason_to_give_up(self, pending: PendingDelivery) -> str | None:
-        if gone := self._dead.reason(pending.reply.address):
-            return f"The address cannot be reached any more: {gone}"
-        # A clock that is put forward makes nothing old that was written since this began.
-        unset = self._begun + timedelta(seconds=self._clock.monotonic())
-        return self._rules.reason_to_stop(pending, min(self._clock.now(), unset))
+        if refusal := self._dead.reason(pending.reply.address):
+            return f"The address is no longer reachable: {refusal}"
+        # If the wall clock jumps forward, rows written since the start must not become stale.
+        steady_now = self._begun + timedelta(seconds=self._clock.monotonic())
+        return self._rules.reason_to_stop(pending, min(self._clock.now(), steady_now))
 
     async def _send(self, pending: PendingDelivery) -> float:
-        parcel, reply = pending.parcel, pending.reply
+        item, reply = pending.parcel, pending.reply
         chunks = self._cut(reply)
-        noted: list[Write] = []
+        records: list[Write] = []
         try:
-            for place in range(reply.sent, len(chunks)):
-                post = await self._post(pending, place, chunks[place])
-                noted = self._noted(pending, post)
+            for index in range(reply.sent, len(chunks)):
+                post = await self._post(pending, index, chunks[index])
+                records = self._noted(pending, post)
                 reply = structs.replace(
-                    pending.reply, sent=place + 1, known=parcel.attempts, bubble=None, doubt=False
+                    pending.reply, sent=index + 1, known=item.attempts, bubble=None, doubt=False
                 )
                 pending.reply = reply
-                if place + 1 < len(chunks):
+                if index + 1 < len(chunks):
                     failpoint("delivery.before_next_part")
-                    await self._retry_until_stored(outbox_amendment(parcel.key, reply), *noted)
+                    await self._retry_until_stored(outbox_amendment(item.key, reply), *records)
                     failpoint("delivery.after_part")
         except TargetGone as error:
             await self._dead.mark_dead(reply.address, str(error))
             return await self._park(pending, str(error))
         except NotSent as error:
             return await self._not_sent(pending, error)
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises, nothing is known
-            log.warning("whether %s arrived is unknown: %r", parcel.key, error)
+        except Exception as error:  # noqa: BLE001 - any channel error leaves the outcome unknown
+            log.warning("delivery of %s has an unknown outcome: %r", item.key, error)
             return self._delay(pending.attempts + 1)
         failpoint("delivery.before_settle")
-        await self._retry_until_stored(CompleteItem(parcel.key), *noted)
+        await self._retry_until_stored(CompleteItem(item.key), *records)
         failpoint("delivery.after_settle")
         self._on_delivered(reply.address)
         if pending.beside:
@@ -279,12 +281,12 @@ class Delivery:
         return 0.0
 
     def _cut(self, reply: OutboxMessage) -> list[str]:
-        # Room is kept for the mark, so that the cuts stay the same when it is needed.
+        # Reserve space for the mark, so that the chunks stay the same if it is added.
         limits = ChunkLimits(max(self._channel.caps.max_text - len(RECOVERED_MARK), 40))
         return [chunk.text for chunk in split_text(reply.text, limits)]
 
     def _noted(self, pending: PendingDelivery, post: str) -> list[Write]:
-        """What is to be known of the post besides that it arrived."""
+        """Return what to store about the post besides its completion."""
         reply = pending.reply
         writes: list[Write] = []
         if reply.question and self._questions is not None:
@@ -294,21 +296,21 @@ class Delivery:
             pending.beside = True
         return writes
 
-    async def _post(self, pending: PendingDelivery, place: int, text: str) -> str:
-        """Returns the platform's name for the post."""
+    async def _post(self, pending: PendingDelivery, index: int, text: str) -> str:
+        """Send one chunk and return the platform's message id."""
         bubble = pending.reply.bubble
-        if place == 0 and bubble and not pending.reply.apart:
+        if index == 0 and bubble and not pending.reply.apart:
             if await self._edit_into_answer(pending, text):
                 return bubble
-            # Known before it is sent: if nobody knows whether it arrived, no later edit of the
-            # bubble may say it a second time.
+            # Stored before sending: if the outcome stays unknown, the progress message must not be
+            # edited into the same text later.
             pending.reply = structs.replace(pending.reply, apart=True)
             await self._retry_until_stored(outbox_amendment(pending.parcel.key, pending.reply))
         reply = pending.reply
-        marked = reply.doubt or (place == 0 and reply.recovered)
+        repeated = reply.doubt or (index == 0 and reply.recovered)
         post = Outbound(
-            (Text(RECOVERED_MARK + text if marked else text),),
-            reply.reply_to if self._rules.quotes(place) else None,
+            (Text(RECOVERED_MARK + text if repeated else text),),
+            reply.reply_to if self._rules.quotes(index) else None,
         )
         to = platform_address(reply.address)
         await self._wait_for_rate_limit(to)
@@ -318,11 +320,11 @@ class Delivery:
         )
         failpoint("delivery.after_send")
         if not receipt.id:
-            raise ValueError("The channel gave a receipt without an id.")
+            raise ValueError("The channel returned a receipt without an id.")
         return receipt.id
 
     async def _edit_into_answer(self, pending: PendingDelivery, text: str) -> bool:
-        """Turn the bubble into the text; an edit can be repeated, so it needs no mark."""
+        """Edit the progress message into the text; an edit can be repeated without a mark."""
         reply, channel = pending.reply, self._channel
         if not isinstance(channel, SupportsEdit) or reply.bubble is None or reply.unsure > 1:
             return False
@@ -338,15 +340,15 @@ class Delivery:
         except (Offline, Throttled, TimeoutError):
             raise
         except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
-            log.info("the bubble of %s is lost: %r", pending.parcel.key, error)
-            # This edit, or one before a crash, may have arrived: then the text comes twice.
+            log.info("the progress message of %s cannot be edited: %r", pending.parcel.key, error)
+            # This edit, or one before a crash, may have arrived, so the text may appear twice.
             doubt = reply.doubt or not isinstance(error, NotSent)
             pending.reply = structs.replace(reply, doubt=doubt)
             return False
         return True
 
     async def _not_sent(self, pending: PendingDelivery, error: NotSent) -> float:
-        """The outcome is known: not this time."""
+        """Record an attempt that is known to have failed."""
         free = isinstance(error, Offline | Throttled)
         reply = structs.replace(
             pending.reply,
@@ -363,53 +365,53 @@ class Delivery:
         return min(delay, OFFLINE_CAP) if free else delay
 
     async def _park(self, pending: PendingDelivery, reason: str) -> float:
-        """The post that should have become the answer does not show progress for ever.
+        """Give up and replace the progress message, so that it does not show progress forever.
 
-        In doubt the answer stands there already: an edit can be repeated, never taken back. One
-        that went out apart may stand elsewhere too, so that it comes with the mark.
+        If an earlier attempt may have arrived, edit in the answer itself, which is repeatable; an
+        answer also sent as a separate post gets the mark.
         """
-        parcel, reply = pending.parcel, pending.reply
+        item, reply = pending.parcel, pending.reply
         if reply.bubble is not None:
             mark = RECOVERED_MARK if reply.apart else ""
-            words = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
-            left = final_edit_beside(reply, reply.bubble, words)
+            text = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
+            final_edit = final_edit_beside(reply, reply.bubble, text)
             await self._store.commit(
-                outbox_amendment(parcel.key, structs.replace(reply, bubble=None)), left
+                outbox_amendment(item.key, structs.replace(reply, bubble=None)), final_edit
             )
             self._left()
-        return await self._set_aside(parcel, reason)
+        return await self._set_aside(item, reason)
 
-    async def _set_aside(self, parcel: QueueItem, reason: str) -> float:
-        log.warning("%s stays undelivered: %s", parcel.key, reason)
-        await self._store.queues.park(parcel.key, reason)
+    async def _set_aside(self, item: QueueItem, reason: str) -> float:
+        log.warning("gave up delivering %s: %s", item.key, reason)
+        await self._store.queues.park(item.key, reason)
         return 0.0
 
     async def _retry_until_stored(self, *writes: Write) -> None:
-        """What was sent must be remembered, however long the store is in trouble."""
+        """Retry until it is stored: what was sent must not be forgotten."""
         failures = 0
         while True:
             try:
                 return await self._store.commit(*writes)
             except StoreError as error:
                 failures += 1
-                log.warning("the outbox cannot be written: %s", error)
+                log.warning("the outbox could not be written: %s", error)
                 await self._clock.sleep(self._delay(failures))
 
 
 def _ignore_arrived(address: Address, text: str) -> None:
-    log.debug("nobody is told what was brought to %s", address)
+    log.debug("no session to add the cross-post to %s to", address)
 
 
 def _ignore_store_error(address: Address, error: StoreError) -> None:
-    log.debug("%s is not told of %s", address, error)
+    log.debug("no outage notice to %s: %s", address, error)
 
 
 def _ignore_delivered(address: Address) -> None:
-    log.debug("%s was told of no trouble", address)
+    log.debug("delivered to %s", address)
 
 
 def _ignore_final_edit() -> None:
-    log.debug("nobody puts progress posts right")
+    log.debug("no final edits of progress messages")
 
 
 def _always_online() -> bool:

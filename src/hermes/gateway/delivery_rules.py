@@ -1,4 +1,4 @@
-"""How often and how long a post is tried, and when it is given up."""
+"""Rules for retrying deliveries and giving up."""
 
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
@@ -14,7 +14,7 @@ QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
 
 class PendingDelivery(Struct):
-    """`beside` says that the post which should have become the answer still shows progress."""
+    """`beside`: the answer was sent separately and the progress message needs a final edit."""
 
     parcel: QueueItem
     reply: OutboxMessage
@@ -26,10 +26,10 @@ class PendingDelivery(Struct):
 
 
 class DeliveryRules(Struct, frozen=True, kw_only=True):
-    """`unsure` is how often a post is sent again that may have arrived; then it is given up.
+    """Limits for retries and calls.
 
-    A call to the platform may take `limit` seconds; one that changes a post `edit_limit`, for then
-    there is another way. `replies` are the parts of a text that quote what they answer.
+    `unsure`: how often a post with an unknown outcome is repeated. `limit` and `edit_limit` are
+    timeouts in seconds for sending and editing. `replies`: which chunks quote the question.
     """
 
     attempts: int = 8
@@ -41,16 +41,16 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff(base=1.0, cap=120.0)
     replies: QuotePolicy = "first"
 
-    def quotes(self, place: int) -> bool:
-        return self.replies == "all" or (self.replies == "first" and place == 0)
+    def quotes(self, index: int) -> bool:
+        return self.replies == "all" or (self.replies == "first" and index == 0)
 
     def reason_to_stop(self, pending: PendingDelivery, now: datetime) -> str | None:
-        """None while it is worth another try."""
+        """Return why to give up, or None to try again."""
         reply = pending.reply
         if reply.unsure > self.unsure:
-            return f"Sent {reply.unsure} times, and it is unknown whether it arrived."
+            return f"Sent {reply.unsure} times with an unknown outcome."
         if pending.attempts >= self.attempts:
             return f"Given up after {pending.attempts} attempts."
         if now - reply.at > self.stale:
-            return "Too old to be of use."
+            return "Too old to deliver."
         return None

@@ -1,7 +1,7 @@
-"""Why a turn failed, in words for whoever asked: what only the owner can mend, only they are told.
+"""Explain a failed turn to the user in a chat.
 
-An error names addresses, settings and commands for a shell. To a member or a guest these are of no
-use, and none of their business; the log has them.
+Only the owner sees the error itself: it may name addresses, settings and shell commands. Others
+get a general message, and the details are in the log.
 """
 
 import re
@@ -21,49 +21,48 @@ from hermes.schema.errors import (
 )
 from hermes.schema.scope import Role
 
-INTERNAL_ERROR = "Something broke inside Hermes; the log has it."
+INTERNAL_ERROR = "Hermes had an internal error. See the log for details."
 OWNER_MUST_FIX = (
-    "I could not answer this: something is wrong that only whoever runs me can put right. "
-    "The log there says what."
+    "I could not answer because of a problem that only my operator can fix. Details are in the log."
 )
-MODEL_UNREACHABLE = "My model cannot be reached just now. Ask again in a while."
-INTERRUPTED = "This was broken off before I had answered. Ask again."
+MODEL_UNREACHABLE = "My model is not reachable right now. Try again later."
+INTERRUPTED = "I was interrupted before I could answer. Ask again."
 SPEND_LIMIT_REACHED = (
-    "What I may spend on answers is used up for now. Ask again tomorrow, or whoever runs me."
+    "My spending limit is used up for now. Try again tomorrow, or ask my operator."
 )
-STEP_LIMIT_REACHED = "The limit of steps was reached."
-UNFINISHED = "The answer ends here: it could not be finished."
-SHELL_NOTE = " (That is for a shell on the machine that I run on.)"
+STEP_LIMIT_REACHED = "The step limit was reached."
+UNFINISHED = "The answer is incomplete: it could not be finished."
+SHELL_NOTE = " (Run that in a shell on my machine.)"
 
 STEP_LIMIT_CODE = "steps"
 _PUBLIC_CODES = frozenset({UsageError.code, "loop"})
-"""What is said about these is about what was asked, and nothing else."""
+"""Codes whose message is about the request itself and can be shown to anyone."""
 _PUBLIC_MESSAGES: Mapping[str, str] = {
     RateLimited.code: MODEL_UNREACHABLE,
     Overloaded.code: MODEL_UNREACHABLE,
     Unreachable.code: MODEL_UNREACHABLE,
     **dict.fromkeys((SessionBusy.code, LeaseLost.code, "interrupted", "cancelled"), INTERRUPTED),
     SpendCapReached.code: SPEND_LIMIT_REACHED,
-    ContextTooLong.code: "This conversation has become too long for my model. Ask for less.",
-    PolicyRefused.code: "My model declined to answer this. Put it in other words.",
+    ContextTooLong.code: "This conversation is too long for my model. Use /new or ask for less.",
+    PolicyRefused.code: "My model declined to answer this. Try rephrasing it.",
 }
 _SHELL_COMMAND = re.compile(r"(?<![\w/.-])hermes(?= (?!profile\b|-p\b)[a-z-])")
 
 
 def with_profile_flag(text: str, profile: str) -> str:
-    """The same with `-p NAME` in its commands, where they are about another than the first."""
+    """Add `-p NAME` to shell commands in the text, unless the profile is the default one."""
     return text if profile == DEFAULT_PROFILE else _SHELL_COMMAND.sub(f"hermes -p {profile}", text)
 
 
 def limit_message(code: str, reason: str, role: Role) -> str:
-    """What is read below an answer that a limit has cut off."""
+    """Return the note below an answer that was cut by a limit."""
     if role is Role.OWNER:
         return reason
     return STEP_LIMIT_REACHED if code == STEP_LIMIT_CODE else UNFINISHED
 
 
 def failure_message(code: str, reason: str, role: Role) -> str:
-    """What a person in a chat reads when a turn has failed for that reason."""
+    """Return the message for a user whose turn failed."""
     if not reason:
         return INTERNAL_ERROR
     if role is Role.OWNER:

@@ -1,4 +1,4 @@
-"""What ends after its turn comes back to a chat as a letter to the session there."""
+"""Return results that arrive after a turn to the chat's session as inbox messages."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ LOCATION_KIND = "place"
 
 
 class SessionLocation(Struct, frozen=True, kw_only=True):
-    """Where a session went on when somebody took it up in another chat."""
+    """Where a session continues after it was resumed in another chat."""
 
     key: str
     address: Address
@@ -34,23 +34,22 @@ def is_chat(scope: Scope) -> bool:
 
 
 class ChatFollowups:
-    """Implements `hermes.ports.followups.Later` for scopes of chats.
+    """Implements `hermes.ports.followups` for chats.
 
-    It waits behind a running turn, whatever the chat does with people's own messages; several
-    that wait become one turn.
+    Follow-ups wait for a running turn regardless of the busy mode; several become one turn.
     """
 
     def __init__(self) -> None:
         self._wake: Callable[[str], None] = _ignore_wake
 
     def set_wake(self, wake: Callable[[str], None]) -> None:
-        """Before anything is brought: who is told that something waits for a session key."""
+        """Set the callback that wakes a session; call before the first follow-up."""
         self._wake = wake
 
     def brought(self, scope: Scope, key: str, text: str) -> list[Write]:
         if scope.address is None:
-            raise ValueError("only a chat has a place that a letter can come from")
-        letter = InboxMessage(
+            raise ValueError("a follow-up needs the address of a chat")
+        message = InboxMessage(
             user=User(key, (Text(text),), Trust.DATA),
             address=scope.address,
             asker=structs.replace(scope.asker, message=""),
@@ -58,47 +57,47 @@ class ChatFollowups:
             role=scope.role,
             manner=BusyMode.COLLECT,
         )
-        return [EnqueueItem(inbox_item(key, scope.key, letter))]
+        return [EnqueueItem(inbox_item(key, scope.key, message))]
 
     def ring(self, scope: Scope) -> None:
         self._wake(scope.key)
 
 
-def location_of_message(session: str, letter: InboxMessage, key: str, at: datetime) -> PutRecord:
-    """To be committed with a session's move to the chat that this letter came from."""
-    place = SessionLocation(
+def location_of_message(session: str, message: InboxMessage, key: str, at: datetime) -> PutRecord:
+    """Return the write to commit when a session moves to the chat of this message."""
+    location = SessionLocation(
         key=key,
-        address=letter.address,
-        principal=letter.principal,
-        role=letter.role,
-        asker=structs.replace(letter.asker, message=""),
+        address=message.address,
+        principal=message.principal,
+        role=message.role,
+        asker=structs.replace(message.asker, message=""),
     )
-    return _put(session, place, at)
+    return _put(session, location, at)
 
 
 def location_at(session: str, key: str, address: Address, at: datetime) -> PutRecord:
-    """The same for a move that the owner makes from elsewhere."""
+    """Return the same for a move that the owner makes from elsewhere."""
     return _put(session, SessionLocation(key=key, address=address), at)
 
 
-def _put(session: str, place: SessionLocation, at: datetime) -> PutRecord:
-    matter = StateRecord(
+def _put(session: str, location: SessionLocation, at: datetime) -> PutRecord:
+    record = StateRecord(
         kind=LOCATION_KIND,
         id=session,
         session=session,
         state="here",
         at=at,
-        body=Raw(msgspec.json.encode(place)),
+        body=Raw(msgspec.json.encode(location)),
         open=True,
     )
-    return PutRecord(matter)
+    return PutRecord(record)
 
 
 async def current_scope(store: Store, scope: Scope) -> Scope:
-    """The scope as its conversation goes on now.
+    """Return the scope where the conversation continues now.
 
-    A session that was taken up in another chat is found there; one that has ended has left its
-    place to another, which hears of it instead.
+    A session resumed in another chat is found there; for an ended one, its successor under the
+    same key gets the follow-up.
     """
     try:
         session = await store.archive_for(OWNER).get(scope.session)
@@ -106,21 +105,21 @@ async def current_scope(store: Store, scope: Scope) -> Scope:
         return scope
     if session.ended_at is not None or session.key in {"", scope.key}:
         return scope
-    matter = await store.records.get(LOCATION_KIND, scope.session)
-    if matter is None:
+    record = await store.records.get(LOCATION_KIND, scope.session)
+    if record is None:
         return scope
-    place = msgspec.json.decode(matter.body, type=SessionLocation)
-    if place.key != session.key:
+    location = msgspec.json.decode(record.body, type=SessionLocation)
+    if location.key != session.key:
         return scope
     return structs.replace(
         scope,
-        key=place.key,
-        address=place.address,
-        principal=place.principal,
-        role=place.role,
-        asker=place.asker,
+        key=location.key,
+        address=location.address,
+        principal=location.principal,
+        role=location.role,
+        asker=location.asker,
     )
 
 
 def _ignore_wake(key: str) -> None:
-    log.debug("nobody answers %s here; what was brought waits", key)
+    log.debug("no gateway answers %s here; the follow-up stays queued", key)

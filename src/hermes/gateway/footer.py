@@ -1,4 +1,4 @@
-"""What stands below an answer in a chat: files that were not changed after all, and a footer."""
+"""Build the footer below a chat answer: failed file changes, model, context use and folder."""
 
 import os
 import re
@@ -14,22 +14,22 @@ FILE_TOOLS = frozenset({"write_file", "patch"})
 MAX_REASON = 160
 """Characters of the reason."""
 MAX_FILES = 5
-"""How many files are named."""
+"""How many files are listed."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
 class _FileArguments(Struct, frozen=True):
-    """As much of a call as names the files that it was to change."""
+    """The arguments of a call that name the files to change."""
 
     path: str = ""
     patch: str = ""
 
 
 class AnswerFooter(Struct, frozen=True, kw_only=True):
-    """`fields` are what the footer tells; `window` says how much a model sees at once.
+    """`fields` are the parts to show; `window` returns a model's context size.
 
-    `verifies`: an answer may claim more than was done, so files are named that a tool could not
-    change and that no later call did.
+    `verifies` lists files that a tool failed to change and no later call changed, because the
+    answer may claim otherwise.
     """
 
     verifies: bool = False
@@ -38,13 +38,16 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
     home: str = ""
     window: Callable[[str, str], int] = lambda model, provider: 0
 
-    def below(self, said: Sequence[Message]) -> str:
-        """For a turn in which this was said; empty where there is nothing to add."""
-        parts = [_warning(failed_file_changes(said)) if self.verifies else "", self._footer(said)]
+    def below(self, messages: Sequence[Message]) -> str:
+        """Return the footer for the messages of a turn, or ""."""
+        parts = [
+            _warning(failed_file_changes(messages)) if self.verifies else "",
+            self._footer(messages),
+        ]
         return "\n\n".join(part for part in parts if part)
 
-    def _footer(self, said: Sequence[Message]) -> str:
-        last = next((one for one in reversed(said) if isinstance(one, Assistant)), None)
+    def _footer(self, messages: Sequence[Message]) -> str:
+        last = next((one for one in reversed(messages) if isinstance(one, Assistant)), None)
         if last is None or not self.fields:
             return ""
         facts = {
@@ -67,11 +70,11 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
         return folder
 
 
-def failed_file_changes(said: Sequence[Message]) -> Mapping[str, str]:
-    """The files that a tool was to change and no call did, with the last reason."""
+def failed_file_changes(messages: Sequence[Message]) -> Mapping[str, str]:
+    """Return files whose change failed and was not made up for, with the last reason."""
     calls: dict[str, ToolCall] = {}
     found: dict[str, str] = {}
-    for message in said:
+    for message in messages:
         if isinstance(message, Assistant):
             calls |= {call.id: call for call in message.calls if call.name in FILE_TOOLS}
         elif isinstance(message, Result) and (call := calls.get(message.call)):
@@ -84,10 +87,10 @@ def failed_file_changes(said: Sequence[Message]) -> Mapping[str, str]:
 
 def _paths(call: ToolCall) -> Iterator[str]:
     try:
-        asked = msgspec.json.decode(call.args, type=_FileArguments)
+        arguments = msgspec.json.decode(call.args, type=_FileArguments)
     except msgspec.DecodeError:
         return
-    for path in [asked.path, *_PATCHED_FILE.findall(asked.patch)]:
+    for path in [arguments.path, *_PATCHED_FILE.findall(arguments.patch)]:
         if path.strip():
             yield os.path.normpath(path.strip())
 
@@ -95,6 +98,6 @@ def _paths(call: ToolCall) -> Iterator[str]:
 def _warning(files: Mapping[str, str]) -> str:
     if not files:
         return ""
-    lines = [f"⚠ {path} was not changed: {why}" for path, why in [*files.items()][:MAX_FILES]]
+    lines = [f"⚠ {path} was not changed: {reason}" for path, reason in [*files.items()][:MAX_FILES]]
     more = len(files) - MAX_FILES
-    return "\n".join([*lines, *([f"⚠ nor were {more} more"] if more > 0 else [])])
+    return "\n".join([*lines, *([f"⚠ and {more} more"] if more > 0 else [])])

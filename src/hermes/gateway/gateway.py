@@ -1,4 +1,4 @@
-"""One profile's gateway: channels in, sessions at work, answers out, until it is closed."""
+"""The gateway of one profile: channels in, sessions, deliveries out."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,19 +59,18 @@ HandleInbound: TypeAlias = Callable[[Inbound], Awaitable[None]]
 
 SEEN_REACTION = "👀"
 MAX_REACTIONS = 8
-"""How many reactions may be under way; more are left out."""
+"""Maximum number of reactions in progress; further ones are skipped."""
 
 OUTCOME_REACTIONS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 
 
 class GatewayRules(Struct, frozen=True, kw_only=True):
-    """`drain` is how many seconds running turns are given when the gateway closes.
+    """Rules of a gateway.
 
-    Every `look` seconds the lanes are looked into for what other processes have put there.
-    `shows` says for a platform what its chats see of a running turn, `usual` for those that it
-    does not name, and `unsigned` where no reactions are given. `replies` says which parts of an
-    answer quote what they answer, where it is not the first. `stamps`: the model is told when a
-    message was written.
+    `drain`: seconds running turns get at shutdown. `look`: seconds between polls of the queues for
+    rows of other processes. `shows`: progress display by platform, `usual` for the others.
+    `unsigned`: platforms without reactions. `replies`: which chunks quote the question, by
+    platform. `stamps`: prefix messages with their time for the model.
     """
 
     actors: ActorRules = ActorRules()
@@ -95,23 +94,23 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
 
 
 class BorrowedChannel(Struct, frozen=True):
-    """A channel of another profile, through which this one may answer; `online` is its state."""
+    """A channel of another profile that this one may answer through."""
 
     channel: Channel
     online: Callable[[], bool]
     pacer: RateLimiter
 
 
-async def no_refusal(letter: InboxMessage) -> str:
+async def no_refusal(message: InboxMessage) -> str:
     return ""
 
 
 async def no_borrowers() -> None:
-    log.debug("nobody else speaks through these channels")
+    log.debug("no other profile uses these channels")
 
 
 def ignore_met(inbound: Inbound) -> None:
-    log.debug("met %s", inbound.address)
+    log.debug("message from %s", inbound.address)
 
 
 def no_targets(targets: str) -> tuple[Address, ...]:
@@ -123,13 +122,13 @@ def no_tools(platform: str) -> Mapping[str, Tool]:
 
 
 class GatewayDeps(Struct, frozen=True, kw_only=True):
-    """What a gateway is built from; `context` gives a slash command its surroundings.
+    """What a gateway is built from.
 
-    `refusal` says why a turn may not begin, `places` what the names of targets mean, `met`
-    hears of everybody who was let in, and `mirror` of what was brought elsewhere. `linger` waits
-    for those who still speak through these channels. Without `approvals` nobody is asked.
-    `running` says when the processes began that still run for a session, `tools` which tools are
-    offered on a platform.
+    `context`: the context of a slash command. `refusal`: why a turn may not start, or "".
+    `places`: resolve target names. `met`: called for every admitted message. `mirror`: adds
+    cross-posts to sessions. `linger`: wait for other profiles that use these channels. `running`:
+    start times of a session's processes. `tools`: the tools offered on a platform. Without
+    `approvals`, no questions are asked.
     """
 
     store: Store
@@ -158,33 +157,35 @@ class GatewayDeps(Struct, frozen=True, kw_only=True):
 
 
 class Gateway:
-    def __init__(self, house: GatewayDeps, rules: GatewayRules | None = None) -> None:
-        self._house = house
+    def __init__(self, deps: GatewayDeps, rules: GatewayRules | None = None) -> None:
+        self._house = deps
         self._rules = rules or GatewayRules()
-        store, clock, runner = house.store, house.clock, house.runner
+        store, clock, runner = deps.store, deps.clock, deps.runner
         rules = self._rules
-        sessions = self._sessions = ChatSessions(store, clock, house.cwd, rules.resets)
-        if house.running is not None:
-            sessions.waits_for(house.running)
-        self._channels = dict(house.channels) | {
-            name: lent.channel for name, lent in house.lent.items()
+        sessions = self._sessions = ChatSessions(store, clock, deps.cwd, rules.resets)
+        if deps.running is not None:
+            sessions.waits_for(deps.running)
+        self._channels = dict(deps.channels) | {
+            name: borrowed.channel for name, borrowed in deps.lent.items()
         }
         self.dead = DeadTargets(store, clock)
         self._stale_progress = StaleProgress(store, clock)
         self._questions = QuestionPosts(store, clock)
         self.actors = ActorPool(store, clock, runner, sessions, rules.actors, rules.limits)
         self.desk = CommandRunner(store, clock, runner, self.actors, sessions, self._questions)
-        self.desk.knows(house.registry, house.context, house.urgent)
-        self.desk.set_hooks(house.hooks)
-        if not isinstance(house.hooks, NoHooks):
-            runner.set_observer(TurnObserver(house.hooks, self._channels))
-        self._approvals = house.approvals
-        self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
+        self.desk.knows(deps.registry, deps.context, deps.urgent)
+        self.desk.set_hooks(deps.hooks)
+        if not isinstance(deps.hooks, NoHooks):
+            runner.set_observer(TurnObserver(deps.hooks, self._channels))
+        self._approvals = deps.approvals
+        self.intake = Intake(store, clock, deps.door, self.actors, self.desk, self.dead)
         self.desk.set_command_queue(self.intake.command_queue)
-        self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
-        self.pacers = {name: RateLimiter(clock, one.caps) for name, one in house.channels.items()}
-        self.pacers |= house.pacers
-        self.pacers |= {name: lent.pacer for name, lent in house.lent.items()}
+        self.supervisor = Supervisor(deps.channels, clock, rules.supervisor)
+        self.pacers = {
+            name: RateLimiter(clock, channel_.caps) for name, channel_ in deps.channels.items()
+        }
+        self.pacers |= deps.pacers
+        self.pacers |= {name: borrowed.pacer for name, borrowed in deps.lent.items()}
         self.deliveries = {
             name: Delivery(store, clock, name, channel, self.dead, rules.delivery_on(name))
             for name, channel in self._channels.items()
@@ -193,15 +194,15 @@ class Gateway:
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
         self.delivered = anyio.Event()
-        """All that could be delivered before the end is."""
+        """Set once everything that can be delivered before shutdown has been."""
         self._poll_now = anyio.Event()
         self._pending_reactions = 0
         self._connect()
 
     async def run(self, hear: HandleInbound | None = None) -> None:
-        """Until `close` is called, which drains, or until cancelled, which loses nothing either.
+        """Run until `close` (drains first) or cancellation (loses nothing either).
 
-        `hear` is given what the channels say, when somebody else decides whom it is for.
+        `hear` receives the channels' messages in place of our intake, for routing.
         """
         await self.dead.load()
         await self.intake.command_queue.recover()
@@ -216,15 +217,15 @@ class Gateway:
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
             for name, channel in self._channels.items():
-                place = EditChannel(channel, partial(self._is_online, name), self.pacers[name])
-                group.start_soon(self._stale_progress.run, name, place)
+                editor = EditChannel(channel, partial(self._is_online, name), self.pacers[name])
+                group.start_soon(self._stale_progress.run, name, editor)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             emit_startup(self._house.hooks, self._house.channels)
             try:
                 await self._closing.wait()
                 await self._leave()
             finally:
-                # Also when nobody waits for a good end any longer.
+                # Also when the shutdown itself is cancelled.
                 self.intake.command_queue.cut_off()
             self.supervisor.close()
             group.cancel_scope.cancel()
@@ -232,10 +233,10 @@ class Gateway:
     async def _leave(self) -> None:
         if self._approvals is not None:
             self._approvals.leave()
-        begun = self._house.clock.monotonic()
+        started = self._house.clock.monotonic()
         if not await self.actors.drain(self._rules.drain):
-            log.warning("some turns did not end in time; they go on after the next start")
-        spent = self._house.clock.monotonic() - begun
+            log.warning("some turns did not end in time and will resume after the next start")
+        spent = self._house.clock.monotonic() - started
         await self.intake.command_queue.drain(max(self._rules.drain - spent, COMMAND_SECONDS))
         await self._flush_deliveries()
         self.delivered.set()
@@ -246,21 +247,21 @@ class Gateway:
         return channel is not None and channel.caps.later
 
     def _is_online(self, name: str) -> bool:
-        lent = self._house.lent.get(name)
-        return lent.online() if lent else self.supervisor.online(name)
+        borrowed = self._house.lent.get(name)
+        return borrowed.online() if borrowed else self.supervisor.online(name)
 
     @property
     def drain(self) -> float:
-        """Seconds that running turns are given at its end."""
+        """Seconds running turns get at shutdown."""
         return self._rules.drain
 
     @property
     def shutdown_seconds(self) -> float:
-        """Seconds that its end may take, apart from those who still speak through its channels."""
+        """Seconds shutdown may take, without waiting for other users of the channels."""
         return shutdown_seconds(self._rules.drain)
 
     async def _flush_deliveries(self) -> None:
-        """What is being sent is sent to its end: cut off, it would have to be sent again."""
+        """Finish sends in progress; an aborted one would have to be repeated."""
 
         async def drain() -> None:
             async with anyio.create_task_group() as group:
@@ -270,14 +271,14 @@ class Gateway:
         try:
             await run_with_timeout(self._house.clock, SEND_SECONDS, drain)
         except DeadlineExceeded:
-            log.warning("some deliveries were not settled; they are tried again at the next start")
+            log.warning("some deliveries did not finish and will be retried at the next start")
         try:
             await run_with_timeout(self._house.clock, PROGRESS_SECONDS, self._stale_progress.drain)
         except DeadlineExceeded:
-            log.warning("some progress posts stay as they are until the next start")
+            log.warning("some progress messages could not be updated before shutdown")
 
     def poll_queues(self) -> None:
-        """Another process may have put something into a lane."""
+        """Check the queues for rows written by another process."""
         self._poll_now.set()
 
     async def _look_again(self) -> None:
@@ -290,12 +291,12 @@ class Gateway:
                 for delivery in self.deliveries.values():
                     await delivery.poll_queues()
             except StoreError as error:
-                log.warning("the lanes cannot be looked into just now: %s", error)
+                log.warning("the queues cannot be polled: %s", error)
 
     def close(self) -> None:
-        """Begin no turn any more, let running ones end and be delivered, then leave.
+        """Start no more turns, let running ones finish and be delivered, then stop.
 
-        What is said meanwhile is kept for the next start.
+        Messages received meanwhile are kept for the next start.
         """
         self._closing.set()
 
@@ -332,7 +333,7 @@ class Gateway:
     def posted(self, address: Address) -> None:
         delivery = self.deliveries.get(address.channel)
         if delivery is None:
-            log.warning("no channel %s: what is posted to it waits", address.channel)
+            log.warning("no channel %s: its messages stay queued", address.channel)
         else:
             delivery.wake(topic_of(address))
 
@@ -341,31 +342,31 @@ class Gateway:
         if not self._rules.progress or not isinstance(channel, SupportsEdit | SupportsTyping):
             return None
         platform = platform_of(address.channel)
-        shows = self._rules.shows.get(platform, self._rules.usual)
+        display = self._rules.shows.get(platform, self._rules.usual)
         tools = self._house.tools(platform)
-        pacer = self.pacers[address.channel]
-        place, clock, pace = platform_address(address), self._house.clock, self._rules.pace
-        bubble = ProgressMessage(channel, place, clock, pace, shows, pacer)
-        bubble.set_listeners(
+        rate_limiter = self.pacers[address.channel]
+        target, clock, pace = platform_address(address), self._house.clock, self._rules.pace
+        progress = ProgressMessage(channel, target, clock, pace, display, rate_limiter)
+        progress.set_listeners(
             partial(self._stale_progress.remember, run, address),
             partial(self._stale_progress.leave, run, address),
         )
-        bubble.set_asks_check(lambda name: name in tools and tools[name].spec.asks)
-        bubble.set_pending_check(
+        progress.set_asks_check(lambda name: name in tools and tools[name].spec.asks)
+        progress.set_pending_check(
             partial(self.deliveries[address.channel].has_pending, topic_of(address))
         )
-        return bubble
+        return progress
 
     def _sign(self, inbound: Inbound) -> None:
-        """An instant sign of life; the message waits for nobody's sake."""
+        """React to the message without blocking intake."""
         if inbound.message:
             self._add_reaction(inbound.address, inbound.message, SEEN_REACTION)
 
-    def _run_ended(self, letter: InboxMessage, outcome: Outcome, text: str) -> None:
-        for address in letter.answer_at:
+    def _run_ended(self, message: InboxMessage, outcome: Outcome, text: str) -> None:
+        for address in message.answer_at:
             self._cross_post(address, text)
-        if letter.message and outcome in OUTCOME_REACTIONS:
-            self._add_reaction(letter.address, letter.message, OUTCOME_REACTIONS[outcome])
+        if message.message and outcome in OUTCOME_REACTIONS:
+            self._add_reaction(message.address, message.message, OUTCOME_REACTIONS[outcome])
 
     def _cross_post(self, address: Address, text: str) -> None:
         if self._house.mirror is not None and self._group is not None:
@@ -375,9 +376,9 @@ class Gateway:
         try:
             await mirror.add(address, text)
         except StoreError as error:
-            log.warning("the session at %s does not know what was sent there: %s", address, error)
+            log.warning("cannot add the cross-post to the session at %s: %s", address, error)
 
-    def _add_reaction(self, address: Address, message: str, sign: str) -> None:
+    def _add_reaction(self, address: Address, message: str, emoji: str) -> None:
         channel = self._channels.get(address.channel)
         if platform_of(address.channel) in self._rules.unsigned or self._group is None:
             return
@@ -387,17 +388,17 @@ class Gateway:
             return
         if isinstance(channel, SupportsReactions):
             self._pending_reactions += 1
-            self._group.start_soon(self._react, channel, platform_address(address), message, sign)
+            self._group.start_soon(self._react, channel, platform_address(address), message, emoji)
 
     async def _react(
-        self, channel: SupportsReactions, address: Address, message: str, sign: str
+        self, channel: SupportsReactions, address: Address, message: str, emoji: str
     ) -> None:
         try:
             limit = self._rules.pace.limit
             await run_with_timeout(
-                self._house.clock, limit, lambda: channel.react(address, message, sign)
+                self._house.clock, limit, lambda: channel.react(address, message, emoji)
             )
-        except Exception as error:  # noqa: BLE001 - a sign is a comfort, whatever a channel raises
-            log.info("no sign could be given in %s: %r", address, error)
+        except Exception as error:  # noqa: BLE001 - reactions are optional
+            log.info("cannot react in %s: %r", address, error)
         finally:
             self._pending_reactions -= 1

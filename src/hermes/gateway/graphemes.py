@@ -1,7 +1,7 @@
-"""Where one character as a person sees it ends and the next begins, by the rules of Unicode.
+"""Find grapheme boundaries, so that text is not split inside a visible character.
 
-Extended grapheme clusters as in UAX 29, with the standard library's character data. Where that
-data lacks a property, a neighbour is rather kept than cut off.
+Implements extended grapheme clusters (UAX 29) with the standard library's character data. Where
+that data lacks a property, neighbours stay together.
 """
 
 from bisect import bisect_right
@@ -12,10 +12,10 @@ _ZWJ = "\u200d"
 _CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MARKS = frozenset({"Mn", "Me", "Mc"})
 _ATTACHED = frozenset("\u0e33\u0eb3\uff9e\uff9f\u200c\u200d")
-"""What follows its base without being a mark by category: vowel signs, voicing marks, joiners."""
+"""Characters that extend their base without being marks by category."""
 
 _LINKERS = frozenset("\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d")
-"""The virama of each script in which consonants on both sides of it melt into one shape."""
+"""Virama characters that join the consonants on both sides."""
 
 _PREPENDED = (
     *((0x0600, 0x0605), (0x06DD, 0x06DD), (0x070F, 0x070F), (0x0890, 0x0891), (0x08E2, 0x08E2)),
@@ -43,7 +43,7 @@ _PICTURES = (
     *((0x1F848, 0x1F84F), (0x1F85A, 0x1F85F), (0x1F888, 0x1F88F), (0x1F8AE, 0x1F8FF)),
     *((0x1F90C, 0x1F93A), (0x1F93C, 0x1F945), (0x1F947, 0x1FAFF), (0x1FC00, 0x1FFFD)),
 )
-"""Characters that may be joined into one picture (Extended_Pictographic)."""
+"""Characters that can be joined into one emoji (Extended_Pictographic)."""
 
 _PREPENDED_STARTS = tuple(first for first, _ in _PREPENDED)
 _PICTURE_STARTS = tuple(first for first, _ in _PICTURES)
@@ -74,7 +74,7 @@ _HANGUL_FOLLOWS = {
 
 
 def is_boundary(text: str, at: int, floor: int = 0) -> bool:
-    """Whether no cluster reaches across `at`; what stands before `floor` is not looked at."""
+    """Whether `at` is a boundary; text before `floor` is ignored."""
     if at <= floor or at >= len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -89,7 +89,7 @@ def is_boundary(text: str, at: int, floor: int = 0) -> bool:
 
 
 def last_boundary(text: str, at: int, floor: int) -> int:
-    """The last border at or before `at`; `floor` when there is none behind it."""
+    """Return the last boundary at or before `at`, or `floor`."""
     while at > floor and not is_boundary(text, at, floor):
         at -= 1
     return at
@@ -102,7 +102,7 @@ def _always_joined(left: _Kind, right: _Kind) -> bool:
 
 
 def _joined_here(text: str, at: int, floor: int, kinds: tuple[_Kind, _Kind]) -> bool:
-    """The cases in which more than the two neighbours decides."""
+    """Handle the cases that depend on more than the two neighbours."""
     match kinds:
         case (_Kind.FLAG, _Kind.FLAG):
             return _flags_before(text, at, floor) % 2 == 1
@@ -134,13 +134,13 @@ def _is_extending(character: str, code: int) -> bool:
 
 
 def _is_ignorable(code: int) -> bool:
-    """Places that Unicode keeps free for controls."""
+    """Code points reserved for controls."""
     return 0xE0000 <= code <= 0xE0FFF or 0xFFF0 <= code <= 0xFFF8 or code == 0x2065
 
 
 def _within(code: int, ranges: tuple[tuple[int, int], ...], starts: tuple[int, ...]) -> bool:
-    place = bisect_right(starts, code) - 1
-    return place >= 0 and code <= ranges[place][1]
+    index = bisect_right(starts, code) - 1
+    return index >= 0 and code <= ranges[index][1]
 
 
 def _hangul(code: int) -> _Kind:
@@ -163,7 +163,7 @@ def _flags_before(text: str, at: int, floor: int) -> int:
 
 
 def _joins_picture(text: str, joiner: int, floor: int) -> bool:
-    """Whether a picture, perhaps with marks on it, stands before the joiner."""
+    """Whether a pictograph, possibly with marks, precedes the joiner."""
     at = joiner
     while at > floor and _kind(text[at - 1]) is _Kind.EXTEND:
         at -= 1

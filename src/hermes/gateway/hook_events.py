@@ -1,4 +1,4 @@
-"""What hooks are told: the events of the gateway, with who, where and what was said."""
+"""Build the events that hooks receive from the gateway."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -21,11 +21,11 @@ from hermes.subagents.messages import SUBAGENT
 
 MAX_MESSAGE = 500
 MAX_RESPONSE = 4000
-"""How much of what was said hooks are shown."""
+"""Maximum characters of message and response passed to hooks."""
 
 
 class EventSource(Struct, frozen=True, kw_only=True):
-    """Where something happened, and on whose account."""
+    """The chat, user and session of an event."""
 
     platform: str = ""
     user_id: str = ""
@@ -39,29 +39,29 @@ class EventSource(Struct, frozen=True, kw_only=True):
         return {**structs.asdict(self), **more}
 
 
-def event_source(letter: InboxMessage, key: str, session: str = "") -> EventSource:
-    """`key` is the session key that the letter came in under."""
+def event_source(message: InboxMessage, key: str, session: str = "") -> EventSource:
+    """`key` is the session key of the message."""
     parts = key.split(":")
     return EventSource(
-        platform=platform_of(letter.address.channel),
-        user_id=letter.asker.user,
-        chat_id=letter.address.chat,
-        thread_id=letter.address.thread or "",
+        platform=platform_of(message.address.channel),
+        user_id=message.asker.user,
+        chat_id=message.address.chat,
+        thread_id=message.address.thread or "",
         # agent:<profile>:<platform>:<chat type>:…
         chat_type=parts[3] if len(parts) > 3 else "",
         session_id=session,
-        message=text_of(letter.user)[:MAX_MESSAGE],
+        message=text_of(message.user)[:MAX_MESSAGE],
     )
 
 
 def event_source_of_turn(turn: TurnRequest, scope: Scope) -> EventSource:
-    """Of a turn that came through no channel: from a terminal, or through the API."""
-    asked = turn.asked or (turn.taken[-1] if turn.taken else None)
+    """Build the source of a turn without a channel, from a terminal or the API."""
+    message = turn.asked or (turn.taken[-1] if turn.taken else None)
     return EventSource(
         platform=scope.source,
         user_id=scope.asker.user,
         session_id=scope.session,
-        message=text_of(asked)[:MAX_MESSAGE] if asked else "",
+        message=text_of(message)[:MAX_MESSAGE] if message else "",
     )
 
 
@@ -79,19 +79,19 @@ def emit_session_start(hooks: Hooks, occasion: EventSource) -> None:
 
 
 def emit_session_end(hooks: Hooks, occasion: EventSource, reason: str) -> None:
-    """`occasion` names the session that is over."""
+    """`occasion` names the ended session."""
     hooks.emit("session:end", occasion.context(reason=reason))
 
 
 def emit_session_reset(hooks: Hooks, occasion: EventSource, reason: str) -> None:
-    """`occasion` names the session that takes the place of the one before it."""
+    """`occasion` names the new session."""
     hooks.emit("session:reset", occasion.context(reason=reason))
 
 
 class TurnObserver:
-    """Tells hooks of turns that no channel brought; those of `channels` are told by their actors.
+    """Emits hook events for turns without a channel; actors emit those of `channels`.
 
-    What a subagent does is part of the turn that it works for.
+    Subagents are part of their caller's turn and emit nothing.
     """
 
     def __init__(self, hooks: Hooks, channels: Collection[str]) -> None:
@@ -99,17 +99,17 @@ class TurnObserver:
         self._channels = channels
 
     def __call__(self, turn: TurnRequest, scope: Scope) -> Callable[[Event], None] | None:
-        brought = scope.address is not None and scope.address.channel in self._channels
-        if brought or scope.source == SUBAGENT:
+        from_channel = scope.address is not None and scope.address.channel in self._channels
+        if from_channel or scope.source == SUBAGENT:
             return None
-        occasion = event_source_of_turn(turn, scope)
+        source = event_source_of_turn(turn, scope)
         if turn.new:
-            emit_session_start(self._hooks, occasion)
-        return RunHookEmitter(self._hooks, occasion).hear
+            emit_session_start(self._hooks, source)
+        return RunHookEmitter(self._hooks, source).hear
 
 
 class RunHookEmitter:
-    """Tells hooks how one run goes, from the events of the run itself."""
+    """Emits hook events from the events of one run."""
 
     def __init__(self, hooks: Hooks, occasion: EventSource) -> None:
         self._hooks = hooks

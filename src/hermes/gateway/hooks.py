@@ -1,7 +1,7 @@
-"""Events for code of the owner's own: told without waiting, and asked about commands in bounds.
+"""Run the owner's hooks: emit events without waiting, and ask about commands with a timeout.
 
-Every hook has threads of its own, so that one which hangs, in whatever way, keeps nobody waiting.
-A command that it wants to be asked about is not run while it cannot be asked.
+Every hook has its own threads, so one that hangs blocks nothing else. A command that a hook wants
+to decide about is denied while the hook cannot answer.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 HookContext: TypeAlias = Mapping[str, object]
 HookHandler: TypeAlias = Callable[[str, dict[str, object]], object]
-"""What a hook is: it may be async, and what it returns counts for commands only."""
+"""A hook handler; may be async. Its return value only matters for commands."""
 
 EVENTS = frozenset(
     {
@@ -46,7 +46,7 @@ EVENTS = frozenset(
 COMMAND_PREFIX = "command:"
 
 NEVER_BLOCKED = frozenset({"command:stop"})
-"""Told but never asked about: what ends a turn must work, whatever a hook is at."""
+"""Emitted but never decided: stopping a turn must always work."""
 
 
 class HookVerdict(StrEnum):
@@ -56,7 +56,7 @@ class HookVerdict(StrEnum):
 
 
 class HookDecision(Struct, frozen=True):
-    """What a hook says about a command before it is run; the message is for the person."""
+    """A hook's decision about a command; the message is shown to the user."""
 
     decision: HookVerdict
     message: str = ""
@@ -64,13 +64,13 @@ class HookDecision(Struct, frozen=True):
 
 class Hooks(Protocol):
     def emit(self, event: str, context: HookContext) -> None:
-        """Tell whoever wants to know. Never waits and never fails."""
+        """Notify hooks of an event. Never waits and never fails."""
         ...
 
     async def decide(self, event: str, context: HookContext) -> HookDecision | None:
-        """Tell, and ask whether to go on: the first that denies or handles it, if any.
+        """Notify hooks and return the first decision that denies or handles the command.
 
-        Whoever wants to be asked and cannot answer has denied it.
+        A hook that cannot answer counts as denying it.
         """
         ...
 
@@ -84,9 +84,9 @@ class NoHooks:
 
 
 class HookRules(Struct, frozen=True, kw_only=True):
-    """Seconds: to load, to decide, for an async handler to end, to end at closing.
+    """Timeouts in seconds for loading, deciding, an async handler and closing.
 
-    `waiting` is how many events wait for one hook before more of them are dropped.
+    `waiting` is how many events are queued for a hook before more are dropped.
     """
 
     load: float = 10.0
@@ -97,7 +97,7 @@ class HookRules(Struct, frozen=True, kw_only=True):
 
 
 class HookSource(Struct, frozen=True, kw_only=True):
-    """A hook before it is loaded; `load` runs in the hook's own thread."""
+    """A hook before loading; `load` runs in the hook's own thread."""
 
     name: str
     events: tuple[str, ...]
@@ -111,9 +111,9 @@ class _Job(Struct, frozen=True):
 
 
 class _Thread:
-    """One thread that calls the handler for what waits, one after the other.
+    """Calls the handler for queued events, one after the other.
 
-    `ready` runs first, in the thread itself; without a handler there is nothing to do.
+    `ready` runs first in the thread; if it returns None, the thread ends.
     """
 
     def __init__(self, name: str, clock: Clock, rules: HookRules) -> None:
@@ -131,14 +131,14 @@ class _Thread:
 
     @property
     def stuck(self) -> bool:
-        """Whether it has been at one event for longer than anybody would wait."""
+        """Whether one event has taken longer than the decision timeout."""
         since = self._since
         return since is not None and self._clock.monotonic() - since >= self._rules.decide
 
     def offer(self, job: _Job) -> bool:
         if self._jobs.qsize() >= self._rules.waiting:
             self.dropped += 1
-            # Powers of two, so that a hook which hangs does not fill the log.
+            # Log at powers of two only, so that a hanging hook does not fill the log.
             if self.dropped & (self.dropped - 1) == 0:
                 log.warning("hook %s does not keep up: %d events dropped", self._name, self.dropped)
             return False
@@ -146,13 +146,13 @@ class _Thread:
         return True
 
     async def close(self) -> None:
-        """Let it work off what waits; whoever calls this sets the limit."""
+        """Process what is queued; the caller sets the timeout."""
         self._jobs.put(None)
         if self._worker is not None:
             await self._worker.ended()
 
     def drop_pending(self) -> None:
-        """Nothing that still waits will be handled."""
+        """Discard queued events and end the thread."""
         try:
             while True:
                 self._jobs.get_nowait()
@@ -188,13 +188,13 @@ class _Thread:
 
 
 class _HandlerFailed(Exception):
-    """The handler raised something; the log has it."""
+    """The handler raised; the error is in the log."""
 
 
 class _Hook:
-    """One handler, told of events in one thread and asked about commands in another.
+    """One handler with one thread for events and another for decisions.
 
-    So a command waits for no event that was told before it, however long the handler is at that.
+    A slow event handler therefore does not delay decisions.
     """
 
     def __init__(self, source: HookSource, clock: Clock, rules: HookRules) -> None:
@@ -216,7 +216,7 @@ class _Hook:
         self.told.start(self._load)
 
     def start_deciding(self, handle: HookHandler) -> None:
-        """Once it is loaded."""
+        """Start the decision thread once the handler is loaded."""
         if self.asked is not self.told:
             self.asked.start(lambda: handle)
 
@@ -228,21 +228,21 @@ class _Hook:
             thread.drop_pending()
 
     def _load(self) -> HookHandler | None:
-        # From here on nobody can cancel it, only stop waiting for it.
+        # From here on it cannot be cancelled, only abandoned.
         if not self.loaded.set_running_or_notify_cancel():
             return None
         try:
             handle = self._source.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; the opener logs it
-            said = str(error) if isinstance(error, HermesError) else repr(error)
-            self.loaded.set_exception(RuntimeError(said))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; logged by open_hooks
+            reason = str(error) if isinstance(error, HermesError) else repr(error)
+            self.loaded.set_exception(RuntimeError(reason))
             return None
         self.loaded.set_result(handle)
         return handle
 
 
 class HookBus:
-    """The hooks of one profile; made by `open_hooks`."""
+    """The hooks of one profile; created by `open_hooks`."""
 
     def __init__(self, hooks: Sequence[_Hook], clock: Clock, rules: HookRules) -> None:
         self._hooks = hooks
@@ -255,7 +255,7 @@ class HookBus:
         return [hook.name for hook in self._hooks]
 
     def dropped(self) -> dict[str, int]:
-        """How many events each hook has missed."""
+        """Return how many events each hook has missed."""
         return {hook.name: hook.dropped for hook in self._hooks if hook.dropped}
 
     def emit(self, event: str, context: HookContext) -> None:
@@ -270,32 +270,36 @@ class HookBus:
         asked = [hook for hook in self._hooks if hook.wants(event)]
         values: list[HookDecision | None] = [None] * len(asked)
 
-        async def ask(place: int, hook: _Hook) -> None:
-            values[place] = await self._ask(hook, event, dict(context))
+        async def ask(index: int, hook: _Hook) -> None:
+            values[index] = await self._ask(hook, event, dict(context))
 
         async with anyio.create_task_group() as group:
-            for place, hook in enumerate(asked):
-                group.start_soon(ask, place, hook)
-        final = (one for one in values if one is not None and one.decision is not HookVerdict.ALLOW)
+            for index, hook in enumerate(asked):
+                group.start_soon(ask, index, hook)
+        final = (
+            decision
+            for decision in values
+            if decision is not None and decision.decision is not HookVerdict.ALLOW
+        )
         return next(final, None)
 
     async def _ask(
         self, hook: _Hook, event: str, context: dict[str, object]
     ) -> HookDecision | None:
-        unasked = HookDecision(HookVerdict.DENY, _unavailable_message(hook.name, event))
+        denied = HookDecision(HookVerdict.DENY, _unavailable_message(hook.name, event))
         if hook.asked.stuck:
-            log.warning("hook %s hangs, so it is not asked about %s", hook.name, event)
-            return unasked
+            log.warning("hook %s hangs; not asked about %s", hook.name, event)
+            return denied
         outcome: Future[object] = Future()
         if not hook.asked.offer(_Job(event, context, outcome)):
-            return unasked
+            return denied
         try:
             value = await run_with_timeout(self._clock, self._rules.decide, lambda: _value(outcome))
         except DeadlineExceeded:
             log.warning("hook %s did not decide about %s in time", hook.name, event)
-            return unasked
+            return denied
         except _HandlerFailed:
-            return unasked
+            return denied
         return _decision(hook.name, value)
 
 
@@ -303,7 +307,7 @@ class HookBus:
 async def open_hooks(
     sources: Sequence[HookSource], clock: Clock, rules: HookRules | None = None
 ) -> AsyncGenerator[HookBus]:
-    """Load them all, each in its thread; one that cannot be loaded is a warning."""
+    """Load all hooks in their threads; a hook that fails to load becomes a warning."""
     rules = rules or HookRules()
     hooks = [_Hook(source, clock, rules) for source in sources]
     warnings: dict[str, str] = {}
@@ -325,10 +329,10 @@ async def open_hooks(
     good = [hook for hook in hooks if hook.name not in warnings]
     for hook in hooks:
         if hook.name in warnings:
-            # Should it still come to itself, its thread ends.
+            # If it recovers later, its thread ends.
             hook.drop_pending()
     bus = HookBus(good, clock, rules)
-    bus.warnings = [f"the hook {name} is left out: {why}" for name, why in warnings.items()]
+    bus.warnings = [f"hook {name} is disabled: {reason}" for name, reason in warnings.items()]
     for warning in bus.warnings:
         log.warning("%s", warning)
     try:
@@ -348,7 +352,7 @@ async def _close(hooks: Sequence[_Hook], clock: Clock, rules: HookRules) -> None
     try:
         await run_with_timeout(clock, rules.close, close_all)
     except DeadlineExceeded:
-        log.warning("some hooks did not end in time; what they still had to hear is lost")
+        log.warning("some hooks did not stop in time; their queued events are lost")
         for hook in hooks:
             hook.drop_pending()
 
@@ -369,13 +373,13 @@ def _matches(pattern: str, event: str) -> bool:
 
 
 def _decides(source: HookSource) -> bool:
-    """Whether it may want to be asked about a command."""
+    """Whether the hook may want to decide about commands."""
     return any(pattern.startswith(COMMAND_PREFIX) or pattern == "*" for pattern in source.events)
 
 
 def _unavailable_message(name: str, event: str) -> str:
     command = event.removeprefix(COMMAND_PREFIX)
-    return f"/{command} is not run: the hook {name} could not be asked; try again."
+    return f"/{command} was not run: the hook {name} did not answer. Try again."
 
 
 def _decision(name: str, value: object) -> HookDecision | None:
@@ -384,5 +388,5 @@ def _decision(name: str, value: object) -> HookDecision | None:
     try:
         return msgspec.convert(value, HookDecision)
     except msgspec.ValidationError as error:
-        log.warning("hook %s returned what is no decision: %s", name, error)
+        log.warning("hook %s returned an invalid decision: %s", name, error)
         return None

@@ -1,4 +1,4 @@
-"""The one door for messages from chats: let in, make durable, wake, and only then acknowledge."""
+"""Accept chat messages: authorize, store, wake the session, then acknowledge."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -47,9 +47,9 @@ from hermes.session.keys import DIRECT_CHAT
 log = logging.getLogger(__name__)
 
 Authorize: TypeAlias = Callable[[Inbound], Awaitable[Admitted | Rejected]]
-"""Who may speak, and in which session."""
+"""Authorizes a message and names its session."""
 
-NO_SHELL = "Commands of a shell cannot be run straight from a chat."
+NO_SHELL = "Shell commands cannot be run directly from a chat."
 
 
 class Intake:
@@ -84,25 +84,25 @@ class Intake:
     def set_outputs(
         self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
     ) -> None:
-        """Where replies are announced, and what gives an instant sign that a message is here."""
+        """Set the callbacks for new outbox rows and for reacting to a received message."""
         self.command_queue.set_outputs(posted, self._actors.wake)
         self._posted = posted
         self._sign = sign
 
     def minds(self, store_watch: Callable[[Address], AbstractContextManager[None]]) -> None:
-        """What watches over a message until it is stored, and tells the chat when it cannot be."""
+        """Set the context manager that notifies the chat when a message cannot be stored."""
         self._store_watch = store_watch
 
     def set_shortcuts(self, shortcuts: Shortcuts) -> None:
-        """What else means a command."""
+        """Set the aliases of commands."""
         self._shortcuts = shortcuts
 
     def stamps(self, stamp: Callable[[User], User]) -> None:
-        """What puts the time before a message."""
+        """Set the function that prefixes a message with its time."""
         self._stamp = stamp
 
     def hears(self, answers: QuestionAnswers) -> None:
-        """Who takes what is said to a question of the agent."""
+        """Set the handler of answers to the agent's questions."""
         self._answers = answers
 
     def set_targets(
@@ -111,153 +111,157 @@ class Intake:
         brought: Callable[[Address, str], None],
         met: Callable[[Inbound], None],
     ) -> None:
-        """What the names of targets mean, who is told what was brought there, and who was met."""
+        """Set the target resolver and the callbacks for cross-posts and contacts."""
         self._places = places
         self._brought = brought
         self._met = met
 
     async def deliver(self, inbound: Inbound, door: Authorize | None = None) -> None:
-        """Returns once the message is durable; a key that was seen before changes nothing.
+        """Return once the message is durable; a key seen before changes nothing.
 
-        Raises `NotTaken` where whoever sent it is to send it again later.
-        `door` is that of whoever heard it, when it was not one of our own channels.
+        Raises `NotTaken` if the sender should retry later. `door` replaces our own rules when
+        another profile's channel received the message.
         """
         inbound = encodable(inbound)
         if _is_for_another_bot(inbound):
-            log.debug("%s is a command for somebody else", inbound.key)
+            log.debug("%s is a command for another bot", inbound.key)
             return
         key = f"{inbound.address.channel}:{inbound.key}"
         failpoint("intake.before_door")
-        welcome = await (door or self._door)(inbound)
-        if isinstance(welcome, Rejected):
-            if welcome.reply:
-                await self.command_queue.reply(f"{key}:reply", inbound.address, welcome.reply)
+        admitted = await (door or self._door)(inbound)
+        if isinstance(admitted, Rejected):
+            if admitted.reply:
+                await self.command_queue.reply(f"{key}:reply", inbound.address, admitted.reply)
             return
-        if await self._is_over_limit(key, welcome, inbound):
+        if await self._is_over_limit(key, admitted, inbound):
             return
         with self._store_watch(inbound.address):
-            welcome = await self._with_unique_key(welcome, inbound.address)
+            admitted = await self._with_unique_key(admitted, inbound.address)
             await self._dead.revive(inbound.address)
         self._met(inbound)
-        letter = InboxMessage(
-            user=User(new_id("msg"), inbound.parts, welcome.trust),
+        message = InboxMessage(
+            user=User(new_id("msg"), inbound.parts, admitted.trust),
             address=inbound.address,
             asker=_asker(inbound),
-            principal=welcome.principal,
-            role=welcome.role,
+            principal=admitted.principal,
+            role=admitted.role,
             answer_at=self._places(inbound.answer_to) if inbound.answer_to else (),
             reply_to=inbound.reply_to,
         )
-        line = self._line(letter)
+        line = self._line(message)
         failpoint("intake.before_put")
         if inbound.verbatim:
-            new = await self._pass_on(key, letter)
+            new = await self._pass_on(key, message)
         elif line is not None:
-            new = await self._command(key, welcome, letter, line)
-        elif self._answers is not None and await self._answers.takes(welcome, letter):
-            new = await self._command(key, welcome, letter, "")
+            new = await self._command(key, admitted, message, line)
+        elif self._answers is not None and await self._answers.takes(admitted, message):
+            new = await self._command(key, admitted, message, "")
         else:
-            new = await self._message(key, welcome, letter)
+            new = await self._message(key, admitted, message)
             if new:
                 self._sign(inbound)
         if new:
-            self._inbound_limit.count(welcome.principal, welcome.role)
+            self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
 
-    async def _message(self, key: str, welcome: Admitted, letter: InboxMessage) -> bool:
-        """Whether it is new."""
-        letter = structs.replace(letter, user=self._stamp(letter.user))
-        if self.command_queue.has_open(welcome.key):
-            return await self._behind(key, welcome, letter)
-        new = await self._put(inbox_item(key, welcome.key, letter), letter.address)
+    async def _message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
+        """Store it and wake the session; return whether it is new."""
+        message = structs.replace(message, user=self._stamp(message.user))
+        if self.command_queue.has_open(admitted.key):
+            return await self._behind(key, admitted, message)
+        new = await self._put(inbox_item(key, admitted.key, message), message.address)
         if new:
             failpoint("intake.after_put")
-        # Also one that is known: who brought it may have been cut off before waking anybody.
-        self._actors.wake(welcome.key, letter.address)
+        # Wake for a known key, too: the first attempt may have been interrupted before it.
+        self._actors.wake(admitted.key, message.address)
         return new
 
-    async def _is_over_limit(self, key: str, welcome: Admitted, inbound: Inbound) -> bool:
-        """Whether it is refused, for good; what was taken before is not."""
-        wait = self._inbound_limit.wait(welcome.principal, welcome.role)
+    async def _is_over_limit(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
+        """Whether the message is refused for good; one accepted before is not."""
+        wait = self._inbound_limit.wait(admitted.principal, admitted.role)
         if not wait or not await self._is_new(f"{key}:0" if inbound.verbatim else key):
             return False
         if is_authenticated_platform(platform_of(inbound.address.channel)):
             raise InboundRefused(TOO_FAST, wait=wait)
-        refused = QueueItem(key=key, lane=REFUSED, topic=welcome.key, body=Raw(b"null"))
-        notice = self._inbound_limit.notice(welcome.principal)
+        refused = QueueItem(key=key, lane=REFUSED, topic=admitted.key, body=Raw(b"null"))
+        notice = self._inbound_limit.notice(admitted.principal)
         await self.command_queue.reply(
             f"{key}:reply", inbound.address, notice, EnqueueItem(refused), CompleteItem(key)
         )
         return True
 
-    async def _put(self, parcel: QueueItem, address: Address) -> bool:
+    async def _put(self, item: QueueItem, address: Address) -> bool:
         with self._store_watch(address):
-            return await self._store.queues.put(parcel)
+            return await self._store.queues.put(item)
 
-    async def _with_unique_key(self, welcome: Admitted, address: Address) -> Admitted:
-        """With a session key that no other place has."""
-        if welcome.place is None:
-            return welcome
-        key = await self._session_keys.assign(welcome.key, welcome.place, address)
-        return structs.replace(welcome, key=key)
+    async def _with_unique_key(self, admitted: Admitted, address: Address) -> Admitted:
+        """Replace the session key if another chat uses it."""
+        if admitted.place is None:
+            return admitted
+        key = await self._session_keys.assign(admitted.key, admitted.place, address)
+        return structs.replace(admitted, key=key)
 
     @property
     def commands(self) -> int:
-        """How many are being done."""
+        """Number of open commands."""
         return self.command_queue.count
 
-    async def _command(self, key: str, welcome: Admitted, letter: InboxMessage, line: str) -> bool:
-        work = partial(self._answer_to, welcome, letter, line)
+    async def _command(
+        self, key: str, admitted: Admitted, message: InboxMessage, line: str
+    ) -> bool:
+        work = partial(self._answer_to, admitted, message, line)
         urgent = not line or command_name(line) in IMMEDIATE_COMMANDS
         return await self.command_queue.take(
-            QueuedCommand(key=key, session=welcome.key, letter=letter, work=work, urgent=urgent)
+            QueuedCommand(key=key, session=admitted.key, letter=message, work=work, urgent=urgent)
         )
 
-    async def _behind(self, key: str, welcome: Admitted, letter: InboxMessage) -> bool:
-        """To be said once the commands are done that came before it."""
+    async def _behind(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
+        """Submit the message once the commands before it are done."""
 
         async def work() -> CommandResult:
-            return SubmitMessage(letter.user.parts)
+            return SubmitMessage(message.user.parts)
 
         return await self.command_queue.take(
             QueuedCommand(
-                key=key, session=welcome.key, letter=letter, work=work, lane=AFTER_COMMANDS
+                key=key, session=admitted.key, letter=message, work=work, lane=AFTER_COMMANDS
             )
         )
 
-    def _line(self, letter: InboxMessage) -> str | None:
-        """The command that is meant, when the message is one and nothing else."""
-        match letter.user.parts:
+    def _line(self, message: InboxMessage) -> str | None:
+        """Return the command line if the message is a command and nothing else."""
+        match message.user.parts:
             case (Text(text),):
-                meant = self._shortcuts.meant(text)
-                return meant.strip() if is_typed_command(meant) else None
+                expanded = self._shortcuts.meant(text)
+                return expanded.strip() if is_typed_command(expanded) else None
             case _:
                 return None
 
-    async def _answer_to(self, welcome: Admitted, letter: InboxMessage, line: str) -> CommandResult:
+    async def _answer_to(
+        self, admitted: Admitted, message: InboxMessage, line: str
+    ) -> CommandResult:
         if self._shortcuts.is_shell_shortcut(line):
-            raise UsageError(NO_SHELL, hint="Ask for it in words: then it runs behind the wall.")
+            raise UsageError(NO_SHELL, hint="Ask for it in words; it then runs in the sandbox.")
         if line or self._answers is None:
-            return await self._desk.run(welcome, letter, line)
-        told = await self._answers.take(welcome, letter)
-        # When the question is gone meanwhile, it was something to say.
-        return SubmitMessage(letter.user.parts) if told is None else told
+            return await self._desk.run(admitted, message, line)
+        answer = await self._answers.take(admitted, message)
+        # If the question has been closed meanwhile, treat it as a normal message.
+        return SubmitMessage(message.user.parts) if answer is None else answer
 
-    async def _pass_on(self, key: str, letter: InboxMessage) -> bool:
-        """Deliver what was said as it is. The parcels' keys let nothing through twice."""
+    async def _pass_on(self, key: str, message: InboxMessage) -> bool:
+        """Deliver the text unchanged; the keys prevent duplicates."""
         reply = OutboxMessage(
-            address=letter.address, text=text_of(letter.user), at=self._clock.now()
+            address=message.address, text=text_of(message.user), at=self._clock.now()
         )
         new = await self._is_new(f"{key}:0")
         await self._store.commit(
             *(
-                outbox_post(f"{key}:{place}", structs.replace(reply, address=address))
-                for place, address in enumerate(letter.answers)
+                outbox_post(f"{key}:{index}", structs.replace(reply, address=address))
+                for index, address in enumerate(message.answers)
             )
         )
-        for address in letter.answers:
+        for address in message.answers:
             self._posted(address)
-            if letter.answer_at and new:
+            if message.answer_at and new:
                 self._brought(address, reply.text)
         return new
 
@@ -270,7 +274,7 @@ class Intake:
 
 
 def encodable(inbound: Inbound) -> Inbound:
-    """The same, with a mark in place of characters that no file can hold."""
+    """Replace characters that cannot be encoded as UTF-8."""
     try:
         msgspec.json.encode(inbound)
     except UnicodeEncodeError:
@@ -292,12 +296,12 @@ def _replaced(value: object) -> object:
 
 
 def is_typed_command(text: str) -> bool:
-    """Whether it is a command, perhaps with the name of a bot behind that of the command."""
+    """Whether the text is a command, possibly followed by a bot name."""
     return is_command(text.replace("@", " @", 1))
 
 
 def _is_for_another_bot(inbound: Inbound) -> bool:
-    """Where several listen, `/name@somebody` is for the one that is named."""
+    """In groups, `/name@bot` is meant for the named bot only."""
     if inbound.verbatim or inbound.about.chat_type == DIRECT_CHAT or inbound.about.mentions:
         return False
     match inbound.parts:
@@ -317,7 +321,7 @@ def _asker(inbound: Inbound) -> Requester:
 
 
 def _ignore_posted(address: Address) -> None:
-    log.debug("nobody delivers to %s", address)
+    log.debug("no delivery for %s", address)
 
 
 def _no_store_watch(address: Address) -> AbstractContextManager[None]:
@@ -329,15 +333,15 @@ def _no_targets(targets: str) -> tuple[Address, ...]:
 
 
 def _ignore_cross_post(address: Address, text: str) -> None:
-    log.debug("nobody is told what was brought to %s", address)
+    log.debug("no session to add the cross-post to %s to", address)
 
 
 def _no_reaction(inbound: Inbound) -> None:
-    log.debug("no sign for %s", inbound.key)
+    log.debug("no reaction for %s", inbound.key)
 
 
 class MessageTimestamps:
-    """In the zone of the settings; None is that of this machine."""
+    """Prefixes messages with the time in `zone`, or the machine's time zone."""
 
     def __init__(self, clock: Clock, zone: tzinfo | None = None) -> None:
         self._clock = clock
@@ -353,7 +357,7 @@ class MessageTimestamps:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Such as `[Mon 2026-11-16 15:09 CET]`."""
+    """Format like `[Mon 2026-11-16 15:09 CET]`."""
     return f"[{moment:%a %Y-%m-%d %H:%M %Z}]"
 
 

@@ -1,4 +1,4 @@
-"""What lies in the inbox and the outbox of a chat, and how it gets its name there."""
+"""Inbox and outbox messages of a chat, and how they are encoded as queue items."""
 
 from datetime import datetime
 
@@ -14,14 +14,14 @@ from hermes.session.keys import ChatId
 INBOX = "inbox"
 COMMANDS = "commands"
 CHAT_KEY_PREFIX = "agent:"
-"""How the topics of chat sessions begin; other rows of the inbox are somebody else's."""
+"""Prefix of chat session topics; other inbox rows belong to other surfaces."""
 
 
 class Admitted(Struct, frozen=True, kw_only=True):
-    """Somebody may speak: in which session, as whom, and with which commands (None: all).
+    """An admitted sender: session key, principal, role and permitted commands (None: all).
 
-    `place` is what the key was made of, where that is known. Without `stops_others` only what
-    they have asked themselves is theirs to stop.
+    `place` is the chat the key was built from, if known. Without `stops_others` the sender may only
+    stop their own requests.
     """
 
     key: str
@@ -34,13 +34,13 @@ class Admitted(Struct, frozen=True, kw_only=True):
 
 
 class Rejected(Struct, frozen=True):
-    """Somebody may not speak; without a reply they hear nothing."""
+    """A sender that is not admitted; without a reply the message is ignored silently."""
 
     reply: str = ""
 
 
 class InboxMessage(Struct, frozen=True, kw_only=True, tag="letter"):
-    """One message to a chat session. `manner` is what its sender asked for, if anything."""
+    """One message to a chat session; `manner` is the busy mode its sender asked for, if any."""
 
     user: User
     address: Address
@@ -50,27 +50,27 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="letter"):
     manner: BusyMode | None = None
     answer_at: tuple[Address, ...] = ()
     reply_to: str | None = None
-    """The post that it is a reply to, as the platform names it."""
+    """Platform id of the message it replies to."""
 
     @property
     def answers(self) -> tuple[Address, ...]:
-        """Where the answer goes: back, unless somewhere else was asked for."""
+        """Addresses the answer goes to: the sender's, unless others were requested."""
         return self.answer_at or (self.address,)
 
     @property
     def message(self) -> str | None:
-        """The platform's name for what was written, to answer to."""
+        """Platform id of the sender's message, to reply to."""
         return self.asker.message or None
 
 
 class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
-    """One text for a person, and how far it got.
+    """One text for a chat, and the state of its delivery.
 
-    `sent` posts are out; of the attempts so far `known` have a known outcome, `free` were made
-    while nobody could be reached, and `unsure` may have arrived; `doubt` says that the next post
-    is one of those. `bubble` is a post that turns into the first part of this, unless the two have
-    come `apart`. What was `brought` from elsewhere is told to the session at the address once it
-    has arrived. `question` is the id of what it asks.
+    `sent`: chunks delivered. Of the attempts so far, `known` have a known outcome, `free` were made
+    while offline or throttled, and `unsure` may have arrived; `doubt` marks the next chunk as
+    possibly repeated. `bubble`: the progress message to edit into the first chunk, unless the
+    answer is sent separately (`apart`). `brought`: a cross-post, added to the session at the
+    address once delivered. `question`: id of the question it asks.
     """
 
     address: Address
@@ -91,7 +91,7 @@ class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
 
 
 def platform_address(address: Address) -> Address:
-    """The address as the channel itself knows it."""
+    """Return the address as the channel itself knows it."""
     return Address(platform_of(address.channel), address.chat, address.thread)
 
 
@@ -108,13 +108,13 @@ def address_of_topic(topic: str) -> Address:
     return Address(channel, chat, thread)
 
 
-def inbox_item(key: str, session_key: str, letter: InboxMessage, lane: str = INBOX) -> QueueItem:
-    return QueueItem(key=key, lane=lane, topic=session_key, body=Raw(msgspec.json.encode(letter)))
+def inbox_item(key: str, session_key: str, message: InboxMessage, lane: str = INBOX) -> QueueItem:
+    return QueueItem(key=key, lane=lane, topic=session_key, body=Raw(msgspec.json.encode(message)))
 
 
-def read_inbox_message(parcel: QueueItem) -> InboxMessage:
-    """Raises `msgspec.DecodeError` when it is none."""
-    return msgspec.json.decode(parcel.body, type=InboxMessage)
+def read_inbox_message(item: QueueItem) -> InboxMessage:
+    """Decode an inbox item; raises `msgspec.DecodeError`."""
+    return msgspec.json.decode(item.body, type=InboxMessage)
 
 
 def outbox_post(key: str, reply: OutboxMessage) -> EnqueueItem:
@@ -123,9 +123,9 @@ def outbox_post(key: str, reply: OutboxMessage) -> EnqueueItem:
     return EnqueueItem(QueueItem(key=key, lane=lane, topic=topic, body=body))
 
 
-def read_outbox_message(parcel: QueueItem) -> OutboxMessage:
-    """Raises `msgspec.DecodeError` when it is none."""
-    return msgspec.json.decode(parcel.body, type=OutboxMessage)
+def read_outbox_message(item: QueueItem) -> OutboxMessage:
+    """Decode an outbox item; raises `msgspec.DecodeError`."""
+    return msgspec.json.decode(item.body, type=OutboxMessage)
 
 
 def outbox_amendment(key: str, reply: OutboxMessage) -> AmendItem:

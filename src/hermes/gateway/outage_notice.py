@@ -1,4 +1,4 @@
-"""What a chat is told while nothing can be stored: one sentence, sent without writing anything."""
+"""Notify chats once when the store fails, by sending directly without storing anything."""
 
 import logging
 from collections.abc import Generator, Mapping
@@ -27,28 +27,28 @@ from hermes.schema.scope import Address
 log = logging.getLogger(__name__)
 
 SLOW_STORE_SECONDS = 3.0
-"""Seconds after which whoever waits for the store is told; a lock may take half a minute."""
+"""Seconds of waiting for the store before the chat is notified; a lock may last 30 s."""
 SEND_TIMEOUT = 20.0
 REPEAT_AFTER = 3600.0
-"""Seconds after which it is another trouble, even if nothing reached the chat in between."""
+"""Seconds after which the same chat is notified again, even if nothing was delivered since."""
 MAX_CHATS = 10_000
 
-_NOT_LOST = "Your message is not lost and is answered once that is over; on my machine"
-DISK_FULL = f"My disk is full, so I cannot answer yet. {_NOT_LOST}, this shows which disk: df -h"
+_NOT_LOST = "Your message is safe and will be answered afterwards. On my machine"
+DISK_FULL = f"My disk is full, so I cannot answer yet. {_NOT_LOST}, check: df -h"
 DATABASE_LOCKED = (
-    "Another program keeps my database locked, so I cannot answer yet. "
-    f"{_NOT_LOST}, close what has state.db open: hermes doctor"
+    "Another program has locked my database, so I cannot answer yet. "
+    f"{_NOT_LOST}, close the program that has state.db open; check with: hermes doctor"
 )
 STORE_BROKEN = (
-    f"Nothing can be stored here, so I cannot answer yet. {_NOT_LOST}, this says why: hermes doctor"
+    f"I cannot store anything, so I cannot answer yet. {_NOT_LOST}, find the cause: hermes doctor"
 )
 
 _SESSION_ERRORS = (SessionBusy, LeaseLost, StateConflict, NotFound)
-"""They say something about a session, and nothing about the store."""
+"""Errors about a session, not about the store."""
 
 
 class OutageNotices:
-    """Tells each chat once, until something reaches it again in the usual way."""
+    """Notifies each chat once, until something is delivered to it normally."""
 
     def __init__(
         self, clock: Clock, channels: Mapping[str, Channel], pacers: Mapping[str, RateLimiter]
@@ -74,9 +74,9 @@ class OutageNotices:
 
     @contextmanager
     def store_watch(self, address: Address) -> Generator[None]:
-        """Whoever speaks there waits for this to be stored."""
-        one = object()
-        self._waiting[one] = address, self._clock.monotonic()
+        """Watch a write; notify the chat if it fails or takes too long."""
+        token = object()
+        self._waiting[token] = address, self._clock.monotonic()
         self._begun.set()
         try:
             yield
@@ -84,7 +84,7 @@ class OutageNotices:
             self.tell(address, error)
             raise
         finally:
-            del self._waiting[one]
+            del self._waiting[token]
             if not self._waiting:
                 self._begun = anyio.Event()
                 self._calm.set()
@@ -95,7 +95,7 @@ class OutageNotices:
             self._tell(address, _notice_for(error))
 
     def over(self, address: Address) -> None:
-        """Something arrived there, so whatever comes is another trouble."""
+        """Forget the notice after a successful delivery, so that the next outage is reported."""
         self._told.pop(address, None)
 
     def _tell(self, address: Address, text: str) -> None:
@@ -103,7 +103,7 @@ class OutageNotices:
         if self._group is None or now - self._told.get(address, now - REPEAT_AFTER) < REPEAT_AFTER:
             return
         channel = self._channels.get(address.channel)
-        # Who calls a webhook hears it as the answer to the call.
+        # Webhook callers get the error as the response to their request.
         if channel is None or not (channel.caps.direct or channel.caps.groups):
             return
         if not self._rate_limiters[address.channel].spare(platform_address(address)):
@@ -117,8 +117,8 @@ class OutageNotices:
         post, to = Outbound((Text(text),)), platform_address(address)
         try:
             await run_with_timeout(self._clock, SEND_TIMEOUT, lambda: channel.send(to, post))
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises, the next try tells
-            log.info("%s could not be told of the trouble: %r", address, error)
+        except Exception as error:  # noqa: BLE001 - retried with the next failure
+            log.info("could not send the outage notice to %s: %r", address, error)
             self.over(address)
 
 

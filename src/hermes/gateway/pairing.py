@@ -1,4 +1,4 @@
-"""Pairing: a stranger gets a code, and the owner lets them in by approving it elsewhere."""
+"""Pairing: an unknown user gets a code that the owner approves on the command line."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ CODE_LIFETIME = 3600.0
 REQUEST_INTERVAL = 600.0
 MAX_PENDING = 3
 PENDING_GRACE = 1200.0
-"""Seconds for which a request keeps its place when others want it, counted from the first code."""
+"""Seconds a pending request is protected from being replaced, counted from the first code."""
 
 MAX_FAILURES = 5
 LOCKOUT = 3600.0
@@ -32,11 +32,11 @@ LOCKOUT = 3600.0
 _KDF = "scrypt-12-8-1"
 _MAX_NAME = 64
 _MAX_TIMESTAMP = 1e11
-"""No moment is as late as this many seconds after 1970."""
+"""Upper bound for plausible timestamps (seconds since 1970)."""
 
 
 class PairingRefusal(StrEnum):
-    """Why no code was given out, or none was approved."""
+    """Why no code was issued, or none was approved."""
 
     PAIRED = "paired"
     TOO_SOON = "too_soon"
@@ -44,7 +44,7 @@ class PairingRefusal(StrEnum):
     LOCKED = "locked"
     UNKNOWN_CODE = "unknown_code"
     UNUSABLE = "unusable"
-    """The person's id can be kept in no file, or the files cannot be used; the log says why."""
+    """The id or the files are unusable; the log has the reason."""
 
 
 class PairingCode(Struct, frozen=True):
@@ -53,7 +53,7 @@ class PairingCode(Struct, frozen=True):
 
 
 class PairingRefused(Struct, frozen=True):
-    """`wait`: seconds until it is worth another try. `tries_left`: bad codes before a lockout."""
+    """`wait`: seconds until a retry makes sense. `tries_left`: bad codes before a lockout."""
 
     why: PairingRefusal
     wait: float = 0.0
@@ -61,7 +61,7 @@ class PairingRefused(Struct, frozen=True):
 
 
 class PairingRequest(Struct, frozen=True):
-    """Somebody waits to be let in. The code itself is not kept anywhere."""
+    """A user waiting for approval. The code itself is not stored."""
 
     platform: str
     user: str
@@ -70,7 +70,7 @@ class PairingRequest(Struct, frozen=True):
 
 
 class PairedUser(Struct, frozen=True):
-    """Somebody who was let in; `name` is what they call themselves, for people to read."""
+    """An approved user; `name` is self-chosen and for display only."""
 
     platform: str
     user: str
@@ -79,7 +79,7 @@ class PairedUser(Struct, frozen=True):
 
 
 class Pairing:
-    """The codes and grants of one profile. The calls are short, but they wait for files."""
+    """The pairing codes and approvals of one profile; calls block briefly on files."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._files = PairingFiles(folder)
@@ -87,9 +87,9 @@ class Pairing:
         self._faults: dict[str, str] = {}
 
     def request(self, platform: str, user: str, name: str = "") -> PairingCode | PairingRefused:
-        """A code for somebody who is not known; a newer one takes the place of an older.
+        """Issue a code to an unknown user, replacing an older one.
 
-        Files that cannot be used are for the log: a stranger is turned away, and nothing else.
+        File errors are only logged; the user gets no code.
         """
         platform = checked_platform(platform)
         user = canonical_id(platform, user)
@@ -100,13 +100,13 @@ class Pairing:
         try:
             answer = self._issue(platform, user, _encodable(one_line(name, _MAX_NAME)))
         except ConfigError as error:
-            self._tell(f"{platform} can ask for a code", error)
+            self._tell(f"{platform} can request pairing codes", error)
             return PairingRefused(PairingRefusal.UNUSABLE)
-        self._faults.pop(f"{platform} can ask for a code", None)
+        self._faults.pop(f"{platform} can request pairing codes", None)
         return answer
 
     def approve(self, platform: str, code: str) -> PairedUser | PairingRefused:
-        """Let in whoever was given this code. Raises `UsageError` for what can be no code."""
+        """Approve the user who got this code; raises `UsageError` for an invalid code."""
         platform = checked_platform(platform)
         code = _normalized_code(code)
         with self._files.changing():
@@ -115,11 +115,11 @@ class Pairing:
             if wait := _locked(limits, platform, now):
                 return PairingRefused(PairingRefusal.LOCKED, wait=wait)
             pending = _unexpired(self._files.pending(platform), now)
-            # Every entry is tried, so that the time says nothing about which one it was.
-            fitting = [key for key, entry in pending.items() if _matches_code(entry, code)]
-            if not fitting:
+            # Check every entry, so that timing reveals nothing.
+            matching = [key for key, entry in pending.items() if _matches_code(entry, code)]
+            if not matching:
                 return self._failed(platform, limits, now)
-            entry = as_entry(pending.pop(fitting[0])) or {}
+            entry = as_entry(pending.pop(matching[0])) or {}
             grant = PairedUser(
                 platform, _text(entry, "user_id"), _text(entry, "user_name"), _moment(now)
             )
@@ -130,7 +130,7 @@ class Pairing:
         return grant
 
     def revoke(self, platform: str, user: str) -> bool:
-        """False when nobody with this id was let in."""
+        """Remove an approval; return False if there was none."""
         platform = checked_platform(platform)
         user = canonical_id(platform, user)
         with self._files.changing():
@@ -142,22 +142,22 @@ class Pairing:
         return True
 
     def clear_pending(self, platform: str | None = None) -> int:
-        """Forget all codes that wait for approval; says how many there were."""
+        """Forget all pending codes and return their number."""
         with self._files.changing():
             counts = [self._clear(name) for name in self._named(platform, "pending")]
         return sum(counts)
 
     def approved(self, platform: str) -> frozenset[str]:
-        """The ids of all who were let in, for the rules of access.
+        """Return the ids of all approved users, for the access rules.
 
-        None while the file cannot be used, so that at least those in the settings are heard.
+        Empty while the file is unusable, so that users named in the settings still get through.
         """
         try:
             grants = self.grants(platform)
         except ConfigError as error:
-            self._tell(f"{platform} counts as paired", error)
+            self._tell(f"{platform} are treated as paired", error)
             return frozenset()
-        self._faults.pop(f"{platform} counts as paired", None)
+        self._faults.pop(f"{platform} are treated as paired", None)
         return frozenset(grant.user for grant in grants)
 
     def grants(self, platform: str | None = None) -> list[PairedUser]:
@@ -192,7 +192,7 @@ class Pairing:
                 del others[_oldest(others)]
             code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
             entry = _new_entry(code, user, name, now)
-            # The first request counts, or whoever asks again and again would keep a place for good.
+            # Keep the first request time, or repeated requests would hold a slot forever.
             entry["created_at"] = min([now, *_request_times(own).values()])
             self._files.keep_pending(platform, {**others, secrets.token_hex(8): entry})
             limits = _recent(self._files.limits(), now)
@@ -200,10 +200,10 @@ class Pairing:
         return PairingCode(code, _moment(now + CODE_LIFETIME))
 
     def _tell(self, what: str, error: ConfigError) -> None:
-        """Once for each fault, not for each message."""
+        """Log each fault once, not for every message."""
         if self._faults.get(what) != str(error):
             self._faults[what] = str(error)
-            log.error("Nobody on %s: %s", what, error.sentence)
+            log.error("No users on %s: %s", what, error.sentence)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
@@ -222,10 +222,10 @@ class Pairing:
         since = now - (_number(limits.get(f"{platform}:{user}")) or 0.0)
         if 0 <= since < REQUEST_INTERVAL:
             return PairingRefused(PairingRefusal.TOO_SOON, wait=REQUEST_INTERVAL - since)
-        begun = _request_times(others)
-        if len(begun) >= MAX_PENDING and now - min(begun.values()) <= PENDING_GRACE:
+        requested = _request_times(others)
+        if len(requested) >= MAX_PENDING and now - min(requested.values()) <= PENDING_GRACE:
             return PairingRefused(
-                PairingRefusal.TOO_MANY_PENDING, wait=min(begun.values()) + PENDING_GRACE - now
+                PairingRefusal.TOO_MANY_PENDING, wait=min(requested.values()) + PENDING_GRACE - now
             )
         return None
 
@@ -270,45 +270,45 @@ def _scrypt(code: str, salt: bytes) -> str:
 
 
 def _sha256(code: str, salt: bytes) -> str:
-    """How the public system hashes; its codes are honoured for the hour they live."""
+    """The hash of the upstream format; its codes are valid for their hour."""
     return hashlib.sha256(salt + code.encode()).hexdigest()
 
 
 def _matches_code(value: object, code: str) -> bool:
     entry = as_entry(value) or {}
-    hashing = {_KDF: _scrypt, "": _sha256}.get(_text(entry, "kdf"))
-    salt, kept = _text(entry, "salt"), _text(entry, "hash")
-    if hashing is None or not salt or not kept or not _text(entry, "user_id"):
+    digest = {_KDF: _scrypt, "": _sha256}.get(_text(entry, "kdf"))
+    salt, expected = _text(entry, "salt"), _text(entry, "hash")
+    if digest is None or not salt or not expected or not _text(entry, "user_id"):
         return False
     try:
-        found = hashing(code, bytes.fromhex(salt))
+        found = digest(code, bytes.fromhex(salt))
     except ValueError:
         return False
-    return hmac.compare_digest(found.encode(), kept.encode())
+    return hmac.compare_digest(found.encode(), expected.encode())
 
 
 def _normalized_code(code: str) -> str:
-    """A code as it may be typed: in small letters, with spaces or hyphens."""
-    plain = "".join(code.split()).replace("-", "").upper()
-    if len(plain) != CODE_LENGTH or any(letter not in ALPHABET for letter in plain):
+    """Normalize a typed code: upper case, without spaces and hyphens."""
+    normalized = "".join(code.split()).replace("-", "").upper()
+    if len(normalized) != CODE_LENGTH or any(char not in ALPHABET for char in normalized):
         raise UsageError(
             f"{code!r} is not a pairing code",
             hint=f"A code has {CODE_LENGTH} letters and digits, and never 0, 1, I or O.",
         )
-    return plain
+    return normalized
 
 
 def _unexpired(pending: Table, now: float) -> Table:
-    """Without those that have expired; what cannot be dated is kept, but counts for nothing."""
+    """Drop expired entries; entries without a valid date are kept but never match."""
     return {
         key: entry
         for key, entry in pending.items()
-        if (given := _issued_at(entry)) is None or 0 <= now - given <= CODE_LIFETIME
+        if (issued := _issued_at(entry)) is None or 0 <= now - issued <= CODE_LIFETIME
     }
 
 
 def _recent(limits: Table, now: float) -> Table:
-    """Without requests that no longer keep anybody from a new one."""
+    """Drop requests that no longer limit new ones."""
     return {
         key: value
         for key, value in limits.items()
@@ -317,7 +317,7 @@ def _recent(limits: Table, now: float) -> Table:
 
 
 def _locked(limits: Table, platform: str, now: float) -> float:
-    """Seconds until approvals are taken again; never more than a whole lockout."""
+    """Seconds until approvals are accepted again; at most one lockout."""
     return min(max((_number(limits.get(f"_lockout:{platform}")) or 0.0) - now, 0.0), LOCKOUT)
 
 
@@ -326,28 +326,28 @@ def _is_from(value: object, user: str) -> bool:
 
 
 def _requested_at(value: object) -> float | None:
-    """When somebody asked for the first time."""
+    """Time of the user's first request."""
     return _number((as_entry(value) or {}).get("created_at"))
 
 
 def _issued_at(value: object) -> float | None:
-    """When the code was given out that counts; it lives from then on."""
+    """Time the current code was issued; its lifetime starts there."""
     renewed = _number((as_entry(value) or {}).get("renewed_at"))
     return _requested_at(value) if renewed is None else renewed
 
 
 def _request_times(pending: Table) -> dict[str, float]:
     dated = ((key, _requested_at(entry)) for key, entry in pending.items())
-    return {key: asked for key, asked in dated if asked is not None}
+    return {key: at for key, at in dated if at is not None}
 
 
 def _oldest(pending: Table) -> str:
-    begun = _request_times(pending)
-    return min(begun, key=begun.__getitem__)
+    requested = _request_times(pending)
+    return min(requested, key=requested.__getitem__)
 
 
 def _encodable(text: str) -> str:
-    """Half a character, as some platforms let through, fits into no file."""
+    """Replace lone surrogates, which cannot be stored."""
     return text.encode(errors="replace").decode()
 
 

@@ -1,6 +1,6 @@
-"""The files of pairing: JSON tables that the gateway and the command line both change.
+"""Read and write the pairing files, JSON tables shared by the gateway and the CLI.
 
-What the program does not know in them stays as it is; what cannot be read is never overwritten.
+Unknown entries are preserved, and unreadable files are never overwritten.
 """
 
 import fcntl
@@ -24,14 +24,14 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class PairingFiles:
-    """Reading needs no lock, because a file is replaced in one step."""
+    """Reading needs no lock, because files are replaced atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def changing(self) -> Generator[None]:
-        """One writer at a time, in whatever process; the lock is the folder itself."""
+        """Lock the folder, so that one process writes at a time."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -62,15 +62,15 @@ class PairingFiles:
         _write(self._folder / _LIMITS, table)
 
     def platforms(self, kind: str) -> list[str]:
-        """The platforms that have a file of this kind, `pending` or `approved`."""
-        ending = f"-{kind}.json"
+        """List the platforms that have a file of this kind (`pending` or `approved`)."""
+        suffix = f"-{kind}.json"
         try:
             names = [path.name for path in self._folder.iterdir()]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise _unusable(self._folder, error) from error
-        found = (name.removesuffix(ending) for name in names if name.endswith(ending))
+        found = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
         return sorted(name for name in found if _PLATFORM.fullmatch(name))
 
     def _path(self, platform: str, kind: str) -> Path:
@@ -78,12 +78,12 @@ class PairingFiles:
 
 
 def checked_platform(name: str) -> str:
-    """The name in small letters. Raises `UsageError` for one that no file can have."""
+    """Return the name in lower case; raises `UsageError` if it cannot be a file name."""
     platform = name.strip().lower()
     if not _PLATFORM.fullmatch(platform):
         raise UsageError(
-            f"{name!r} is not the name of a platform",
-            hint="Such names are: telegram, discord, slack.",
+            f"{name!r} is not a platform name",
+            hint="Platforms are, for example: telegram, discord, slack.",
         )
     return platform
 
@@ -104,7 +104,7 @@ def _read(path: Path) -> Table:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is damaged: {error}",
-            hint="Repair the file, or move it away and pair again; nothing was changed in it.",
+            hint="Repair the file, or move it away and pair again. It was not changed.",
         ) from error
 
 

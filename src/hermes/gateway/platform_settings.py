@@ -1,10 +1,10 @@
-"""Reading people and places from settings and variables: their names, lists, ids, yes and no."""
+"""Parse user ids, lists and flags from platform settings and environment variables."""
 
 from hermes.config.sections.types import FreeTable
 from hermes.config.yaml_values import as_list
 
 WILDCARD = "*"
-"""In a list of ids: whoever it may be."""
+"""Matches any id."""
 
 _PREFIXES = {"qqbot": "QQ", "homeassistant": "HASS", "msgraph_webhook": "MSGRAPH"}
 _HOMES = {"email": "HOME_ADDRESS", "matrix": "HOME_ROOM"}
@@ -13,13 +13,13 @@ _PHONE_SERVERS = ("@s.whatsapp.net", "@c.us")
 
 
 def platform_variable(platform: str, suffix: str) -> str:
-    """The name of a platform's environment variable, such as `TELEGRAM_ALLOWED_USERS`."""
+    """Return a platform's environment variable, such as `TELEGRAM_ALLOWED_USERS`."""
     prefix = _PREFIXES.get(platform) or platform.upper().replace("-", "_")
     return f"{prefix}_{suffix}"
 
 
 def home_variables(platform: str) -> tuple[str, ...]:
-    """The variables that may name its home channel, the one that wins first."""
+    """Return the variables that may name the home channel, by precedence."""
     own = _HOMES.get(platform)
     names = (own, "HOME_CHANNEL") if own else ("HOME_CHANNEL",)
     return tuple(platform_variable(platform, name) for name in names)
@@ -30,7 +30,7 @@ def is_true(text: str) -> bool:
 
 
 def parse_list(value: object) -> tuple[str, ...]:
-    """The entries of a YAML list, or of a text parted by commas; a single number is one entry."""
+    """Parse a YAML list or comma-separated text; a single number is one entry."""
     if isinstance(value, str):
         entries: list[object] = [*value.split(",")]
     else:
@@ -44,14 +44,14 @@ def _can_be_id(entry: object) -> bool:
 
 
 def ids_of(platform: str, *values: object) -> frozenset[str]:
-    """All ids of several lists, each in the form in which senders are compared."""
+    """Return the ids of several lists in canonical form."""
     return frozenset(
         canonical_id(platform, entry) for value in values for entry in parse_list(value)
     )
 
 
 def canonical_id(platform: str, user: str) -> str:
-    """One form for each person, where a platform has several for the same."""
+    """Return one form per person where a platform has several."""
     bare = user.strip()
     if platform == "email":
         return bare.lower()
@@ -64,6 +64,6 @@ def canonical_id(platform: str, user: str) -> str:
 
 
 def lower_text(table: FreeTable, name: str) -> str:
-    """A word of a platform's own settings, in small letters; empty when it is not there."""
+    """Return a text setting in lower case, or ""."""
     value = table.get(name)
     return value.strip().lower() if isinstance(value, str) else ""

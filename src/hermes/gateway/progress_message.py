@@ -1,4 +1,4 @@
-"""The one post that shows what a run is doing, edited in place and not too often."""
+"""Show the progress of a run in one post that is edited in place at a limited rate."""
 
 import logging
 from collections import deque
@@ -37,21 +37,21 @@ log = logging.getLogger(__name__)
 
 MAX_LINES = 8
 MAX_FAILURES = 3
-"""After so many refused edits in a row the bubble is left alone; the answer still comes."""
+"""After this many failed edits in a row, stop updating; the answer is still sent."""
 
 MAX_NARRATION = 200
-"""Characters of what the model says between two steps."""
+"""Characters of the text the model writes between two steps."""
 
 PLACEHOLDER = "…"
 ANSWER_BELOW = "The answer is below."
-NO_ANSWER = "There is nothing to say to this."
+NO_ANSWER = "Nothing to reply."
 
 
 class ProgressTiming(Struct, frozen=True):
-    """Seconds: between two edits, between two signs of typing, for one call to the platform.
+    """Seconds between edits, between typing signals, and as timeout of a platform call.
 
-    A post that stood for longer than `old` does not become the answer, which comes as a new one
-    that people are told of; 0 is never.
+    A post older than `old` does not become the answer: a new post is sent, which notifies people.
+    0 disables that.
     """
 
     edit: float = 1.0
@@ -61,10 +61,10 @@ class ProgressTiming(Struct, frozen=True):
 
 
 class ProgressDisplay(Struct, frozen=True, kw_only=True):
-    """What of a running turn is shown: the tools it uses, and its text while it grows.
+    """What is shown of a running turn: its tools, and its text while it grows.
 
-    `preview` is how many characters of a tool's arguments. `between` shows what the model says
-    between its steps, `typing` that somebody types, and `cursor` stands behind growing text.
+    `preview`: characters of tool arguments. `between`: text between steps. `typing`: the typing
+    indicator. `cursor`: appended to growing text.
     """
 
     tools: bool = True
@@ -76,7 +76,7 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
 
 
 class ProgressMessage:
-    """Belongs to one run. `hear` never waits; `freeze` ends it at once and for good."""
+    """The progress of one run. `hear` never blocks; `freeze` ends it immediately."""
 
     def __init__(
         self,
@@ -115,27 +115,27 @@ class ProgressMessage:
     def set_listeners(
         self, posted: Callable[[str], Awaitable[None]], left: Callable[[str, str], None]
     ) -> None:
-        """Who is told of the post when it is made, and with which words it is to end."""
+        """Set the callbacks for the new post and for its final text."""
         self._posted, self._left = posted, left
 
     def set_pending_check(self, owed: Callable[[], bool]) -> None:
-        """Says whether something older is still to be delivered here, when the post is made.
+        """Set the check for older messages that are not delivered to this chat yet.
 
-        That will stand below the post, so the answer, which is newer, must not take its place.
+        They will appear below the post, so the newer answer must not replace the post.
         """
         self._owed = owed
 
     def set_asks_check(self, asks: Callable[[str], bool]) -> None:
-        """Says of a tool that it only asks a person: such a one is seen by what it posts itself."""
+        """Set the check for tools that only ask a question; their own post shows them."""
         self._asks = asks
 
     def hear(self, event: Event) -> None:
-        """Late words of a run that has ended change nothing."""
+        """Show an event; ignored once the message is frozen."""
         if self._frozen.is_set():
             return
         match event:
             case QuestionAsked() | MessageAdded(message=User()):
-                # Whoever reads on from there looks for the answer below it.
+                # A question or message was posted below, so the answer must be, too.
                 self._stays = self._stays or self._sending or self._receipt is not None
                 return
             case ToolStarted(call=call) if self._shows.tools and not self._asks(call.name):
@@ -151,25 +151,25 @@ class ProgressMessage:
                 self._text = ""
             case MessageAdded(message=Assistant(calls=calls) as message) if calls:
                 self._text = ""
-                if self._shows.between and (words := one_line(message.text, MAX_NARRATION)):
-                    self._lines.append(words)
+                if self._shows.between and (narration := one_line(message.text, MAX_NARRATION)):
+                    self._lines.append(narration)
             case _:
                 return
         self._changed.set()
 
-    def still(self, words: str) -> None:
-        """The line that says that the run goes on; a later one takes its place."""
+    def still(self, text: str) -> None:
+        """Show a notice that the run is still working, replacing the previous one."""
         if not self._frozen.is_set():
-            self._still = words
+            self._still = text
             self._changed.set()
 
     def freeze(self) -> str | None:
-        """No change from now on. Returns the post that may become the answer, if there is one.
+        """Stop updating and return the post that may become the answer, if any.
 
-        Once and for all. Whoever takes it answers for it; what is not taken is left behind with
-        its farewell once no edit is under way any more.
+        The caller that takes the post is responsible for it; otherwise the post gets its final text
+        once no edit is in progress.
         """
-        # An edit that is under way could arrive after the answer and cover it.
+        # An edit in progress could arrive after the answer and overwrite it.
         if not (self._frozen.is_set() or self._sending or self._stays or self._is_old):
             self._given = self._receipt
         self._frozen.set()
@@ -181,23 +181,23 @@ class ProgressMessage:
         return 0 < self._pace.old <= self._clock.monotonic() - self._since
 
     def end_with(self, farewell: str) -> None:
-        """Frozen, but it does not become the answer: the post ends with these words."""
+        """Set the final text of a frozen post that does not become the answer."""
         self._given = None
         self._farewell = farewell
 
     @property
     def owed(self) -> tuple[str, str] | None:
-        """The post that does not become the answer, as far as it is known, and its last words."""
+        """The post that does not become the answer, and its final text."""
         if self._receipt is None or self._given is not None:
             return None
         return self._receipt.id, self._farewell
 
     def take_back(self, words: str) -> None:
-        """It was to become the answer, but there is none yet: the post ends with these words."""
-        given = self._given
+        """Give the post a final text after all, because there is no answer yet."""
+        post = self._given
         self.end_with(words)
-        if given is not None:
-            self._left(given.id, words)
+        if post is not None:
+            self._left(post.id, words)
 
     async def run(self) -> None:
         """Keep the post up to date until it is frozen."""
@@ -218,13 +218,13 @@ class ProgressMessage:
             await self._changed.wait()
             self._changed = anyio.Event()
             if not self._lines and await self._pause(self._pace.edit):
-                # An answer that comes at once needs no progress.
+                # An immediate answer needs no progress.
                 return
             text = self._page()
             if self._frozen.is_set() or text == self._shown:
                 continue
             if not self._rate_limiter.spare(self._address):
-                # What is shown next will hold this, too.
+                # The next edit will include it.
                 self._changed.set()
                 if await self._pause(self._pace.edit):
                     return
@@ -238,9 +238,9 @@ class ProgressMessage:
                 return
 
     def _page(self) -> str:
-        """Words of the answer are shown only where they can be taken back.
+        """Render the post; answer text is shown only once the post can be edited.
 
-        A post whose receipt is lost stands for ever, and would read as a second answer.
+        A post whose receipt is lost stays forever and would read as a second answer.
         """
         most = self._channel.caps.max_text
         text = self._text if self._receipt is not None else ""
@@ -261,7 +261,7 @@ class ProgressMessage:
             failpoint("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
             self._since = self._clock.monotonic()
-            # From here on it may become the answer: the store writes in the order of asking.
+            # From here on it may become the answer: the store keeps the order of writes.
             self._sending = False
             failpoint("bubble.after_send")
             await self._posted(self._receipt.id)
@@ -279,7 +279,7 @@ class ProgressMessage:
             await self._clock.sleep(self._pace.typing)
 
     async def _try_call(self, work: Callable[[], Awaitable[None]]) -> float:
-        """Progress is a comfort: when it fails, the turn goes on. Returns how long to be quiet."""
+        """Call the platform; failures do not affect the turn. Returns seconds to pause."""
         try:
             await run_with_timeout(self._clock, self._pace.limit, work)
         except Throttled as error:
@@ -288,10 +288,10 @@ class ProgressMessage:
             return error.wait
         except (NotSent, DeadlineExceeded, OSError) as error:
             self._strikes += 1
-            log.info("progress could not be shown in %s: %s", self._address, error)
+            log.info("cannot show progress in %s: %s", self._address, error)
         except Exception:
             self._strikes += 1
-            log.exception("progress could not be shown in %s", self._address)
+            log.exception("cannot show progress in %s", self._address)
         return 0.0
 
 
@@ -299,8 +299,8 @@ async def _ignore_posted(post: str) -> None:
     log.debug("progress is shown in %s", post)
 
 
-def _ignore_final_edit(post: str, words: str) -> None:
-    log.debug("nobody lets %s end with: %s", post, words)
+def _ignore_final_edit(post: str, text: str) -> None:
+    log.debug("no final edit of %s: %s", post, text)
 
 
 def _nothing_pending() -> bool:

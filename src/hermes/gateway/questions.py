@@ -1,4 +1,4 @@
-"""Which post asks which question, so that a reply to the post is an answer to that question."""
+"""Map posts to the questions they ask, so that replies to them count as answers."""
 
 from datetime import timedelta
 
@@ -20,9 +20,9 @@ from hermes.schema.scope import Address
 
 QUESTION_POST_KIND = "question_post"
 RETENTION = approval_store.RETENTION + timedelta(days=1)
-"""Longer than the question itself, so that its post is never one that asks nothing."""
+"""Longer than the question itself, so that a reply to its post is still recognised."""
 NOT_A_QUESTION = "none"
-"""In place of an id: it is a reply, and not to a question."""
+"""Placeholder id of a reply to a post that is not a question."""
 _ASKED = "asked"
 
 
@@ -32,8 +32,8 @@ class QuestionPosts:
         self._clock = clock
 
     def noted(self, question: str, address: Address, post: str) -> PutRecord:
-        """To be written with the receipt of the post."""
-        matter = StateRecord(
+        """Return the record to write with the receipt of the post."""
+        record = StateRecord(
             kind=QUESTION_POST_KIND,
             id=_record_id(address, post),
             session="",
@@ -42,21 +42,21 @@ class QuestionPosts:
             body=Raw(msgspec.json.encode(question)),
             open=False,
         )
-        return PutRecord(matter)
+        return PutRecord(record)
 
     async def question_in(self, address: Address, post: str | None) -> str:
-        """The id of the question that the post asks; empty when it asks none that is known."""
+        """Return the id of the question that the post asks, or ""."""
         if not post:
             return ""
-        matter = await self._store.records.get(QUESTION_POST_KIND, _record_id(address, post))
-        return (matter and msgspec.json.decode(matter.body, type=str | None)) or ""
+        record = await self._store.records.get(QUESTION_POST_KIND, _record_id(address, post))
+        return (record and msgspec.json.decode(record.body, type=str | None)) or ""
 
     async def forget_old(self) -> int:
         return await self._store.records.forget(QUESTION_POST_KIND, self._clock.now() - RETENTION)
 
 
 def _record_id(address: Address, post: str) -> str:
-    """A thread of a chat has no posts of its own names."""
+    """Platforms number posts per chat, so the thread is not part of the id."""
     return msgspec.json.encode((address.channel, address.chat, post)).decode()
 
 
@@ -68,62 +68,64 @@ class QuestionAnswers:
         self._sessions = sessions
         self._posts = posts
 
-    async def takes(self, welcome: Admitted, letter: InboxMessage) -> bool:
-        """Whether this is an answer to something that is asked of whoever wrote it."""
-        words = _only_text(letter)
-        if not words:
+    async def takes(self, admitted: Admitted, message: InboxMessage) -> bool:
+        """Whether the message answers a question its sender may answer."""
+        text = _only_text(message)
+        if not text:
             return False
-        question = await self._question(letter)
+        question = await self._question(message)
         if question in {"", NOT_A_QUESTION} and not await self._approvals.waits():
             return False
-        who = await self._who(welcome, letter)
+        answerer = await self._who(admitted, message)
         if question == NOT_A_QUESTION:
-            return await self._choice(who, words) is not None
-        return await self._approvals.takes(who, words, question=question)
+            return await self._choice(answerer, text) is not None
+        return await self._approvals.takes(answerer, text, question=question)
 
-    async def take(self, welcome: Admitted, letter: InboxMessage) -> str | None:
-        """What to tell them; None when it is something to say instead."""
-        who, words = await self._who(welcome, letter), _only_text(letter)
-        question = await self._question(letter)
+    async def take(self, admitted: Admitted, message: InboxMessage) -> str | None:
+        """Apply the answer and return the reply; None if it is a normal message."""
+        answerer, text = await self._who(admitted, message), _only_text(message)
+        question = await self._question(message)
         if question == NOT_A_QUESTION:
-            choice = await self._choice(who, words)
+            choice = await self._choice(answerer, text)
             if choice is None:
                 return None
-            _, name = split_answer(words)
-            return (await self._approvals.answer(who, choice, question=name or NOT_A_QUESTION)).told
-        heard = await self._approvals.reply(who, words, question=question)
-        return None if heard is None or heard.news else heard.told
+            _, name = split_answer(text)
+            return (
+                await self._approvals.answer(answerer, choice, question=name or NOT_A_QUESTION)
+            ).told
+        outcome = await self._approvals.reply(answerer, text, question=question)
+        return None if outcome is None or outcome.news else outcome.told
 
-    async def _question(self, letter: InboxMessage) -> str:
-        """The id of the question that this replies to; empty when it is no reply at all."""
-        found = await self._posts.question_in(letter.address, letter.reply_to)
-        return found or (NOT_A_QUESTION if letter.reply_to else "")
+    async def _question(self, message: InboxMessage) -> str:
+        """Return the id of the question replied to, NOT_A_QUESTION, or "" if it is no reply."""
+        found = await self._posts.question_in(message.address, message.reply_to)
+        return found or (NOT_A_QUESTION if message.reply_to else "")
 
-    async def _choice(self, who: Answerer, words: str) -> ApprovalChoice | None:
-        """What yes or no to another post chooses, and None when it is something to say.
+    async def _choice(self, answerer: Answerer, text: str) -> ApprovalChoice | None:
+        """Return what a yes or no in reply to another post decides; None for a normal message.
 
-        It may be about that post, so it decides only what it names; without a name it is asked
-        which is meant. The post may also be a question whose receipt is not here yet, or was lost.
+        It may be about that post, so it only decides a question it names; without a name, the user
+        is asked which one is meant. The post may be a question whose receipt was not stored.
         """
-        first, name = split_answer(words)
-        if not await self._approvals.asks(who, name):
+        first, name = split_answer(text)
+        if not await self._approvals.asks(answerer, name):
             return None
-        if not name and not await self._approvals.takes(who, words):
+        if not name and not await self._approvals.takes(answerer, text):
             return None
         return choice_of_word(first)
 
-    async def _who(self, welcome: Admitted, letter: InboxMessage) -> Answerer:
-        session = await self._sessions.find(welcome.key)
+    async def _who(self, admitted: Admitted, message: InboxMessage) -> Answerer:
+        session = await self._sessions.find(admitted.key)
         return Answerer(
             session=session.id if session else "",
-            principal=welcome.principal,
-            role=welcome.role,
-            address=letter.address,
+            principal=admitted.principal,
+            role=admitted.role,
+            address=message.address,
         )
 
 
-def _only_text(letter: InboxMessage) -> str:
-    match letter.user.parts:
+def _only_text(message: InboxMessage) -> str:
+    match message.user.parts:
         case (Text(text),):
             return text.strip()
         case _:

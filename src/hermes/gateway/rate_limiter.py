@@ -1,4 +1,4 @@
-"""How fast a platform may be spoken to: answers wait for room, progress is left out instead."""
+"""Limit the rate of platform calls: answers wait for capacity, progress is skipped."""
 
 from collections import OrderedDict
 
@@ -8,14 +8,14 @@ from hermes.schema.scope import Address
 
 MAX_CHATS = 10_000
 MAX_PAUSE = 3600.0
-"""Seconds; whoever asks for more is asked again after that."""
+"""Longest pause in seconds that is honoured before trying again."""
 
 RESERVED_SHARE = 0.5
-"""The part of the room that is kept for answers."""
+"""Share of the capacity reserved for answers."""
 
 
 class _Bucket:
-    """So many at once, and one more every `1 / rate` seconds."""
+    """Token bucket: a burst, then one call every `1 / rate` seconds."""
 
     def __init__(self, rate: float) -> None:
         self._each = 1 / rate
@@ -23,7 +23,7 @@ class _Bucket:
         self._next = float("-inf")
 
     def wait(self, now: float, kept: float = 0.0) -> float:
-        """Seconds until there is room, and `kept` of the whole besides."""
+        """Seconds until a call is possible while `kept` (a share) stays free."""
         ahead = (self._burst - 1) * (1 - kept) * self._each
         return max(0.0, self._next - ahead - now)
 
@@ -32,7 +32,7 @@ class _Bucket:
 
 
 class RateLimiter:
-    """One for each account on a platform, whoever speaks through it."""
+    """One per platform account, shared by everything that sends through it."""
 
     def __init__(self, clock: Clock, caps: ChannelCapabilities) -> None:
         self._clock = clock
@@ -43,29 +43,29 @@ class RateLimiter:
         self._quiet_chats: OrderedDict[str, float] = OrderedDict()
 
     async def room(self, to: Address) -> None:
-        """Wait until an answer may be sent there, and count it."""
+        """Wait until an answer may be sent to the address, and count it."""
         while True:
             now = self._clock.monotonic()
             buckets = self._buckets(to)
-            wait = max([self._quiet(to) - now, *(one.wait(now) for one in buckets)])
+            wait = max([self._quiet(to) - now, *(bucket.wait(now) for bucket in buckets)])
             if wait <= 0:
                 break
             await self._clock.sleep(wait)
-        for one in buckets:
-            one.take(now)
+        for bucket in buckets:
+            bucket.take(now)
 
     def spare(self, to: Address) -> bool:
-        """Whether there is room for something that may be left out; it is then counted."""
+        """Count an optional call if there is capacity; return whether there was."""
         now = self._clock.monotonic()
         buckets = self._buckets(to)
-        if self._quiet(to) > now or any(one.wait(now, RESERVED_SHARE) > 0 for one in buckets):
+        if self._quiet(to) > now or any(bucket.wait(now, RESERVED_SHARE) > 0 for bucket in buckets):
             return False
-        for one in buckets:
-            one.take(now)
+        for bucket in buckets:
+            bucket.take(now)
         return True
 
     def hush(self, error: Throttled, to: Address) -> None:
-        """The platform wants to hear nothing for so long: in that chat, or at all."""
+        """Pause for the time the platform asked for, in that chat or everywhere."""
         until = self._clock.monotonic() + min(error.wait, MAX_PAUSE)
         if error.everywhere:
             self._quiet_until = max(self._quiet_until, until)

@@ -1,4 +1,4 @@
-"""What an actor tells people: the end of a run, a question, a warning; each once, by its key."""
+"""Write a run's replies to the outbox: its end, questions and warnings, each once by key."""
 
 import logging
 import re
@@ -32,13 +32,13 @@ from hermes.schema.messages import Message
 
 log = logging.getLogger(__name__)
 
-RESUMED_BELOW = "This was interrupted, and is taken up again below."
-RUN_STOPPED = "This was stopped."
-QUESTION_EXPIRED = "Nobody answered in time, so it was not done."
+RESUMED_BELOW = "Interrupted; continued below."
+RUN_STOPPED = "This run was stopped."
+QUESTION_EXPIRED = "No answer in time, so it was not done."
 
 
 class ReplyWriter:
-    """For one session; what is told lies in the outbox before anybody is called to deliver it."""
+    """Writes the replies of one session to the outbox before announcing them to delivery."""
 
     def __init__(self, key: str, parts: ActorDeps) -> None:
         self._key = key
@@ -48,18 +48,18 @@ class ReplyWriter:
         self._below = parts.surroundings.below
         self._profile = parts.surroundings.profile
 
-    def announce(self, letter: InboxMessage) -> None:
-        for address in letter.answers:
+    def announce(self, message: InboxMessage) -> None:
+        for address in message.answers:
             self._posted(address)
 
     async def settle(
         self, batch: Sequence[QueuedMessage], key: str, text: str, *, recovered: Fence | None = None
     ) -> None:
-        """Post the answer to a batch that nothing more is done about.
+        """Post the final answer to a batch and complete it.
 
-        One that an earlier process made is `recovered`, by who holds its session now.
+        An answer made by an earlier process is `recovered` under the current lease's fence.
         """
-        done = [CompleteItem(held.key) for held in batch]
+        done = [CompleteItem(queued.key) for queued in batch]
         await self.post(batch, key, text, *done, recovered=recovered)
 
     async def post(
@@ -70,107 +70,112 @@ class ReplyWriter:
         *writes: Write,
         recovered: Fence | None = None,
     ) -> None:
-        letter = batch[-1].letter
-        reply = structs.replace(self._reply(letter, text), recovered=recovered is not None)
+        message = batch[-1].letter
+        reply = structs.replace(self._reply(message, text), recovered=recovered is not None)
         more = outbox_posts(key, reply, batch) if silent_reply_kind(text) is None else []
         await self._store.commit(*writes, *more, fence=recovered)
-        self.announce(letter)
+        self.announce(message)
 
-    async def question(self, letter: InboxMessage, event: QuestionAsked | QuestionAnswered) -> None:
-        """The key of a post lets no question in twice, also after a restart."""
+    async def question(
+        self, message: InboxMessage, event: QuestionAsked | QuestionAnswered
+    ) -> None:
+        """Post a question or its expiry; the key prevents duplicates after a restart."""
         match event:
             case QuestionAsked(question=question):
-                left = question.time_left(self._clock.now())
-                key, text = f"{question.id}:asked", question_text(question, left)
-                reply = structs.replace(self._reply(letter, text), question=question.id)
+                remaining = question.time_left(self._clock.now())
+                key, text = f"{question.id}:asked", question_text(question, remaining)
+                reply = structs.replace(self._reply(message, text), question=question.id)
             case QuestionAnswered(question=question, answer=answer):
                 if answer:
                     return
-                key, reply = f"{question}:lapsed", self._reply(letter, QUESTION_EXPIRED)
+                key, reply = f"{question}:lapsed", self._reply(message, QUESTION_EXPIRED)
         await self._store.commit(outbox_post(key, reply))
-        self._posted(letter.address)
+        self._posted(message.address)
 
     async def warning(self, run: ActiveRun, text: str) -> None:
-        letter = run.batch[-1].letter
+        message = run.batch[-1].letter
         try:
             await self._store.commit(
-                outbox_post(f"{run.id}:idle:{new_id('msg')}", self._reply(letter, text))
+                outbox_post(f"{run.id}:idle:{new_id('msg')}", self._reply(message, text))
             )
         except StoreError as error:
-            log.warning("session %s cannot be told that its turn is idle: %s", self._key, error)
-        self.announce(letter)
+            log.warning("cannot store the idle warning of session %s: %s", self._key, error)
+        self.announce(message)
 
-    def closing(self, run: ActiveRun, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        """Settle what was answered and post the answer, in the commit of the run's last word."""
+    def closing(
+        self, run: ActiveRun, ended: RunEnded, messages: Sequence[Message]
+    ) -> Sequence[Write]:
+        """Complete the answered messages and post the answer, in the run's final commit."""
         failpoint("actor.closing")
-        bubble = _reusable_post(run)
+        progress_post = _reusable_post(run)
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
             if run.bubble is not None and ended.code == SUSPENDED:
                 run.bubble.take_back(RESUMED_BELOW)
             return ()
-        spoken = {message.id for message in said}
-        heard = [held for held in run.heard if held.letter.user.id in spoken]
-        writes: list[Write] = [CompleteItem(held.key) for held in (*run.batch, *heard)]
+        stored = {message.id for message in messages}
+        steered = [queued for queued in run.heard if queued.letter.user.id in stored]
+        writes: list[Write] = [CompleteItem(queued.key) for queued in (*run.batch, *steered)]
         role = run.batch[-1].letter.role
-        text = run.last_words = final_reply_text(ended, said, run.cause, role)
+        text = run.last_words = final_reply_text(ended, messages, run.cause, role)
         if ended.outcome is Outcome.FAILED:
             log.warning("run %s failed: %s", run.id, ended.reason)
             text = run.last_words = with_profile_flag(text, self._profile)
         if silent_reply_kind(text) is None:
-            below = self._below(said) if ended.outcome is Outcome.DONE else ""
-            writes += self._end(run, f"{text}\n\n{below}" if below else text, bubble)
+            below = self._below(messages) if ended.outcome is Outcome.DONE else ""
+            writes += self._end(run, f"{text}\n\n{below}" if below else text, progress_post)
         elif run.bubble is not None:
             run.bubble.end_with(NO_ANSWER)
         return writes + _final_edit_of(run)
 
     async def last_word(self, run: ActiveRun, failure: Exception | None) -> None:
-        """For a run that could not say one itself."""
-        bubble = _reusable_post(run)
+        """Write the final reply of a run that could not do so itself."""
+        progress_post = _reusable_post(run)
         if isinstance(failure, StoreError):
             if run.bubble is not None:
                 run.bubble.take_back(RESUMED_BELOW)
             raise failure
         if failure is not None:
-            log.error("run %s of session %s broke", run.id, self._key, exc_info=failure)
+            log.error("run %s of session %s failed", run.id, self._key, exc_info=failure)
             known = failure if isinstance(failure, HermesError) else HermesError("")
-            told = failure_message(known.code, known.sentence, run.batch[-1].letter.role)
-            text = with_profile_flag(told, self._profile)
+            explanation = failure_message(known.code, known.sentence, run.batch[-1].letter.role)
+            text = with_profile_flag(explanation, self._profile)
         elif run.cause in {CancelCause.STOPPED, CancelCause.IDLE} and not run.ended:
             text = cancelled_text(run.cause)
         else:
             return
         with anyio.CancelScope(shield=True):
-            done = [CompleteItem(held.key) for held in run.batch]
-            ends = self._end(run, text.strip(), bubble)
-            await self._store.commit(*done, *ends, *_final_edit_of(run))
+            done = [CompleteItem(queued.key) for queued in run.batch]
+            final_reply = self._end(run, text.strip(), progress_post)
+            await self._store.commit(*done, *final_reply, *_final_edit_of(run))
         self.announce(run.batch[-1].letter)
 
-    def _end(self, run: ActiveRun, text: str, bubble: str | None = None) -> list[Write]:
-        """The one visible end of a run: its key lets no second one in."""
+    def _end(self, run: ActiveRun, text: str, progress_post: str | None = None) -> list[Write]:
+        """Write the final reply of a run; its key prevents a second one."""
         reply = self._reply(run.batch[-1].letter, text)
-        # A post that becomes the answer is nobody's leftover any more.
-        settled: list[Write] = [CompleteItem(progress_key(run.id, bubble))] if bubble else []
+        # The progress message becomes the answer, so it needs no final edit.
+        settled: list[Write] = (
+            [CompleteItem(progress_key(run.id, progress_post))] if progress_post else []
+        )
         return settled + outbox_posts(
-            f"{run.id}:end", structs.replace(reply, run=run.id, bubble=bubble), run.batch
+            f"{run.id}:end", structs.replace(reply, run=run.id, bubble=progress_post), run.batch
         )
 
-    def _reply(self, letter: InboxMessage, text: str) -> OutboxMessage:
-        message = None if letter.answer_at else letter.message
+    def _reply(self, message: InboxMessage, text: str) -> OutboxMessage:
+        reply_to = None if message.answer_at else message.message
         at = self._clock.now()
-        return OutboxMessage(address=letter.address, text=text, at=at, reply_to=message)
+        return OutboxMessage(address=message.address, text=text, at=at, reply_to=reply_to)
 
 
 def _final_edit_of(run: ActiveRun) -> list[Write]:
-    """The post that stays may have to say farewell after the next start."""
-    owed = run.bubble and run.bubble.owed
-    return [final_edit_amendment(run.id, *owed)] if owed else []
+    """Store the final text of a progress message, in case the process dies before the edit."""
+    final_edit = run.bubble and run.bubble.owed
+    return [final_edit_amendment(run.id, *final_edit)] if final_edit else []
 
 
 def _reusable_post(run: ActiveRun) -> str | None:
-    """The post that may become the run's last words, if there is one.
+    """Return the post that may become the run's answer, if any.
 
-    Whoever stops a run looks for the answer below what they wrote, and wants it at once, also on
-    a platform that is slow to change posts.
+    After /stop the user expects the reply below their command, without waiting for an edit.
     """
     if run.bubble is None:
         return None
@@ -183,7 +188,7 @@ def _reusable_post(run: ActiveRun) -> str | None:
 
 _EDGES = " \t\r\n\"'`*_~.,:;!?()<>{}\u2026\u2018\u2019\u201c\u201d-"
 _SPELLED = frozenset({"SILENT", "NO REPLY"})
-"""As words of a language these may be an answer, so they count only in capitals."""
+"""These may be ordinary answers, so they only count in capitals."""
 
 _MARKED = re.compile(r"\[ ?(?:silent|no[_ ]reply) ?\]|no_reply", re.IGNORECASE)
 _MAX_SILENT_LENGTH = 80
@@ -201,14 +206,14 @@ _SPEECHLESS = re.compile(r"(?:\.|\u2026|\.\.\.|\U0001f507|\U0001f92b|\U0001f910)
 
 
 class SilentReply(StrEnum):
-    """How a reply was silent: by the word agreed for it, or by telling of it."""
+    """How a reply was silent: by the agreed marker, or by describing the silence."""
 
     MARKER = "marker"
     NARRATION = "narration"
 
 
 def silent_reply_kind(reply: str, *, narration: bool = True) -> SilentReply | None:
-    """None when there is something to deliver. An empty reply is no silence but a failure."""
+    """Return how the reply is silent, or None to deliver it. An empty reply is a failure."""
     bare = reply.strip()
     if not bare or len(bare) > _MAX_SILENT_LENGTH:
         return None
@@ -218,8 +223,8 @@ def silent_reply_kind(reply: str, *, narration: bool = True) -> SilentReply | No
 
 
 def _is_marker(reply: str) -> bool:
-    words = " ".join(reply.strip(_EDGES).split())
-    return words in _SPELLED or _MARKED.fullmatch(words) is not None
+    text = " ".join(reply.strip(_EDGES).split())
+    return text in _SPELLED or _MARKED.fullmatch(text) is not None
 
 
 def _is_narration(reply: str) -> bool:
@@ -228,5 +233,5 @@ def _is_narration(reply: str) -> bool:
     found = _WRAPPED.fullmatch(reply)
     if found is None:
         return False
-    told = (found["round"] or found["starred"]).strip(" .\u2026!*_")
-    return _NARRATION.fullmatch(told) is not None
+    narration = (found["round"] or found["starred"]).strip(" .\u2026!*_")
+    return _NARRATION.fullmatch(narration) is not None

@@ -1,4 +1,4 @@
-"""Who asked for a restart in a chat and waits for its end: on disk, so that they are told."""
+"""Notify chats after a restart: those that asked for it, and the home channels."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -12,12 +12,12 @@ from hermes.ports.store import CompleteItem, QueueItem, Store
 from hermes.schema.scope import Address
 
 RESTARTS = "restarts"
-BACK_ONLINE = "Hermes is back."
+BACK_ONLINE = "Hermes is back online."
 _MAX_CLAIMED = 100
 
 
 async def request_restart_notice(store: Store, address: Address) -> None:
-    """To be called before the restart is asked for."""
+    """Store the request; call before restarting."""
     topic = topic_of(address)
     await store.queues.put(
         QueueItem(key=new_id("back"), lane=RESTARTS, topic=topic, body=Raw(b"{}"))
@@ -27,18 +27,18 @@ async def request_restart_notice(store: Store, address: Address) -> None:
 async def post_restart_notices(
     store: Store, clock: Clock, homes: Collection[Address], channels: Collection[str]
 ) -> None:
-    """Tell these homes and whoever asked, each place once, as far as it is on these channels.
+    """Notify the homes and the requesting chats once each, on these channels only.
 
-    On others nobody would deliver it, or nobody wants to hear of it.
+    Other channels cannot deliver it or do not want it.
     """
     if not homes and not await store.queues.topics(RESTARTS):
         return
     rows = await store.queues.claim(RESTARTS, None, "the start", timedelta(0), _MAX_CLAIMED)
-    places = dict.fromkeys([*homes, *(address_of_topic(row.topic) for row in rows)])
+    addresses = dict.fromkeys([*homes, *(address_of_topic(row.topic) for row in rows)])
     now = clock.now()
     posts = [
-        outbox_post(new_id("back"), OutboxMessage(address=place, text=BACK_ONLINE, at=now))
-        for place in places
-        if place.channel in channels
+        outbox_post(new_id("back"), OutboxMessage(address=address, text=BACK_ONLINE, at=now))
+        for address in addresses
+        if address.channel in channels
     ]
     await store.commit(*posts, *(CompleteItem(row.key) for row in rows))

@@ -1,4 +1,4 @@
-"""What a person in a chat may do as owner, member or guest: which tools and commands, how often."""
+"""Permissions of owners, members and guests: tools, commands and turn quotas."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -15,29 +15,29 @@ from hermes.schema.tools import MCP_PREFIX, Effect, ToolSpec
 from hermes.session.keys import DIRECT_CHAT
 
 ALWAYS_ALLOWED = frozenset({"help", "whoami", "approve", "deny"})
-"""Commands that everybody who is let in may use; whose answer counts is decided elsewhere."""
+"""Commands for every admitted user; whose answer counts is decided elsewhere."""
 
 GUEST_COMMANDS = frozenset(
     {"start", "new", "reset", "retry", "undo", "stop", "title", "status", "usage", "queue", "steer"}
 )
-"""What a guest may use where no administrator is named: it concerns nobody but the guest."""
+"""Commands for guests when no administrator is named; they only affect the guest's session."""
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 
 
 class Quota(Struct, frozen=True):
-    """How many turns; None is without limit."""
+    """Maximum number of turns; None means unlimited."""
 
     per_hour: int | None = None
     per_day: int | None = None
 
 
 class RolePermissions(Struct, frozen=True):
-    """`toolsets` None means all that the platform offers; whether those of MCP servers, too.
+    """What a role may use; `toolsets` None means all that the platform offers.
 
-    They work with what the owner has given to them: where a role is not the owner's, it has those
-    of servers that its toolsets name.
+    MCP servers act with the owner's credentials, so other roles only get those that their toolsets
+    name.
     """
 
     effects: frozenset[Effect] = frozenset(Effect)
@@ -59,7 +59,7 @@ AUTHENTICATED_PERMISSIONS: Mapping[Role, RolePermissions] = {
     **DEFAULT_PERMISSIONS,
     Role.GUEST: structs.replace(DEFAULT_PERMISSIONS[Role.GUEST], quota=Quota()),
 }
-"""Whoever has the secret is no crowd: such a platform says itself how often it is called."""
+"""Callers with the secret have no turn quota: such platforms limit requests themselves."""
 
 
 class _RoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,53 +70,55 @@ class _RoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def role_permissions_from(
-    extra: FreeTable, usual: Mapping[Role, RolePermissions] = DEFAULT_PERMISSIONS
+    extra: FreeTable, defaults: Mapping[Role, RolePermissions] = DEFAULT_PERMISSIONS
 ) -> Mapping[Role, RolePermissions]:
-    """The powers of each role on a platform: the usual ones, changed by `roles` in its settings."""
+    """Return the permissions of each role: the defaults, changed by the platform's `roles`."""
     try:
-        given = msgspec.convert(extra.get("roles") or {}, dict[Role, _RoleSettings], strict=False)
+        settings = msgspec.convert(
+            extra.get("roles") or {}, dict[Role, _RoleSettings], strict=False
+        )
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"The setting `roles` of a platform is wrong: {error}",
-            hint="Under owner, member or guest it takes toolsets, effects, turns_per_hour and "
+            f"Invalid platform setting `roles`: {error}",
+            hint="Under owner, member or guest, set toolsets, effects, turns_per_hour or "
             "turns_per_day.",
         ) from error
-    return {role: _changed(usual[role], given.get(role)) for role in Role}
+    return {role: _changed(defaults[role], settings.get(role)) for role in Role}
 
 
-def _changed(powers: RolePermissions, given: _RoleSettings | None) -> RolePermissions:
-    if given is None:
-        return powers
-    quota = powers.quota
-    if given.turns_per_hour is not UNSET:
-        quota = structs.replace(quota, per_hour=given.turns_per_hour)
-    if given.turns_per_day is not UNSET:
-        quota = structs.replace(quota, per_day=given.turns_per_day)
+def _changed(permissions: RolePermissions, settings: _RoleSettings | None) -> RolePermissions:
+    if settings is None:
+        return permissions
+    quota = permissions.quota
+    if settings.turns_per_hour is not UNSET:
+        quota = structs.replace(quota, per_hour=settings.turns_per_hour)
+    if settings.turns_per_day is not UNSET:
+        quota = structs.replace(quota, per_day=settings.turns_per_day)
     return RolePermissions(
-        effects=powers.effects if given.effects is UNSET else given.effects,
-        toolsets=powers.toolsets if given.toolsets is UNSET else given.toolsets,
+        effects=permissions.effects if settings.effects is UNSET else settings.effects,
+        toolsets=permissions.toolsets if settings.toolsets is UNSET else settings.toolsets,
         quota=quota,
-        servers=powers.servers,
+        servers=permissions.servers,
     )
 
 
 def permitted_tools(
-    powers: RolePermissions,
+    permissions: RolePermissions,
     specs: Iterable[ToolSpec],
     tools_of: Callable[[Iterable[str]], Iterable[str]],
 ) -> list[ToolSpec]:
-    """The tools that remain; `tools_of` knows which tools the toolsets hold."""
-    names = None if powers.toolsets is None else frozenset(tools_of(powers.toolsets))
+    """Filter the tools; `tools_of` returns the tools of the given toolsets."""
+    names = None if permissions.toolsets is None else frozenset(tools_of(permissions.toolsets))
     return [
         spec
         for spec in specs
-        if spec.effect in powers.effects and _is_permitted(spec.name, names, powers)
+        if spec.effect in permissions.effects and _is_permitted(spec.name, names, permissions)
     ]
 
 
-def _is_permitted(tool: str, names: frozenset[str] | None, powers: RolePermissions) -> bool:
+def _is_permitted(tool: str, names: frozenset[str] | None, permissions: RolePermissions) -> bool:
     if names is None:
-        return powers.servers or not tool.startswith(MCP_PREFIX)
+        return permissions.servers or not tool.startswith(MCP_PREFIX)
     return tool in names
 
 
@@ -127,7 +129,7 @@ class CommandAccess(Struct, frozen=True):
     permitted: frozenset[str] = frozenset()
 
     def may_run(self, role: Role, command: str) -> bool:
-        """`command` is the command's own name, not an alias; skills and shortcuts count too."""
+        """`command` is the canonical name, not an alias; skills and shortcuts count too."""
         name = _command_name(command)
         if role is Role.OWNER or name in ALWAYS_ALLOWED or name in self.permitted:
             return True
@@ -137,9 +139,9 @@ class CommandAccess(Struct, frozen=True):
 
 
 def command_access(extra: FreeTable, chat_type: str) -> CommandAccess:
-    """From `allow_admin_from` and `user_allowed_commands`; groups have lists of their own.
+    """Read `allow_admin_from` and `user_allowed_commands`, which groups have separately.
 
-    A direct chat without a list of commands uses that of the groups, never their administrators.
+    A direct chat without a command list uses the groups' list, but never their administrators.
     """
     group_list = extra.get(_key("user_allowed_commands", "group"))
     permitted = extra.get(_key("user_allowed_commands", chat_type)) or group_list
@@ -159,12 +161,12 @@ def _key(name: str, chat_type: str) -> str:
 
 
 def _command_name(text: str) -> str:
-    """Some platforms allow no hyphen in a command and write a line instead."""
+    """Normalize the name; some platforms use "_" because they allow no hyphens."""
     return text.strip().removeprefix("/").lower().replace("_", "-")
 
 
 class QuotaExceeded(Struct, frozen=True):
-    """The limit that is reached, and after how many seconds there is room again."""
+    """The limit that was reached, and the seconds until the next turn is allowed."""
 
     limit: int
     window: float
@@ -172,24 +174,24 @@ class QuotaExceeded(Struct, frozen=True):
 
 
 class TurnCounter:
-    """Counts turns in windows that slide; remembers a bounded number of people."""
+    """Counts turns in sliding windows for a bounded number of users."""
 
     def __init__(self, clock: Clock, most_people: int = 10_000) -> None:
         self._clock = clock
         self._most_people = most_people
         self._turns: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def knows(self, who: str) -> bool:
-        return who in self._turns
+    def knows(self, user: str) -> bool:
+        return user in self._turns
 
-    def recall(self, who: str, ages: Iterable[float]) -> None:
-        """Count turns that began so many seconds ago."""
+    def recall(self, user: str, ages: Iterable[float]) -> None:
+        """Count turns that began `ages` seconds ago."""
         now = self._clock.monotonic()
         turns = deque(sorted(now - age for age in ages if age < DAY))
-        self._remember(who, turns, now)
+        self._remember(user, turns, now)
 
-    def take(self, who: str, quota: Quota) -> QuotaExceeded | None:
-        """None when the turn may begin; it is then counted. A refused turn is not."""
+    def take(self, user: str, quota: Quota) -> QuotaExceeded | None:
+        """Count the turn and return None, or return the exceeded quota without counting it."""
         windows = [
             (limit, window)
             for limit, window in ((quota.per_hour, HOUR), (quota.per_day, DAY))
@@ -198,7 +200,7 @@ class TurnCounter:
         if not windows:
             return None
         now = self._clock.monotonic()
-        turns = self._turns.pop(who, None) or deque[float]()
+        turns = self._turns.pop(user, None) or deque[float]()
         while turns and turns[0] <= now - DAY:
             turns.popleft()
         refusals = [
@@ -206,12 +208,12 @@ class TurnCounter:
         ]
         if not refusals:
             turns.append(now)
-        self._remember(who, turns, now)
+        self._remember(user, turns, now)
         return max(refusals, key=lambda refused: refused.wait, default=None)
 
-    def _remember(self, who: str, turns: deque[float], now: float) -> None:
+    def _remember(self, user: str, turns: deque[float], now: float) -> None:
         if turns:
-            self._turns[who] = turns
+            self._turns[user] = turns
         while self._turns:
             oldest = next(iter(self._turns.values()))
             if len(self._turns) <= self._most_people and oldest[-1] > now - DAY:
@@ -220,7 +222,7 @@ class TurnCounter:
 
     @property
     def people(self) -> int:
-        """How many are remembered now."""
+        """Number of users remembered."""
         return len(self._turns)
 
 

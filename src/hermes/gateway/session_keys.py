@@ -1,4 +1,4 @@
-"""Whose a session key is: that of the first place which used it, and of no other."""
+"""Assign session keys so that two chats never share one."""
 
 import logging
 from collections import OrderedDict
@@ -20,31 +20,35 @@ log = logging.getLogger(__name__)
 
 KEY_KIND = "chat_key"
 CACHE_SIZE = 10_000
-"""How many keys are remembered without asking the store."""
+"""How many keys are cached."""
 
 MAX_KEYS_PER_ADDRESS = 100
 
 
 class SessionKeys:
-    """Ids that hold a colon can make one key of two places; the second one gets another key."""
+    """Binds each key to the first chat that used it.
+
+    Platform ids may contain ":", so two different chats can produce the same key; the second chat
+    then gets the key with a short hash appended.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._known: OrderedDict[str, ChatId] = OrderedDict()
 
-    async def assign(self, key: str, place: ChatId, address: Address) -> str:
-        """The key to use for this place: the given one, unless that is another's already."""
+    async def assign(self, key: str, chat: ChatId, address: Address) -> str:
+        """Return the key for this chat: the given one, unless another chat has it."""
         own = key
-        while await self._holder(own, place, address) != place:
-            log.info("the session key %s is that of another place", own)
-            own = f"{own}:~{_digest(own, place)}"
+        while await self._holder(own, chat, address) != chat:
+            log.info("session key %s already belongs to another chat", own)
+            own = f"{own}:~{_digest(own, chat)}"
         return own
 
-    async def _holder(self, key: str, place: ChatId, address: Address) -> ChatId:
+    async def _holder(self, key: str, chat: ChatId, address: Address) -> ChatId:
         holder = self._known.get(key) or await self._recorded(key)
         if holder is None:
-            holder = await self._record(key, place, address)
+            holder = await self._record(key, chat, address)
         self._known[key] = holder
         self._known.move_to_end(key)
         while len(self._known) > CACHE_SIZE:
@@ -52,39 +56,39 @@ class SessionKeys:
         return holder
 
     async def _recorded(self, key: str) -> ChatId | None:
-        matter = await self._store.records.get(KEY_KIND, key)
-        return matter and msgspec.json.decode(matter.body, type=ChatId)
+        record = await self._store.records.get(KEY_KIND, key)
+        return record and msgspec.json.decode(record.body, type=ChatId)
 
-    async def _record(self, key: str, place: ChatId, address: Address) -> ChatId:
-        matter = StateRecord(
+    async def _record(self, key: str, chat: ChatId, address: Address) -> ChatId:
+        record = StateRecord(
             kind=KEY_KIND,
             id=key,
-            # Filed under the address and not under a session: it outlives every session there.
+            # Stored under the address, not a session, because it outlives sessions.
             session=topic_of(address),
             state="used",
             at=self._clock.now(),
-            body=Raw(msgspec.json.encode(place)),
+            body=Raw(msgspec.json.encode(chat)),
             open=False,
         )
         try:
-            await self._store.commit(PutRecord(matter, was=""))
+            await self._store.commit(PutRecord(record, was=""))
         except StateConflict:
-            return await self._recorded(key) or place
-        return place
+            return await self._recorded(key) or chat
+        return chat
 
 
 async def keys_at(store: Store, address: Address) -> Sequence[str]:
-    """The keys of the sessions that people had at an address, the newest first."""
+    """Return the keys of sessions at an address, newest first."""
     topic = topic_of(address)
     found = await store.records.find(KEY_KIND, session=topic, limit=MAX_KEYS_PER_ADDRESS)
-    return [matter.id for matter in reversed(found)]
+    return [record.id for record in reversed(found)]
 
 
 async def belongs_to_other_address(store: Store, key: str, address: Address) -> bool:
-    """Whether the key is known to be that of a session at some other address."""
-    matter = await store.records.get(KEY_KIND, key)
-    return matter is not None and matter.session != topic_of(address)
+    """Whether the key is known to belong to another address."""
+    record = await store.records.get(KEY_KIND, key)
+    return record is not None and record.session != topic_of(address)
 
 
-def _digest(taken: str, place: ChatId) -> str:
-    return sha256(taken.encode() + msgspec.json.encode(place)).hexdigest()[:12]
+def _digest(taken: str, chat: ChatId) -> str:
+    return sha256(taken.encode() + msgspec.json.encode(chat)).hexdigest()[:12]

@@ -1,26 +1,26 @@
-"""How long the end of a gateway may take: one sum, for itself and for whoever waits for it."""
+"""Time budget of a gateway shutdown, for the gateway itself and for what waits for it."""
 
 DRAIN_SECONDS = 60.0
-"""Seconds that running turns are given, unless the settings say otherwise."""
+"""Seconds running turns get by default."""
 
 COMMAND_SECONDS = 5.0
-"""Seconds that commands are given at least, however long turns took."""
+"""Minimum seconds for commands, however long the turns took."""
 
 SEND_SECONDS = 60.0
-"""Seconds for what is being sent: as long as one call to a platform may take."""
+"""Seconds for sends in progress: the timeout of one platform call."""
 
 PROGRESS_SECONDS = 5.0
-"""Seconds in which posts beside answers that were just delivered are put right."""
+"""Seconds for final edits of progress messages."""
 
 CLEANUP_SECONDS = 30.0
-"""Seconds for what comes after that: connections, engines and files are closed."""
+"""Seconds for closing connections, engines and files."""
 
 
 def shutdown_seconds(drain: float) -> float:
-    """Seconds from the wish to end until all of a gateway's work is left in order."""
+    """Seconds until all work of a gateway has been finished or stored."""
     return drain + COMMAND_SECONDS + SEND_SECONDS + PROGRESS_SECONDS
 
 
 def stop_timeout(drain: float) -> float:
-    """Seconds that whoever told the process to end waits for it, before it is killed."""
+    """Seconds to wait for the process to exit before killing it."""
     return shutdown_seconds(drain) + CLEANUP_SECONDS

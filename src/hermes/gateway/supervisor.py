@@ -1,4 +1,4 @@
-"""Keep channels listening: restart what failed or went deaf, for ever, and say how they are."""
+"""Keep channels running: restart those that fail or go silent, and report their state."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +27,7 @@ class ChannelCondition(StrEnum):
 
 
 class ChannelState(Struct, frozen=True, kw_only=True):
-    """`heard_at` is the last proof of life, `reason` why it failed last."""
+    """`heard_at` is the last sign of life, `reason` the last failure."""
 
     condition: ChannelCondition = ChannelCondition.WAITING
     since: datetime
@@ -37,7 +37,7 @@ class ChannelState(Struct, frozen=True, kw_only=True):
 
 
 class SupervisorRules(Struct, frozen=True, kw_only=True):
-    """Seconds: without proof of life it is deaf; between two looks; a run that counts as good."""
+    """Seconds: silence after which a channel counts as dead, between checks, of a good run."""
 
     deaf: float = 60.0
     look: float = 15.0
@@ -65,7 +65,7 @@ class Supervisor:
         return {name: self._state(name) for name in self._states}
 
     def pause(self, name: str) -> None:
-        """Listen to it no more until `resume`; what is to be sent there waits."""
+        """Stop listening until `resume`; outgoing messages wait."""
         if name in self._channels and name not in self._paused:
             self._paused[name] = anyio.Event()
             if name in self._listening:
@@ -80,12 +80,12 @@ class Supervisor:
         return name in self._paused
 
     def close(self) -> None:
-        """Listen no more; what is being delivered just now is not acknowledged."""
+        """Stop listening; messages being delivered are not acknowledged."""
         if self._scope is not None:
             self._scope.cancel()
 
     async def run(self, deliver: HandleInbound) -> None:
-        """Until closed or cancelled."""
+        """Run until closed or cancelled."""
         with anyio.CancelScope() as scope:
             self._scope = scope
             async with anyio.create_task_group() as group:
@@ -109,15 +109,15 @@ class Supervisor:
 
     async def _until_resumed(self, name: str) -> None:
         while (resumed := self._paused.get(name)) is not None:
-            self._set(name, ChannelCondition.PAUSED, 0, "It is paused.")
+            self._set(name, ChannelCondition.PAUSED, 0, "Paused.")
             await resumed.wait()
 
     async def _listen_once(self, name: str, deliver: HandleInbound, failures: int) -> int:
-        """Until it fails and the wait after that is over; returns the failures so far."""
+        """Listen until it fails, then back off; return the number of failures."""
         self._set(name, ChannelCondition.LISTENING, failures)
-        begun = self._clock.monotonic()
+        started = self._clock.monotonic()
         condition, reason = await self._listen(name, deliver)
-        lasted = self._clock.monotonic() - begun
+        lasted = self._clock.monotonic() - started
         failures = 1 if lasted >= self._rules.good else failures + 1
         self._set(name, condition, failures, reason)
         log.warning("channel %s: %s (failure %d)", name, reason, failures)
@@ -125,7 +125,7 @@ class Supervisor:
         return failures
 
     async def _listen(self, name: str, deliver: HandleInbound) -> tuple[ChannelCondition, str]:
-        """Returns how and why it ended, for it should not have."""
+        """Run the channel and return how and why it ended."""
         deaf = False
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
@@ -147,19 +147,19 @@ class Supervisor:
         if failure is not None:
             log.info("channel %s failed", name, exc_info=failure)
             return ChannelCondition.FAILED, str(failure) or type(failure).__name__
-        return ChannelCondition.FAILED, "It stopped listening by itself."
+        return ChannelCondition.FAILED, "The channel stopped unexpectedly."
 
     async def _until_deaf(self, name: str) -> None:
         channel = self._channels[name]
         if not isinstance(channel, SupportsLiveness):
             await anyio.sleep_forever()
             return
-        shown, since = self._last(name), self._clock.monotonic()
+        seen, since = self._last(name), self._clock.monotonic()
         while self._clock.monotonic() - since <= self._rules.deaf:
             await self._clock.sleep(self._rules.look)
             last = self._last(name)
-            if last is not None and last != shown:
-                shown, since = last, self._clock.monotonic() - self._ago(last)
+            if last is not None and last != seen:
+                seen, since = last, self._clock.monotonic() - self._ago(last)
 
     def _last(self, name: str) -> datetime | None:
         channel = self._channels[name]
@@ -168,7 +168,7 @@ class Supervisor:
         return max(known, default=None)
 
     def _ago(self, last: datetime) -> float:
-        """Seconds since a sign of life that came after the last look; the clock may be set."""
+        """Seconds since a sign of life after the last check; the clock may have been set."""
         seconds = (self._clock.now() - last).total_seconds()
         return seconds if 0 <= seconds <= self._rules.look else 0.0
 
@@ -178,7 +178,7 @@ class Supervisor:
         )
 
     def _connects(self, name: str) -> bool:
-        """Whether it was begun to be listened to, and has not been heard since."""
+        """Whether it was started but has not given a sign of life since."""
         state, channel = self._states[name], self._channels[name]
         if state.condition is not ChannelCondition.LISTENING or not isinstance(
             channel, SupportsLiveness

@@ -1,4 +1,4 @@
-"""Where something is to be delivered: the words people write, and the addresses they mean."""
+"""Parse delivery targets and resolve them to addresses."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ _ON_SERVER = re.compile(
     r"(?P<chat>[!@][^:]+:[^:]+(?::\d+)?|\#[^:]+:(?:[^:]*\.[^:]*|localhost)(?::\d+)?)"
     r"(?::(?P<thread>\$.+))?"
 )
-"""Rooms that carry the name of their server behind a colon; their threads begin with a dollar."""
+"""Rooms with a server name after a colon; their threads begin with a dollar sign."""
 
 
 class OriginTarget(Struct, frozen=True):
-    """Where the request came from."""
+    """The chat the request came from."""
 
 
 class LocalTarget(Struct, frozen=True):
-    """Nowhere: into a file of the home."""
+    """A file in the home instead of a chat."""
 
 
 class AllHomesTarget(Struct, frozen=True):
@@ -50,7 +50,7 @@ Target: TypeAlias = OriginTarget | LocalTarget | AllHomesTarget | HomeTarget | C
 
 
 class UnresolvedReason(StrEnum):
-    """Why a target leads nowhere."""
+    """Why a target cannot be resolved."""
 
     NO_ORIGIN = "no_origin"
     NO_HOME = "no_home"
@@ -64,9 +64,9 @@ class UnresolvedTarget(Struct, frozen=True):
 
 
 class ResolvedTargets(Struct, frozen=True):
-    """Each address once, in the order it was named; `local` when a file is wanted, too.
+    """Unique addresses in order; `local` if a file is wanted, too.
 
-    What leads nowhere is in `unreached`, to be told; its text then goes into a file.
+    Unresolved targets are in `unreached`; their text goes into a file.
     """
 
     addresses: tuple[Address, ...] = ()
@@ -75,16 +75,16 @@ class ResolvedTargets(Struct, frozen=True):
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """Targets parted by commas, each once. Raises `UsageError` for what is none."""
-    words = [word.strip() for word in text.split(",")]
-    targets = dict.fromkeys(_target(word) for word in words if word)
+    """Parse comma-separated targets; raises `UsageError` for an invalid one."""
+    parts = [part.strip() for part in text.split(",")]
+    targets = dict.fromkeys(_target(part) for part in parts if part)
     if not targets:
         raise _invalid_target(text)
     return tuple(targets)
 
 
 def home_channels(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dict[str, Address]:
-    """The home channel of each platform that has one; a variable wins over the settings."""
+    """Return the home channels; environment variables override settings."""
     homes: dict[str, Address] = {}
     for name, settings in platforms.items():
         home = _from_variables(name, env) or _configured(name, settings.home_channel)
@@ -100,7 +100,7 @@ def resolve_targets(
     origin: Address | None = None,
     platforms: Iterable[str] = (),
 ) -> ResolvedTargets:
-    """The addresses that targets mean; `platforms` are those that can be sent to besides."""
+    """Resolve targets; `platforms` can be sent to in addition to those with a home."""
     known = {*homes, *platforms, *([origin.channel] if origin else [])}
     found: dict[Address, None] = {}
     local = False
@@ -109,11 +109,11 @@ def resolve_targets(
         if isinstance(target, LocalTarget):
             local = True
             continue
-        reached = _addresses(target, homes, origin, known)
-        if isinstance(reached, UnresolvedReason):
-            unreached.append(UnresolvedTarget(target, reached))
+        resolved = _addresses(target, homes, origin, known)
+        if isinstance(resolved, UnresolvedReason):
+            unreached.append(UnresolvedTarget(target, resolved))
         else:
-            found.update(dict.fromkeys(reached))
+            found.update(dict.fromkeys(resolved))
     return ResolvedTargets(tuple(found), local or bool(unreached), tuple(unreached))
 
 
@@ -186,7 +186,6 @@ def _configured(platform: str, home: HomeChannel | str | None) -> ChatTarget | N
 
 def _invalid_target(text: str) -> UsageError:
     return UsageError(
-        f"{text.strip()!r} is no place to deliver to",
-        hint="Write origin, local, all, a platform, or platform:chat[:thread]; or several of them "
-        "with commas between.",
+        f"{text.strip()!r} is not a delivery target",
+        hint="Use origin, local, all, a platform or platform:chat[:thread], separated by commas.",
     )

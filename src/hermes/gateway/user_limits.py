@@ -1,4 +1,4 @@
-"""How fast somebody may write: far more than a person does, and far less than a broken bot."""
+"""Limit how fast users may write, how many turns they get and how many run at the same time."""
 
 import math
 from collections import OrderedDict
@@ -20,16 +20,16 @@ INBOUND_BURST = 120
 INBOUND_RATE = 2.0
 MAX_USERS = 10_000
 NOTICE_INTERVAL = 60.0
-"""Seconds between two notices that somebody writes too fast."""
+"""Seconds between two notices to the same user."""
 
 REFUSED = "refused"
-"""The lane of what was not taken, so that it is not taken either when it comes again."""
+"""Queue of refused messages, so that a repetition is refused too."""
 
 TOO_FAST_NOTICE = (
-    "You write faster than I can read. What you wrote just now was not taken, and what you write "
-    "within the next minute may not be either. Wait that long, then send it again."
+    "You are writing too fast. Your last message was not accepted, and messages sent within the "
+    "next minute may not be either. Wait a minute, then send it again."
 )
-TOO_FAST = "Too much came in too short a time."
+TOO_FAST = "Too many messages in a short time."
 
 
 class _UserRate(Struct):
@@ -39,25 +39,25 @@ class _UserRate(Struct):
 
 
 class InboundLimit:
-    """What is taken counts, and nothing else: no repetition, and nothing that was refused."""
+    """Counts accepted messages only, neither repetitions nor refused ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._writers: OrderedDict[str, _UserRate] = OrderedDict()
 
     def wait(self, principal: str, role: Role) -> float:
-        """Seconds until something new of theirs may be taken; zero when it may be now."""
+        """Seconds until the next new message is accepted; 0 if it is now."""
         if role is Role.OWNER:
             return 0.0
         return max(0.0, 1.0 - self._writer(principal).room) / INBOUND_RATE
 
     def count(self, principal: str, role: Role) -> None:
-        """Something new was taken."""
+        """Count an accepted message."""
         if role is not Role.OWNER:
             self._writer(principal).room -= 1
 
     def notice(self, principal: str) -> str:
-        """What to tell somebody who is refused: nothing, when they were told a short while ago."""
+        """Return the notice for a refused user, or "" if one was sent recently."""
         writer, now = self._writer(principal), self._clock.monotonic()
         if now - writer.told < NOTICE_INTERVAL:
             return ""
@@ -79,7 +79,7 @@ TURN_KIND = "turn_taken"
 
 
 class TurnQuotas:
-    """`powers` says what a role may do on a platform."""
+    """Turn quotas; `powers` returns the permissions of a role on a platform."""
 
     def __init__(
         self, store: Store, clock: Clock, powers: Callable[[str, Role], RolePermissions]
@@ -89,55 +89,57 @@ class TurnQuotas:
         self._powers = powers
         self._meter = TurnCounter(clock)
 
-    async def refusal(self, letter: InboxMessage) -> str:
-        """Why this turn may not begin now; empty when it may, and it is then counted."""
-        quota = self._powers(platform_of(letter.address.channel), letter.role).quota
+    async def refusal(self, message: InboxMessage) -> str:
+        """Return why the turn may not start, or "" after counting it."""
+        quota = self._powers(platform_of(message.address.channel), message.role).quota
         if quota == Quota():
             return ""
-        if not self._meter.knows(letter.principal):
-            await self._recall(letter.principal, quota)
-        refused = self._meter.take(letter.principal, quota)
+        if not self._meter.knows(message.principal):
+            await self._recall(message.principal, quota)
+        refused = self._meter.take(message.principal, quota)
         if refused is not None:
             return _quota_message(refused)
-        await self._store.commit(self._taken(letter))
+        await self._store.commit(self._taken(message))
         return ""
 
-    def _taken(self, letter: InboxMessage) -> PutRecord:
-        """Under who asked, for in a shared chat the session may be somebody else's."""
-        matter = StateRecord(
+    def _taken(self, message: InboxMessage) -> PutRecord:
+        """Stored under the principal, because a shared session may be another user's."""
+        record = StateRecord(
             kind=TURN_KIND,
-            id=letter.user.id,
-            session=letter.principal,
+            id=message.user.id,
+            session=message.principal,
             state="taken",
             at=self._clock.now(),
             body=Raw(b"null"),
             open=False,
         )
-        return PutRecord(matter)
+        return PutRecord(record)
 
     async def _recall(self, principal: str, quota: Quota) -> None:
-        """When somebody's turns began, also those of an earlier process."""
+        """Load the start times of the user's turns, including those of an earlier process."""
         now, records = self._clock.now(), self._store.records
         await records.forget(TURN_KIND, now - timedelta(seconds=DAY))
         most = max(quota.per_hour or 0, quota.per_day or 0)
-        turns = [one.at for one in await records.find(TURN_KIND, session=principal, limit=most)]
+        turns = [
+            record.at for record in await records.find(TURN_KIND, session=principal, limit=most)
+        ]
         if self._meter.knows(principal):
-            # Meanwhile another chat of the same person was counted.
+            # Another chat of the same user was counted meanwhile.
             return
         self._meter.recall(principal, [(now - at).total_seconds() for at in turns])
 
 
 def _quota_message(refused: QuotaExceeded) -> str:
-    window = {HOUR: "an hour", DAY: "a day"}[refused.window]
+    window = {HOUR: "per hour", DAY: "per day"}[refused.window]
     minutes = max(1, math.ceil(refused.wait / 60))
     wait = f"{minutes} minutes" if minutes > 1 else "a minute"
     if minutes > 120:
         wait = f"{math.ceil(minutes / 60)} hours"
-    return f"You may ask {refused.limit} times in {window} here. Try again in {wait}."
+    return f"The limit here is {refused.limit} turns {window}. Try again in {wait}."
 
 
 USER_SHARE = 8
-"""Of all turns, the eighth part: what one person may have at once, and what is kept for owners."""
+"""One eighth of all turns: the limit per user, and the reserve for owners."""
 
 
 class _UserSlots(Struct):
@@ -155,7 +157,7 @@ class TurnSlots:
 
     @asynccontextmanager
     async def one(self, principal: str, role: Role) -> AsyncGenerator[None]:
-        """Wait for a turn and have it while the block runs."""
+        """Hold a turn slot while the block runs."""
         if role is Role.OWNER:
             async with self._all:
                 yield

@@ -1,1 +1,1 @@
-"""Agents that work for another one: each with a session, a budget and an end of its own."""
+"""Subagents: delegated tasks, each in its own session with its own budget."""

@@ -1,4 +1,4 @@
-"""One subagent at work: a session below its parent's, one turn, and a report."""
+"""Run one subagent: a child session, one turn and a report."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from hermes.subagents.messages import task_text
 BLOCKED_TOOLS = frozenset(
     {"clarify", "memory", "skill_manage", "send_message", "execute_code", "cronjob"}
 )
-"""What only the one who talks with a person does."""
+"""Tools reserved for the agent that talks to a person."""
 DELEGATE_TOOL = "delegate_task"
 _STATUS_OF_OUTCOME = {
     Outcome.DONE: TaskStatus.COMPLETED,
@@ -35,7 +35,7 @@ _STATUS_OF_OUTCOME = {
 
 
 class SubagentTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds: without a sign of life, within one tool, and altogether (0: no limit)."""
+    """Seconds without activity, within one tool, and in total (0: unlimited)."""
 
     idle: float = 450.0
     in_a_tool: float = 1200.0
@@ -43,7 +43,7 @@ class SubagentTimeouts(Struct, frozen=True, kw_only=True):
 
 
 class SubagentModel(Struct, frozen=True, kw_only=True):
-    """Which model a subagent thinks with, and how hard; as the settings say where it is empty."""
+    """Model and effort of a subagent; empty fields use the settings."""
 
     model: str = ""
     provider: str = ""
@@ -51,10 +51,10 @@ class SubagentModel(Struct, frozen=True, kw_only=True):
 
 
 class SubagentBudget(Struct, frozen=True, kw_only=True):
-    """`leave`: what would be asked for is done; there is nobody to ask.
+    """Limits of a subagent.
 
-    Without a model in `mind`, a subagent has that of the session it works for. `without` are
-    tools that it is not given, besides those that no subagent has.
+    `leave` approves actions that would otherwise be asked about, because no one can answer. Without
+    a model in `mind`, the parent session's is used. `without` are tools it does not get.
     """
 
     steps: int = 50
@@ -65,7 +65,7 @@ class SubagentBudget(Struct, frozen=True, kw_only=True):
 
 
 class Subagent:
-    """Runs once. What it said and did is in its session, whatever happens to the report."""
+    """Runs once. Its transcript is in its session, whatever happens to the report."""
 
     def __init__(self, runner: Runner, clock: Clock, budget: SubagentBudget) -> None:
         self._runner = runner
@@ -82,9 +82,9 @@ class Subagent:
         scope: Scope,
         task: Task,
         progress: ReportProgress,
-        mind: SubagentModel,
+        model: SubagentModel,
         *,
-        hands_on: bool,
+        may_delegate: bool,
     ) -> TaskReport:
         session = Session(
             id=new_session_id(self._clock.now()),
@@ -93,9 +93,9 @@ class Subagent:
             principal=scope.principal,
             parent=scope.session,
             cwd=scope.workspace,
-            model=mind.model,
-            provider=mind.provider,
-            effort=mind.effort,
+            model=model.model,
+            provider=model.provider,
+            effort=model.effort,
         )
         turn = TurnRequest(
             session=session,
@@ -109,9 +109,9 @@ class Subagent:
             role=scope.role,
             source=SOURCE,
             later=False,
-            without=self._without(hands_on=hands_on),
+            without=self._without(may_delegate=may_delegate),
             steps=self._budget.steps,
-            # What strangers had a hand in is not done unasked, whatever the settings say.
+            # Tasks that contain untrusted content are never auto-approved.
             yolo=scope.yolo or (self._budget.leave and not task.foreign),
             bounds=scope.bounds or InheritedLimits(platform=policy_platform(scope)),
         )
@@ -119,12 +119,12 @@ class Subagent:
         failure = await self._watched(turn)
         return self._report(task, session.id, self._clock.monotonic() - began, failure)
 
-    def _without(self, *, hands_on: bool) -> frozenset[str]:
-        without = BLOCKED_TOOLS | self._budget.without
-        return without - {DELEGATE_TOOL} if hands_on else without | {DELEGATE_TOOL}
+    def _without(self, *, may_delegate: bool) -> frozenset[str]:
+        excluded = BLOCKED_TOOLS | self._budget.without
+        return excluded - {DELEGATE_TOOL} if may_delegate else excluded | {DELEGATE_TOOL}
 
     async def _watched(self, turn: TurnRequest) -> str:
-        """The turn, ended when nothing moves any more; the trouble that kept it from running."""
+        """Run the turn until it ends or stalls; return the error that prevented it, or ""."""
         failure = ""
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch, group.cancel_scope)
@@ -136,12 +136,12 @@ class Subagent:
         return failure
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
-        patience, began = self._budget.patience, self._clock.monotonic()
+        timeouts, began = self._budget.patience, self._clock.monotonic()
         while not self._late:
             self._alive = anyio.Event()
-            limit = patience.in_a_tool if self._in_tool else patience.idle
-            if patience.total:
-                limit = min(limit, began + patience.total - self._clock.monotonic())
+            limit = timeouts.in_a_tool if self._in_tool else timeouts.idle
+            if timeouts.total:
+                limit = min(limit, began + timeouts.total - self._clock.monotonic())
             self._late = not await self._event_within(max(limit, 0.0))
         scope.cancel()
 
@@ -178,25 +178,25 @@ class Subagent:
 
     def _report(self, task: Task, session: str, seconds: float, failure: str) -> TaskReport:
         ended, answer = self._ended, _final_answer(self._said)
-        fate = _STATUS_OF_OUTCOME[ended.outcome] if ended is not None else TaskStatus.FAILED
+        status = _STATUS_OF_OUTCOME[ended.outcome] if ended is not None else TaskStatus.FAILED
         if self._late:
-            fate = TaskStatus.TIMEOUT
-        trouble = failure or (ended.reason if ended and ended.outcome is not Outcome.DONE else "")
+            status = TaskStatus.TIMEOUT
+        error = failure or (ended.reason if ended and ended.outcome is not Outcome.DONE else "")
         return TaskReport(
             goal=task.goal,
-            fate=fate,
+            fate=status,
             summary=answer,
-            error="It was ended: nothing moved any more." if self._late else trouble,
+            error="Ended after too long without activity." if self._late else error,
             session=session,
             seconds=round(seconds, 1),
             steps=ended.steps if ended is not None else 0,
         )
 
 
-def _final_answer(said: Sequence[Message]) -> str:
-    """The answer; of one that was cut short, the last thing it said."""
-    return final_text(said) or next(
-        (text for message in reversed(said) if (text := _assistant_text(message))), ""
+def _final_answer(messages: Sequence[Message]) -> str:
+    """Return the final answer, or the last text of an interrupted one."""
+    return final_text(messages) or next(
+        (text for message in reversed(messages) if (text := _assistant_text(message))), ""
     )
 
 

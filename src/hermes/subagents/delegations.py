@@ -1,4 +1,4 @@
-"""Hands out work, waits for it or lets it go on in the background, and brings it home once."""
+"""Delegate tasks to subagents, in the foreground or background, and deliver each report once."""
 
 import itertools
 import logging
@@ -39,10 +39,10 @@ _PERSON_TRUST = frozenset({Trust.OWNER, Trust.GUEST})
 
 
 class DelegationRules(Struct, frozen=True, kw_only=True):
-    """`at_once` subagents for one person; `depth` levels below the one who talks with them.
+    """Limits: `at_once` subagents per person, `depth` levels below the agent that talks to them.
 
-    `waiting` is how much work in the background one person may have under way, `rounds` how
-    often a report may lead to more work before a person has said something.
+    `waiting`: background delegations per person. `rounds`: how often reports may lead to further
+    delegations without a message from a person.
     """
 
     at_once: int = 3
@@ -55,7 +55,7 @@ class DelegationRules(Struct, frozen=True, kw_only=True):
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
-    """What is on disk of work in the background; reports are added as they come in."""
+    """The stored form of a background delegation; reports are added as they arrive."""
 
     id: str
     scope: Scope
@@ -68,7 +68,7 @@ async def unchanged_scope(scope: Scope) -> Scope:
 
 
 class DelegationDeps(Struct, frozen=True, kw_only=True):
-    """`present` says where the conversation of a scope goes on by now."""
+    """`present` returns the scope in which a conversation continues now."""
 
     store: Store
     runner: Runner
@@ -79,22 +79,22 @@ class DelegationDeps(Struct, frozen=True, kw_only=True):
 
 
 class RunningDelegation:
-    """Work that goes on in the background, with the last thing that each task was seen to do."""
+    """A running background delegation and the last activity of each task."""
 
     def __init__(self, work: Delegation, began: datetime) -> None:
         self.work = work
         self.began = began
-        self.doing = ["waits for its turn"] * len(work.tasks)
+        self.doing = ["waiting"] * len(work.tasks)
         self.stop = anyio.CancelScope()
 
     def belongs_to(self, session: str, key: str) -> bool:
-        """To its session, and after a reset to the one that took its place."""
+        """Whether it belongs to the session, or after a reset to its successor."""
         scope = self.work.scope
         return scope.session == session or (bool(key) and scope.key == key)
 
 
 class Delegations:
-    """Implements `hermes.ports.delegation.Delegates` for one profile."""
+    """Implements `hermes.ports.delegation` for one profile."""
 
     def __init__(self, parts: DelegationDeps, group: TaskGroup) -> None:
         self._parts = parts
@@ -110,54 +110,54 @@ class Delegations:
     ) -> Sequence[TaskReport]:
         reports: list[TaskReport | None] = [None] * len(tasks)
 
-        async def one(number: int) -> None:
-            async def told(text: str) -> None:
-                await progress(f"[{number + 1}] {text}")
+        async def run_task(index: int) -> None:
+            async def report_progress(text: str) -> None:
+                await progress(f"[{index + 1}] {text}")
 
-            reports[number] = await self._child(scope, tasks[number], told)
+            reports[index] = await self._child(scope, tasks[index], report_progress)
 
-        await self._all(scope, len(tasks), one)
+        await self._all(scope, len(tasks), run_task)
         return [report for report in reports if report is not None]
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task], *, asked: bool = False) -> str:
-        """`asked`: a person did so themselves, and not an agent that was at work for them."""
+        """Start tasks in the background; `asked` if a person requested it directly."""
         await self._refuse_too_much(scope)
         if not asked:
             await self._refuse_without_a_person(scope)
         empty = (None,) * len(tasks)
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
-        # Whoever waits may give up; a row that is on its way to the disk must find its end.
+        # Shielded: a cancelled caller must not leave a row without its task.
         with anyio.CancelScope(shield=True):
             await self._parts.store.commit(PutRecord(self._matter(work, RUNNING), was=""))
         failpoint("delegation.begun")
         await self._unless_interrupted(work)
-        # From now on it can be stopped, also before it has made its first step.
-        going = self._going[work.id] = RunningDelegation(work, self._parts.clock.now())
-        self._group.start_soon(self._in_background, going)
+        # From here on it can be stopped, even before its first step.
+        running = self._going[work.id] = RunningDelegation(work, self._parts.clock.now())
+        self._group.start_soon(self._in_background, running)
         return work.id
 
     async def _unless_interrupted(self, work: Delegation) -> None:
-        """Nobody heard of work whose start was interrupted, so nobody is to hear of its end."""
+        """Close the record if the start was cancelled: no one knows of it, so none is reported."""
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
-            matter = structs.replace(self._matter(work, REPORTED), open=False, holder="")
+            record = structs.replace(self._matter(work, REPORTED), open=False, holder="")
             with anyio.CancelScope(shield=True):
-                await self._parts.store.commit(PutRecord(matter, was=RUNNING))
+                await self._parts.store.commit(PutRecord(record, was=RUNNING))
             raise
 
     async def _refuse_too_much(self, scope: Scope) -> None:
         found = await self._parts.store.records.find(KIND, only_open=True)
-        works = [work for one in found if (work := read_delegation(one)) is not None]
-        mine = sum(work.scope.principal == scope.principal for work in works)
-        if mine >= self._parts.rules.waiting:
+        works = [work for record in found if (work := read_delegation(record)) is not None]
+        own = sum(work.scope.principal == scope.principal for work in works)
+        if own >= self._parts.rules.waiting:
             raise UsageError(
-                f"{mine} pieces of delegated work are under way already.",
+                f"{own} delegations are already running.",
                 hint="Wait for their reports, or do it directly.",
             )
 
     async def _refuse_without_a_person(self, scope: Scope) -> None:
-        """Reports begin turns by themselves, and those must not begin work without end."""
+        """Reports start turns automatically, which must not start delegations endlessly."""
         try:
             rows = await self._parts.store.archive_for(OWNER).messages(scope.session)
         except NotFound:
@@ -166,126 +166,130 @@ class Delegations:
         since = itertools.takewhile(lambda user: user.trust not in _PERSON_TRUST, reversed(asked))
         if sum(user.trust is Trust.DATA for user in since) >= self._parts.rules.rounds:
             raise UsageError(
-                "Several rounds of delegated work went by without a word from a person.",
-                hint="Tell them what came of it and wait for their answer.",
+                "Several rounds of delegation passed without a message from a person.",
+                hint="Report the results and wait for an answer.",
             )
 
     def of(self, session: str, key: str) -> Sequence[RunningDelegation]:
-        """What a session has in the background."""
-        return [going for going in self._going.values() if going.belongs_to(session, key)]
+        """Return the session's running delegations."""
+        return [running for running in self._going.values() if running.belongs_to(session, key)]
 
     def end_all(self, session: str, key: str) -> int:
-        """End it; how many there were."""
+        """Stop the session's delegations and return their number."""
         found = self.of(session, key)
-        for going in found:
-            going.stop.cancel()
+        for running in found:
+            running.stop.cancel()
         return len(found)
 
     async def recover(self) -> None:
-        """Bring home what a killed process left: finished reports as they are, the rest as lost."""
-        for matter in await self._parts.store.records.abandoned(KIND):
-            if (work := read_delegation(matter)) is not None:
+        """Report what a dead process left: finished reports as they are, the rest as lost."""
+        for record in await self._parts.store.records.abandoned(KIND):
+            if (work := read_delegation(record)) is not None:
                 await self._bring(work)
 
-    async def _in_background(self, going: RunningDelegation) -> None:
-        with going.stop:
+    async def _in_background(self, running: RunningDelegation) -> None:
+        with running.stop:
             try:
-                await self._work(going)
+                await self._work(running)
             except Exception:
-                # One person's work is not the profile's end; what came of it is still told.
-                log.exception("the delegated work %s broke", going.work.id)
-        fate = TaskStatus.INTERRUPTED if going.stop.cancelled_caught else TaskStatus.LOST
-        await self._retry_until_stored(going.work, fate)
-        self._going.pop(going.work.id, None)
+                # Must not affect the profile; the results so far are still reported.
+                log.exception("delegation %s failed", running.work.id)
+        status = TaskStatus.INTERRUPTED if running.stop.cancelled_caught else TaskStatus.LOST
+        await self._retry_until_stored(running.work, status)
+        self._going.pop(running.work.id, None)
 
-    async def _retry_until_stored(self, work: Delegation, fate: TaskStatus) -> None:
-        """A disk that is full or locked for a while must not cost a report."""
+    async def _retry_until_stored(self, work: Delegation, status: TaskStatus) -> None:
+        """Retry until stored: a full or locked disk must not lose a report."""
         failures = 0
         while True:
             try:
                 with anyio.CancelScope(shield=True):
-                    return await self._bring(work, fate)
+                    return await self._bring(work, status)
             except StoreError as error:
                 failures += 1
-                log.warning("the delegated work %s cannot be reported yet: %s", work.id, error)
+                log.warning("delegation %s cannot be reported yet: %s", work.id, error)
             await self._parts.clock.sleep(RETRY.delay(failures))
 
-    async def _work(self, going: RunningDelegation) -> None:
-        async def one(number: int) -> None:
-            async def told(text: str) -> None:
-                going.doing[number] = text
+    async def _work(self, running: RunningDelegation) -> None:
+        async def run_task(number: int) -> None:
+            async def report_progress(text: str) -> None:
+                running.doing[number] = text
 
-            going.doing[number] = "thinks"
-            report = await self._child(going.work.scope, going.work.tasks[number], told)
-            going.doing[number] = report.fate.value
-            reports = (*going.work.reports[:number], report, *going.work.reports[number + 1 :])
-            going.work = structs.replace(going.work, reports=reports)
-            await self._keep(going.work)
+            running.doing[number] = "thinking"
+            report = await self._child(
+                running.work.scope, running.work.tasks[number], report_progress
+            )
+            running.doing[number] = report.fate.value
+            reports = (*running.work.reports[:number], report, *running.work.reports[number + 1 :])
+            running.work = structs.replace(running.work, reports=reports)
+            await self._keep(running.work)
             failpoint("delegation.one_reported")
 
-        await self._all(going.work.scope, len(going.work.tasks), one)
+        await self._all(running.work.scope, len(running.work.tasks), run_task)
 
     async def _keep(self, work: Delegation) -> None:
-        """Each report as it comes in: a crash loses no more than what was not finished."""
+        """Store each report as it arrives, so that a crash loses only unfinished tasks."""
         try:
             with anyio.CancelScope(shield=True):
-                matter = self._matter(work, RUNNING)
-                await self._parts.store.commit(PutRecord(matter, was=RUNNING))
+                record = self._matter(work, RUNNING)
+                await self._parts.store.commit(PutRecord(record, was=RUNNING))
         except StoreError as error:
-            log.warning("a report of %s is kept in memory alone: %s", work.id, error)
+            log.warning("a report of %s could not be stored yet: %s", work.id, error)
 
-    async def _bring(self, work: Delegation, otherwise: TaskStatus = TaskStatus.LOST) -> None:
+    async def _bring(self, work: Delegation, unfinished: TaskStatus = TaskStatus.LOST) -> None:
         reports = [
-            report or TaskReport(goal=task.goal, fate=otherwise)
+            report or TaskReport(goal=task.goal, fate=unfinished)
             for task, report in zip(work.tasks, work.reports, strict=True)
         ]
         text = reports_text(work.id, reports, self._parts.rules.summary)
         done = structs.replace(work, reports=tuple(reports))
-        matter = structs.replace(self._matter(done, REPORTED), open=False, holder="")
+        record = structs.replace(self._matter(done, REPORTED), open=False, holder="")
         scope = await self._parts.present(work.scope)
-        # Whoever stopped it before anything came of it has heard all that there is to tell.
-        quiet = otherwise is TaskStatus.INTERRUPTED and not any(work.reports)
-        letter = () if quiet else self._parts.later.brought(scope, work.id, text)
+        # Stopped by the user without any result: there is nothing to report.
+        silent = unfinished is TaskStatus.INTERRUPTED and not any(work.reports)
+        message = () if silent else self._parts.later.brought(scope, work.id, text)
         try:
-            await self._parts.store.commit(PutRecord(matter, was=RUNNING), *letter)
+            await self._parts.store.commit(PutRecord(record, was=RUNNING), *message)
         except StateConflict:
-            return  # somebody else brought it
+            return  # already reported by another process
         failpoint("delegation.brought")
-        if letter:
+        if message:
             self._parts.later.ring(scope)
 
     async def _child(self, scope: Scope, task: Task, progress: ReportProgress) -> TaskReport:
         rules = self._parts.rules
-        deeper = await self._depth(scope) + 1
-        hands_on = task.role == "orchestrator" and rules.orchestrators and deeper < rules.depth
+        depth = await self._depth(scope) + 1
+        may_delegate = task.role == "orchestrator" and rules.orchestrators and depth < rules.depth
         child = Subagent(self._parts.runner, self._parts.clock, rules.budget)
         try:
-            mind = await self._mind(scope)
-            return await child.run(scope, task, progress, mind, hands_on=hands_on)
+            model = await self._mind(scope)
+            return await child.run(scope, task, progress, model, may_delegate=may_delegate)
         except Exception:
-            log.exception("a subagent broke")
+            log.exception("a subagent failed")
             return TaskReport(
-                goal=task.goal, fate=TaskStatus.FAILED, error="It broke; the log has it."
+                goal=task.goal, fate=TaskStatus.FAILED, error="Internal error; see the log."
             )
 
     async def _mind(self, scope: Scope) -> SubagentModel:
-        given = self._parts.rules.budget.mind
+        model = self._parts.rules.budget.mind
         try:
-            above = await self._parts.store.archive_for(OWNER).get(scope.session)
+            parent = await self._parts.store.archive_for(OWNER).get(scope.session)
         except NotFound:
-            return given
-        if not given.model:
-            given = structs.replace(given, model=above.model, provider=above.provider)
-        return given if given.effort else structs.replace(given, effort=above.effort)
+            return model
+        if not model.model:
+            model = structs.replace(model, model=parent.model, provider=parent.provider)
+        return model if model.effort else structs.replace(model, effort=parent.effort)
 
-    async def _all(self, scope: Scope, count: int, one: Callable[[int], Awaitable[None]]) -> None:
-        # Each level has a limit of its own: who waits for those below holds a place above.
-        place = (scope.principal, await self._depth(scope))
-        limit = self._limits.setdefault(place, anyio.CapacityLimiter(self._parts.rules.at_once))
+    async def _all(
+        self, scope: Scope, count: int, run_task: Callable[[int], Awaitable[None]]
+    ) -> None:
+        # Each level has its own limit, because parents hold a slot while they wait.
+        level = (scope.principal, await self._depth(scope))
+        limit = self._limits.setdefault(level, anyio.CapacityLimiter(self._parts.rules.at_once))
 
         async def in_turn(number: int) -> None:
             async with limit:
-                await one(number)
+                await run_task(number)
 
         try:
             async with anyio.create_task_group() as group:
@@ -293,10 +297,10 @@ class Delegations:
                     group.start_soon(in_turn, number)
         finally:
             if not limit.borrowed_tokens and not limit.statistics().tasks_waiting:
-                self._limits.pop(place, None)
+                self._limits.pop(level, None)
 
     async def _depth(self, scope: Scope) -> int:
-        """How many subagents stand between this one and a person."""
+        """Return how many subagents are between this one and a person."""
         archive, depth, session = self._parts.store.archive_for(OWNER), 0, scope.session
         if scope.source != SOURCE:
             return 0
@@ -327,7 +331,7 @@ class Delegations:
 
 @asynccontextmanager
 async def open_delegations(parts: DelegationDeps) -> AsyncGenerator[Delegations]:
-    """For as long as the profile is open; leaving it ends what still works."""
+    """Keep delegations running while the profile is open; cancels them at exit."""
     async with background_tasks() as group:
         delegations = Delegations(parts, group)
         group.start_soon(_recover, delegations)
@@ -338,12 +342,12 @@ async def _recover(delegations: Delegations) -> None:
     try:
         await delegations.recover()
     except StoreError as error:
-        log.warning("delegated work of an earlier process waits for the next start: %s", error)
+        log.warning("delegations of an earlier process could not be recovered: %s", error)
 
 
-def read_delegation(matter: StateRecord) -> Delegation | None:
+def read_delegation(record: StateRecord) -> Delegation | None:
     try:
-        return msgspec.json.decode(matter.body, type=Delegation)
+        return msgspec.json.decode(record.body, type=Delegation)
     except msgspec.DecodeError as error:
-        log.warning("the delegated work %s cannot be read: %s", matter.id, error)
+        log.warning("delegation %s cannot be decoded: %s", record.id, error)
         return None

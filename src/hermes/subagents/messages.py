@@ -1,4 +1,4 @@
-"""What is said to a subagent, and what of its work is said to the one who sent it."""
+"""Text of tasks given to subagents, and of the reports returned."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from hermes.ports.delegation import Task, TaskReport, TaskStatus
 SUBAGENT = "subagent"
 """The source of a subagent's session."""
 MAX_SUMMARY = 24_000
-"""Characters of one summary; all of it is in the subagent's session."""
+"""Maximum characters of one summary; the full text is in the subagent's session."""
 
 _GOAL_WIDTH = 60
 _INSTRUCTIONS = (
@@ -26,16 +26,16 @@ def task_text(task: Task) -> str:
 
 
 def goal_of_task_text(text: str) -> str:
-    """What the work was, of what was said to a subagent."""
+    """Extract the goal from a task text."""
     return text.partition("# Task\n\n")[2].partition("\n\n# Context\n\n")[0]
 
 
 def reports_text(name: str, reports: Sequence[TaskReport], limit: int = MAX_SUMMARY) -> str:
-    """All reports as the one message that re-enters the conversation."""
+    """Combine all reports into the message that enters the conversation."""
     done = sum(report.fate is TaskStatus.COMPLETED for report in reports)
     goals = [f"“{one_line(report.goal, _GOAL_WIDTH)}”" for report in reports[:1]]
     goals += [f"{len(reports) - 1} more"] * (len(reports) > 1)
-    # People are shown its first sentence, to which an id says nothing.
+    # People see its first sentence, so it names the goal and not the id.
     head = (
         f"[IMPORTANT: Delegated work has ended, {done} of {len(reports)} completed: "
         f"{' and '.join(goals)}. It is {name}. "

@@ -25,8 +25,8 @@ from hermes.testing.platform.state import FakePlatform, PlatformPost, WrittenMes
 
 _NAME = re.compile(rf"{ANSWER_PREFIX}(\S+)")
 _LINE = re.compile(r"(\S+) line (\d+): ")
-_INTERRUPTED_COMMAND = re.compile(r"“/\S+ (\S+?)” was cut off")
-_SKIPPED_TEXT = "is set aside"
+_INTERRUPTED_COMMAND = re.compile(r"“/\S+ (\S+?)” was interrupted")
+_SKIPPED_TEXT = "I will not retry it on my own"
 PROGRESS_PREFIX = "· "
 _PROGRESS_QUEUES = (LIVE_PROGRESS, final_edits_name(""))
 _DONE, _PARKED = 2, 3

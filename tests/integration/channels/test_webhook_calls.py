@@ -1,4 +1,4 @@
-"""Calls over a real socket: what is accepted, what is refused, and what comes of it."""
+"""Webhook calls over a real socket: accepted, refused, deduplicated."""
 
 import logging
 from pathlib import Path
@@ -37,19 +37,25 @@ FORM = "application/x-www-form-urlencoded"
 UNSIGNED_ID = (Scheme.V2, Scheme.GITHUB, Scheme.LEGACY)
 
 
-class Anywhere:
-    """A listener that the whole world can reach."""
+class PublicListener:
+    """A listener reachable from anywhere."""
 
     serving = True
     loopback = False
 
 
-async def test_a_genuine_call_becomes_a_message(tmp_path: Path) -> None:
+async def test_valid_call_becomes_a_message(tmp_path: Path) -> None:
     routes = {"github": {"prompt": "Look at {pull.title}", "deliver": "telegram:5"}}
     async with webhook_harness(tmp_path, routes) as one:
-        told = await one.call("github", b'{"pull": {"title": "Fix"}}', "guid-1", Scheme.GITHUB)
-        assert told.status == 202
-        assert told.body == {"status": "accepted", "route": "github", "delivery_id": "guid-1"}
+        call_status = await one.call(
+            "github", b'{"pull": {"title": "Fix"}}', "guid-1", Scheme.GITHUB
+        )
+        assert call_status.status == 202
+        assert call_status.body == {
+            "status": "accepted",
+            "route": "github",
+            "delivery_id": "guid-1",
+        }
         (heard,) = one.heard
         assert heard.key.startswith("github:")
         assert "guid-1" not in heard.key
@@ -62,7 +68,7 @@ async def test_a_genuine_call_becomes_a_message(tmp_path: Path) -> None:
         assert ">Fix</data-" in inbound_text(heard)
 
 
-async def test_verbatim_routes_hand_on_the_filled_text(tmp_path: Path) -> None:
+async def test_verbatim_route_delivers_the_filled_text(tmp_path: Path) -> None:
     routes = {"a": {"prompt": "{who} is here", "deliver": "telegram", "deliver_only": True}}
     async with webhook_harness(tmp_path, routes) as one:
         await one.call("a", b'{"who": "Ann"}')
@@ -74,7 +80,7 @@ async def test_verbatim_routes_hand_on_the_filled_text(tmp_path: Path) -> None:
         )
 
 
-async def test_no_payload_is_taken_for_a_command(tmp_path: Path) -> None:
+async def test_payload_is_never_a_command(tmp_path: Path) -> None:
     """A typed command is a message of one part that begins with a slash."""
     async with webhook_harness(
         tmp_path, {"a": {"prompt": "{text}"}, "b": {"prompt": "/stop {text}"}}
@@ -86,8 +92,8 @@ async def test_no_payload_is_taken_for_a_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", Scheme)
-async def test_a_replay_is_no_second_message(tmp_path: Path, scheme: Scheme) -> None:
-    """The very same request again: after a second, and after an hour."""
+async def test_replay_is_ignored(tmp_path: Path, scheme: Scheme) -> None:
+    """The same request again: after a second, and after an hour."""
     clock = FakeClock()
     body = b'{"a": 1}'
     async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one:
@@ -103,7 +109,7 @@ async def test_a_replay_is_no_second_message(tmp_path: Path, scheme: Scheme) -> 
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)
-async def test_a_replay_under_another_unsigned_id_is_none_either(
+async def test_replay_with_another_unsigned_id_is_ignored(
     tmp_path: Path, scheme: Scheme, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -115,7 +121,7 @@ async def test_a_replay_under_another_unsigned_id_is_none_either(
         await clock.advance(1)
         again = await one.post("/webhooks/a", body, forged)
         assert (again.status, again.code) == (200, "duplicate")
-        assert "signed before" in caplog.text
+        assert "signed content was repeated" in caplog.text
         assert (await one.post("/webhooks/a", b'{"a":2}', forged)).status == 401
         await clock.advance(86_400)
         assert (await one.post("/webhooks/a", body, forged)).code in {"duplicate", "stale"}
@@ -123,8 +129,8 @@ async def test_a_replay_under_another_unsigned_id_is_none_either(
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)
-async def test_what_is_kept_names_what_is_signed(tmp_path: Path, scheme: Scheme) -> None:
-    """Two processes, neither of which knows what the other has taken: one key."""
+async def test_stored_key_depends_on_signed_content(tmp_path: Path, scheme: Scheme) -> None:
+    """Two processes that do not know each other's calls use the same key."""
     clock = FakeClock()
     keys: list[str] = []
     for delivery in ("d-1", "d-2"):
@@ -137,9 +143,7 @@ async def test_what_is_kept_names_what_is_signed(tmp_path: Path, scheme: Scheme)
 
 
 @pytest.mark.parametrize("scheme", [Scheme.GITHUB, Scheme.LEGACY])
-async def test_a_route_can_allow_equal_bodies_under_other_ids(
-    tmp_path: Path, scheme: Scheme
-) -> None:
+async def test_route_can_allow_repeated_bodies(tmp_path: Path, scheme: Scheme) -> None:
     async with webhook_harness(tmp_path, {"a": {"allow_repeats": True}}) as one:
         for delivery in ("d-1", "d-2"):
             assert (await one.call("a", b"{}", delivery, scheme)).status == 202
@@ -147,7 +151,7 @@ async def test_a_route_can_allow_equal_bodies_under_other_ids(
         assert [heard.key for heard in one.heard] == ["a:d-1", "a:d-2"]
 
 
-async def test_one_signature_is_not_good_for_two_schemes(tmp_path: Path) -> None:
+async def test_signature_is_accepted_once_across_schemes(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         headers = signed_headers(b"{}", one.clock.now(), "d-1", Scheme.GITHUB)
         assert (await one.post("/webhooks/a", b"{}", headers)).status == 202
@@ -159,10 +163,10 @@ async def test_one_signature_is_not_good_for_two_schemes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("route", [{}, {"form": True}, {"signature": "legacy", "form": True}])
-async def test_an_old_call_is_not_taken_in_another_guise(
+async def test_old_call_is_refused_under_another_scheme(
     tmp_path: Path, route: dict[str, object]
 ) -> None:
-    """The signed time and the body of a call, sent as the body of one that signs no time."""
+    """The signed time and body of a call, sent as the body of a scheme without a time."""
     clock = FakeClock()
     body = b"who=ann"
     stamp = str(int(clock.now().timestamp()))
@@ -170,30 +174,28 @@ async def test_an_old_call_is_not_taken_in_another_guise(
     await clock.advance(86_400)
     async with webhook_harness(tmp_path, {"a": route}, clock=clock) as one:
         headers = {"Content-Type": FORM, "X-Webhook-Signature": signature}
-        told = await one.post("/webhooks/a", f"{stamp}.".encode() + body, headers)
-        assert (told.status, told.code) == (401, "signature")
+        call_status = await one.post("/webhooks/a", f"{stamp}.".encode() + body, headers)
+        assert (call_status.status, call_status.code) == (401, "signature")
         assert one.heard == []
 
 
 @pytest.mark.parametrize("scheme", Scheme)
-async def test_forms_are_for_signatures_that_cannot_be_mistaken(
-    tmp_path: Path, scheme: Scheme
-) -> None:
+async def test_forms_require_an_unambiguous_signature(tmp_path: Path, scheme: Scheme) -> None:
     more = {"Content_Type": FORM}
     clock = FakeClock()
     async with webhook_harness(tmp_path, {"a": {}, "forms": {"form": True}}, clock=clock) as one:
-        told = await one.call("a", b"who=ann", "d-1", scheme, **more)
+        call_status = await one.call("a", b"who=ann", "d-1", scheme, **more)
         if scheme in {Scheme.GITHUB, Scheme.LEGACY}:
-            assert (told.status, told.code) == (415, "content_type")
-            assert "form: true" in told.body["error"]["message"]
+            assert (call_status.status, call_status.code) == (415, "content_type")
+            assert "form: true" in call_status.body["error"]["message"]
         else:
-            assert told.status == 202
+            assert call_status.status == 202
         await clock.advance(1)
         assert (await one.call("forms", b"who=ann", "d-2", scheme, **more)).status == 202
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)
-async def test_without_an_id_what_is_signed_is_the_name(tmp_path: Path, scheme: Scheme) -> None:
+async def test_call_without_id_is_named_by_signed_content(tmp_path: Path, scheme: Scheme) -> None:
     clock = FakeClock()
     body = b'{"a": 1}'
 
@@ -210,7 +212,7 @@ async def test_without_an_id_what_is_signed_is_the_name(tmp_path: Path, scheme: 
         assert len({heard.key for heard in one.heard}) == len(one.heard)
 
 
-async def test_a_new_signature_for_the_same_delivery_is_a_retry(tmp_path: Path) -> None:
+async def test_resigned_delivery_is_a_retry(tmp_path: Path) -> None:
     clock = FakeClock()
     async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one:
         for scheme in (Scheme.STANDARD, Scheme.V2):
@@ -219,7 +221,7 @@ async def test_a_new_signature_for_the_same_delivery_is_a_retry(tmp_path: Path) 
             assert (await one.call("a", delivery=scheme, scheme=scheme)).code == "duplicate"
 
 
-async def test_routes_do_not_share_their_deliveries(tmp_path: Path) -> None:
+async def test_routes_have_separate_delivery_ids(tmp_path: Path) -> None:
     secret = "another-secret-of-some-length"
     async with webhook_harness(tmp_path, {"a": {}, "b": {"secret": secret}}) as one:
         assert (await one.call("a")).status == 202
@@ -228,17 +230,17 @@ async def test_routes_do_not_share_their_deliveries(tmp_path: Path) -> None:
         assert [heard.key for heard in one.heard] == ["a:d-1", "b:d-1"]
 
 
-async def test_odd_ids_become_plain_ones(tmp_path: Path) -> None:
+async def test_unusual_ids_are_hashed(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         for odd in ("a:b", "x" * 300, "a b", "ü", "../../x"):
-            told = await one.call("a", delivery=odd)
-            assert told.status == 202
-            assert len(told.body["delivery_id"]) == 32
+            call_status = await one.call("a", delivery=odd)
+            assert call_status.status == 202
+            assert len(call_status.body["delivery_id"]) == 32
             assert (await one.call("a", delivery=odd)).code == "duplicate"
 
 
 @pytest.mark.parametrize("scheme", Scheme)
-async def test_no_changed_byte_passes_the_socket(tmp_path: Path, scheme: Scheme) -> None:
+async def test_changed_byte_is_refused(tmp_path: Path, scheme: Scheme) -> None:
     body = b'{"event_type":"x"}'
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         headers = signed_headers(body, one.clock.now(), "d-1", scheme)
@@ -256,17 +258,17 @@ async def test_no_changed_byte_passes_the_socket(tmp_path: Path, scheme: Scheme)
         assert (await one.post("/webhooks/a", body, headers)).status == 202
 
 
-async def test_a_header_that_decides_may_come_only_once(tmp_path: Path) -> None:
+async def test_duplicate_security_header_is_refused(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         for scheme in Scheme:
             genuine = list(signed_headers(b"{}", one.clock.now(), "d-1", scheme).items())
             for name, text in genuine[1:]:
-                told = await one.post("/webhooks/a", b"{}", [*genuine, (name, text)])
-                assert (told.status, told.code) == (400, "duplicate_header")
+                call_status = await one.post("/webhooks/a", b"{}", [*genuine, (name, text)])
+                assert (call_status.status, call_status.code) == (400, "duplicate_header")
         assert one.heard == []
 
 
-async def test_it_is_accepted_only_once_it_is_kept(tmp_path: Path) -> None:
+async def test_call_is_accepted_only_after_storing(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one, anyio.create_task_group() as group:
         one.gate = anyio.Event()
         answers: list[int] = []
@@ -287,11 +289,15 @@ async def test_it_is_accepted_only_once_it_is_kept(tmp_path: Path) -> None:
         assert len(one.heard) == 1
 
 
-async def test_what_could_not_be_kept_may_come_again(tmp_path: Path) -> None:
+async def test_unstored_call_can_be_retried(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         one.failure = StoreError("The disk is full.")
-        told = await one.call("a")
-        assert (told.status, told.code, told.headers["Retry-After"]) == (503, "not_kept", "5")
+        call_status = await one.call("a")
+        assert (call_status.status, call_status.code, call_status.headers["Retry-After"]) == (
+            503,
+            "not_kept",
+            "5",
+        )
         one.failure = RuntimeError("a defect")
         broken = await one.call("a")
         assert (broken.status, broken.code) == (500, "internal")
@@ -300,7 +306,7 @@ async def test_what_could_not_be_kept_may_come_again(tmp_path: Path) -> None:
         assert (await one.call("a")).status == 202
 
 
-async def test_events_and_filters_choose(tmp_path: Path) -> None:
+async def test_events_and_filters_select_calls(tmp_path: Path) -> None:
     routes = {
         "a": {
             "events": ["issues", "pull_request.opened"],
@@ -308,34 +314,38 @@ async def test_events_and_filters_choose(tmp_path: Path) -> None:
         }
     }
 
-    async def told(one: WebhookHarness, number: int, event: str, body: bytes) -> dict:
+    async def call_status(one: WebhookHarness, number: int, event: str, body: bytes) -> dict:
         extra = {"x_github_event": event}
         return (await one.call("a", body, f"d-{number}", Scheme.GITHUB, **extra)).body
 
     async with webhook_harness(tmp_path, routes) as one:
-        assert (await told(one, 1, "issues", b'{"repo": "x"}'))["status"] == "accepted"
-        assert (await told(one, 2, "push", b'{"repo":"x"}')) == {
+        assert (await call_status(one, 1, "issues", b'{"repo": "x"}'))["status"] == "accepted"
+        assert (await call_status(one, 2, "push", b'{"repo":"x"}')) == {
             "status": "ignored",
             "reason": "event",
             "event": "push",
         }
-        assert (await told(one, 3, "issues", b'{"repo": "z"}'))["reason"] == "filter"
+        assert (await call_status(one, 3, "issues", b'{"repo": "z"}'))["reason"] == "filter"
         opened = b'{"repo": "y", "action": "opened"}'
-        assert (await told(one, 4, "pull_request", opened))["status"] == "accepted"
+        assert (await call_status(one, 4, "pull_request", opened))["status"] == "accepted"
         closed = b'{"repo": "y", "action": "closed"}'
-        assert (await told(one, 5, "pull_request", closed))["reason"] == "event"
+        assert (await call_status(one, 5, "pull_request", closed))["reason"] == "event"
         assert len(one.heard) == 2
 
 
-async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
+async def test_calls_per_minute_are_limited(tmp_path: Path) -> None:
     clock = FakeClock()
     async with webhook_harness(tmp_path, {"a": {"events": ["x"]}, "b": {}}, clock=clock) as one:
         body = b'{"type": "x"}'
         for number in range(30):
             assert (await one.call("a", body, f"d-{number}")).status == 202
         await clock.advance(20)
-        told = await one.call("a", body, "d-31")
-        assert (told.status, told.code, told.headers["Retry-After"]) == (429, "rate_limit", "40")
+        call_status = await one.call("a", body, "d-31")
+        assert (call_status.status, call_status.code, call_status.headers["Retry-After"]) == (
+            429,
+            "rate_limit",
+            "40",
+        )
         assert (await one.call("a", body, "d-1")).code == "duplicate"
         assert (await one.call("a", b"{}", "d-32")).code == "ignored"
         assert (await one.call("b", body, "d-33")).status == 202
@@ -343,25 +353,29 @@ async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
         assert (await one.call("a", body, "d-31")).status == 202
 
 
-async def test_what_the_house_does_not_take_is_refused_before_it_is_accepted(
+async def test_gateway_refusal_is_returned_to_the_caller(
     tmp_path: Path,
 ) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         one.failure = InboundRefused("Too much.", wait=0.5)
-        told = await one.call("a", b"{}", "d-1")
-        assert (told.status, told.code, told.headers["Retry-After"]) == (429, "rate_limit", "1")
+        call_status = await one.call("a", b"{}", "d-1")
+        assert (call_status.status, call_status.code, call_status.headers["Retry-After"]) == (
+            429,
+            "rate_limit",
+            "1",
+        )
         one.failure = None
         assert (await one.call("a", b"{}", "d-1")).status == 202
 
 
-async def test_forged_calls_use_up_nobodys_room(tmp_path: Path) -> None:
+async def test_forged_calls_do_not_count_against_the_limit(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         for _ in range(40):
             assert (await one.call("a", x_webhook_signature="no", webhook_id="x")).status == 401
         assert (await one.call("a")).status == 202
 
 
-async def test_without_a_secret_only_this_machine_may_call(
+async def test_route_without_secret_accepts_only_local_calls(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     routes = {"a": {"secret": INSECURE}}
@@ -372,17 +386,17 @@ async def test_without_a_secret_only_this_machine_may_call(
         assert (await one.post("/webhooks/a", b"{}", retry)).status == 202
         assert (await one.post("/webhooks/a", b"{}", retry)).code == "duplicate"
         for header in ("Origin", "X-Forwarded-For", "Sec-Fetch-Site", "Forwarded"):
-            told = await one.post("/webhooks/a", b"{}", JSON_HEADERS | {header: "x"})
-            assert (told.status, told.code) == (403, "insecure")
+            call_status = await one.post("/webhooks/a", b"{}", JSON_HEADERS | {header: "x"})
+            assert (call_status.status, call_status.code) == (403, "insecure")
         channel = one.channels["default"]
-        channel.stands_at(Anywhere())
+        channel.stands_at(PublicListener())
         assert "route a is not served" in caplog.text
-        told = await one.post("/webhooks/a", b"{}", JSON_HEADERS)
-        assert (told.status, told.code) == (403, "insecure")
+        call_status = await one.post("/webhooks/a", b"{}", JSON_HEADERS)
+        assert (call_status.status, call_status.code) == (403, "insecure")
         assert len(one.heard) == 3
 
 
-async def test_a_subscription_is_served_from_the_next_call_on(tmp_path: Path) -> None:
+async def test_new_subscription_is_served_immediately(tmp_path: Path) -> None:
     subscriptions = Subscriptions(tmp_path / "default.json")
     async with webhook_harness(tmp_path, {}) as one:
         assert (await one.call("new")).status == 404
@@ -392,7 +406,7 @@ async def test_a_subscription_is_served_from_the_next_call_on(tmp_path: Path) ->
         assert (await one.call("new")).status == 404
 
 
-async def test_routes_that_are_off_or_ask_for_too_much(
+async def test_disabled_and_unsupported_routes_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     routes = {"off": {"enabled": False}, "later": {"script": "x.py"}}
@@ -404,7 +418,7 @@ async def test_routes_that_are_off_or_ask_for_too_much(
         assert "x.py" not in str(later.body)
 
 
-async def test_profiles_are_apart(tmp_path: Path) -> None:
+async def test_profiles_are_separate(tmp_path: Path) -> None:
     own = {"a": {"secret": "the secret of work", "prompt": "work"}}
     async with webhook_harness(tmp_path, {"a": {"prompt": "default"}}, work=own) as one:
         body = b"{}"
@@ -416,7 +430,7 @@ async def test_profiles_are_apart(tmp_path: Path) -> None:
         assert [inbound_text(heard).rpartition("\n")[2] for heard in one.heard] == ["default"]
 
 
-async def test_an_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         channel = one.channels["default"]
         with caplog.at_level(logging.INFO):
@@ -433,10 +447,8 @@ async def test_an_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("scheme", [one for one in Scheme if one is not Scheme.GITLAB])
-async def test_a_call_to_one_route_cannot_be_replayed_at_another(
-    tmp_path: Path, scheme: Scheme
-) -> None:
-    """No signature says which route it is for, so routes that share a secret take a call once."""
+async def test_call_cannot_be_replayed_at_another_route(tmp_path: Path, scheme: Scheme) -> None:
+    """Signatures do not name a route, so routes that share a secret accept a call once."""
     own = {"secret": "another-secret-of-some-length"}
     async with webhook_harness(tmp_path, {"a": {}, "b": {}, "c": own}) as one:
         body = b'{"n": 1}'
@@ -450,13 +462,13 @@ async def test_a_call_to_one_route_cannot_be_replayed_at_another(
         assert len(one.heard) == 1
 
 
-async def test_the_owner_is_warned_of_a_shared_secret(
+async def test_shared_secret_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with webhook_harness(
         tmp_path, {"a": {}, "b": {}, "c": {"secret": "another-secret-of-some-length"}}
     ):
-        told = [record.getMessage() for record in caplog.records]
-    about = [one for one in told if "Give each route a secret of its own" in one]
+        call_status = [record.getMessage() for record in caplog.records]
+    about = [one for one in call_status if "Give each route its own secret" in one]
     assert len(about) == 2
     assert SECRET not in "".join(about)

@@ -1,4 +1,4 @@
-"""The webhook channel is a channel, and a call goes all the way through a gateway."""
+"""The webhook channel passes the channel contract, and a call goes through a whole gateway."""
 
 import logging
 from collections.abc import AsyncGenerator, Generator
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 HOME = Address(NAME, "webhook:a:d-1")
 
 
-class Lines(logging.Handler):
+class LogLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.answers: list[str] = []
@@ -45,7 +45,7 @@ class Lines(logging.Handler):
 
 @contextmanager
 def answers_logged() -> Generator[list[str]]:
-    lines, logger = Lines(), logging.getLogger("hermes.channels.webhook.channel")
+    lines, logger = LogLines(), logging.getLogger("hermes.channels.webhook.channel")
     before = logger.level
     logger.addHandler(lines)
     logger.setLevel(logging.INFO)
@@ -57,7 +57,7 @@ def answers_logged() -> Generator[list[str]]:
 
 
 class TestWebhookChannel(ChannelContract):
-    """People write through a route that hands on their very words."""
+    """Messages arrive through a route that delivers them verbatim."""
 
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
@@ -82,13 +82,13 @@ class TestWebhookChannel(ChannelContract):
                 yield ChannelBench(channel, HOME, arrive, shown)
 
 
-def test_the_catalog_leads_to_it() -> None:
+def test_catalog_contains_the_channel() -> None:
     module, _, attribute = MANIFESTS[NAME].factory.partition(":")
     assert getattr(import_module(module), attribute) is open_channel
 
 
-class Named(WebhookChannel):
-    """With the name that a gateway in tests asks its channel for."""
+class NamedWebhookChannel(WebhookChannel):
+    """Uses the channel name that the test gateway expects."""
 
     name = NAME
 
@@ -99,27 +99,25 @@ def session_key(inbound: Inbound) -> str:
     return build_session_key(source)
 
 
-async def guests(inbound: Inbound) -> Admitted:
+async def admit_guest(inbound: Inbound) -> Admitted:
     return Admitted(key=session_key(inbound), trust=Trust.GUEST)
 
 
 @pytest.mark.parametrize("scheme", [Scheme.STANDARD, Scheme.V2, Scheme.GITHUB, Scheme.LEGACY])
-async def test_a_call_wakes_the_agent_once_even_after_a_restart(
-    tmp_path: Path, scheme: Scheme
-) -> None:
-    """Also when it comes again under another id, where the id is not signed."""
+async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme: Scheme) -> None:
+    """Also when it is repeated under another id that is not signed."""
     settings = read_settings({"routes": {"a": {"prompt": "Look at {what}"}}, "secret": SECRET}, {})
     book = RouteTable(settings, Subscriptions(tmp_path / "x.json"))
     clock = FakeClock()
     with answers_logged() as answers:
         for start in range(2):
-            channel = Named(book, clock)
+            channel = NamedWebhookChannel(book, clock)
             async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
                 listener.attach("default", channel)
                 one = WebhookHarness(listener, clock, session)
                 delivery = "guid" if scheme is Scheme.STANDARD else f"guid-{start}"
                 async with gateway_harness(
-                    tmp_path, channel=channel, clock=clock, door=guests
+                    tmp_path, channel=channel, clock=clock, door=admit_guest
                 ) as house:
                     codes: list[str] = []
                     with anyio.fail_after(60):
@@ -137,7 +135,7 @@ async def test_a_call_wakes_the_agent_once_even_after_a_restart(
     assert ">this</data-" in answer
 
 
-async def test_sessions_of_calls_have_their_own_keys(tmp_path: Path) -> None:
+async def test_each_call_has_its_own_session_key(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"github": {}}) as one:
         await one.call("github", delivery="guid-1")
         assert session_key(one.heard[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"

@@ -1,4 +1,4 @@
-"""The listener itself: what it bounds, how it says no, and how it opens and closes."""
+"""The webhook listener: limits, refusals, start and shutdown."""
 
 import gzip
 import logging
@@ -27,7 +27,7 @@ from support.webhooks import SECRET, WebhookHarness, inbound_text, signed_header
 pytestmark = pytest.mark.anyio
 
 MEGABYTE = 1024 * 1024
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def body_of(size: int) -> bytes:
@@ -39,9 +39,9 @@ async def raw(one: WebhookHarness) -> SocketStream:
 
 
 async def rest_of(stream: SocketStream) -> bytes:
-    """Everything until the other side ends the connection."""
+    """Read until the other side closes the connection."""
     heard = b""
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         try:
             while True:
                 heard += await stream.receive()
@@ -54,7 +54,7 @@ def head_of(headers: dict[str, str], path: str = "/webhooks/a") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def test_health_and_unknown_places(tmp_path: Path) -> None:
+async def test_health_and_unknown_paths(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         async with one.session.get(f"{one.url}/health") as response:
             assert response.status == 200
@@ -68,14 +68,14 @@ async def test_health_and_unknown_places(tmp_path: Path) -> None:
             assert told.body["error"]["message"]
 
 
-async def test_a_body_may_have_a_megabyte(tmp_path: Path) -> None:
+async def test_body_size_limit(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         assert (await one.call("a", body_of(MEGABYTE), "d-1")).status == 202
         told = await one.call("a", body_of(MEGABYTE + 1), "d-2")
         assert (told.status, told.code) == (413, "too_large")
 
 
-async def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
+async def test_chunked_body(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         for size, status in ((1000, 202), (MEGABYTE, 202), (MEGABYTE + 1, 413)):
             body = body_of(size)
@@ -90,12 +90,12 @@ async def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
                 async with one.session.post(url, data=pieces(), headers=headers) as response:
                     assert response.status == status
             except aiohttp.ClientError:
-                # The server may hang up on a sender that goes on and on.
+                # The server may close the connection of a sender that does not stop.
                 assert status == 413
         assert len(one.heard) == 2
 
 
-async def test_no_body_is_unpacked(tmp_path: Path) -> None:
+async def test_compressed_body_is_refused(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         packed = gzip.compress(b'{"a": 1}')
         told = await one.call("a", packed, Content_Encoding="gzip")
@@ -103,7 +103,7 @@ async def test_no_body_is_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x"])
-async def test_only_json_and_forms_are_read(tmp_path: Path, kind: str) -> None:
+async def test_other_content_types_are_refused(tmp_path: Path, kind: str) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         told = await one.call("a", b"hello", Content_Type=kind)
         assert (told.status, told.code) == (415, "content_type")
@@ -113,13 +113,13 @@ async def test_only_json_and_forms_are_read(tmp_path: Path, kind: str) -> None:
         assert form.status == 202
 
 
-async def test_a_forged_body_is_not_even_parsed(tmp_path: Path) -> None:
+async def test_forged_body_is_not_parsed(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         told = await one.call("a", b"{not json", webhook_id="other", Content_Type="text/plain")
         assert (told.status, told.code) == (401, "signature")
 
 
-async def test_a_slow_body_has_a_deadline(tmp_path: Path) -> None:
+async def test_slow_body_times_out(tmp_path: Path) -> None:
     clock = FakeClock()
     limits = ListenerLimits(linger=0.0)
     async with (
@@ -137,7 +137,7 @@ async def test_a_slow_body_has_a_deadline(tmp_path: Path) -> None:
         assert (await one.call("a")).status == 202
 
 
-async def test_whoever_says_too_little_makes_room(tmp_path: Path) -> None:
+async def test_slow_connections_are_closed_for_new_ones(tmp_path: Path) -> None:
     limits = ListenerLimits(connections=2)
     async with (
         webhook_harness(tmp_path, {"a": {}}, limits=limits) as one,
@@ -151,7 +151,7 @@ async def test_whoever_says_too_little_makes_room(tmp_path: Path) -> None:
             assert await rest_of(slow) == b""
 
 
-async def test_silence_ends_by_itself(tmp_path: Path) -> None:
+async def test_silent_connection_is_closed(tmp_path: Path) -> None:
     clock = FakeClock()
     async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one, await raw(one) as slow:
         await slow.send(b"POST /webhooks/a HTTP/1.1\r\nHost: x\r\n")
@@ -174,7 +174,7 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
         one.gate.set()
 
 
-async def test_calls_at_once_are_bounded(tmp_path: Path) -> None:
+async def test_concurrent_calls_are_bounded(tmp_path: Path) -> None:
     limits = ListenerLimits(requests=1)
     async with (
         webhook_harness(tmp_path, {"a": {}}, limits=limits) as one,
@@ -187,13 +187,13 @@ async def test_calls_at_once_are_bounded(tmp_path: Path) -> None:
         assert (told.status, told.code, told.headers["Retry-After"]) == (503, "busy", "1")
         one.gate.set()
         await wait_until(lambda: len(one.heard) == 1)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             while (await one.call("a", delivery="d-3")).status == 503:
                 await anyio.lowlevel.checkpoint()
         assert len(one.heard) == 2
 
 
-async def test_whoever_leaves_is_forgotten(tmp_path: Path) -> None:
+async def test_closed_connection_is_released(tmp_path: Path) -> None:
     clock = FakeClock()
     async with webhook_harness(
         tmp_path, {"a": {}}, clock=clock, limits=ListenerLimits(requests=1)
@@ -208,7 +208,7 @@ async def test_whoever_leaves_is_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"])
-async def test_a_broken_body_is_refused(tmp_path: Path, broken: bytes) -> None:
+async def test_incomplete_body_is_refused(tmp_path: Path, broken: bytes) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
         headers = signed_headers(b"{}", one.clock.now()) | {"Transfer-Encoding": "chunked"}
         await stream.send(head_of(headers) + broken)
@@ -216,7 +216,7 @@ async def test_a_broken_body_is_refused(tmp_path: Path, broken: bytes) -> None:
         assert one.heard == []
 
 
-async def test_headers_are_the_same_in_any_case(tmp_path: Path) -> None:
+async def test_headers_are_case_insensitive(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
         headers = signed_headers(b"{}", one.clock.now()) | {
             "Content-Length": "2",
@@ -230,7 +230,7 @@ async def test_headers_are_the_same_in_any_case(tmp_path: Path) -> None:
         assert one.heard == []
 
 
-async def test_odd_bytes_in_headers_are_refused_calmly(tmp_path: Path) -> None:
+async def test_invalid_header_bytes_are_refused(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
         headers = signed_headers(b"{}", one.clock.now()) | {
             "Content-Length": "2",
@@ -241,7 +241,7 @@ async def test_odd_bytes_in_headers_are_refused_calmly(tmp_path: Path) -> None:
         assert (await rest_of(stream)).startswith(b"HTTP/1.1 401")
 
 
-async def test_nobody_listens_unless_the_channel_runs(tmp_path: Path) -> None:
+async def test_calls_are_refused_unless_the_channel_runs(tmp_path: Path) -> None:
     clock = FakeClock()
     settings = read_settings({"routes": {"a": {}}, "secret": SECRET}, {})
     channel = webhook_channel(settings, tmp_path / "x.json", clock)
@@ -267,7 +267,7 @@ async def test_nobody_listens_unless_the_channel_runs(tmp_path: Path) -> None:
         await channel.run(deliver)
 
 
-async def test_a_profile_is_attached_once(tmp_path: Path) -> None:
+async def test_profile_can_be_attached_once(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"a": {}}) as one:
         with pytest.raises(ValueError, match="default"):
             one.listener.attach("default", one.channels["default"])
@@ -293,7 +293,7 @@ def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) 
 async def test_all_profiles_share_one_listener(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The bare path is the only profile's, or the default one's."""
+    """The path without a profile addresses the only profile, or the default one."""
     async with aiohttp.ClientSession() as session, open_process_resources() as shares:
         parts = parts_of(tmp_path, "work", shares)
         listener = await shares.once("webhook", lambda: Listener(parts.clock, port=0))
@@ -312,7 +312,7 @@ async def test_all_profiles_share_one_listener(
             assert await prompts("/p/work/webhooks/a", "d-2") == "work"
             other = parts_of(tmp_path, "default", shares, port=5)
             async with open_channel(other) as default:
-                assert "are heard at 127.0.0.1" in caplog.text
+                assert "are served at 127.0.0.1" in caplog.text
                 group.start_soon(default.run, one.deliver)
                 await anyio.wait_all_tasks_blocked()
                 assert await prompts("/webhooks/a", "d-3") == "default"
@@ -322,7 +322,7 @@ async def test_all_profiles_share_one_listener(
             group.cancel_scope.cancel()
 
 
-async def test_a_channel_opens_with_its_own_listener(tmp_path: Path) -> None:
+async def test_channel_opens_its_listener(tmp_path: Path) -> None:
     async with (
         open_process_resources() as shares,
         open_channel(parts_of(tmp_path, "default", shares)) as channel,
@@ -330,7 +330,7 @@ async def test_a_channel_opens_with_its_own_listener(tmp_path: Path) -> None:
         assert channel.heard_at() is not None
 
 
-async def test_wrong_settings_are_told_before_anything_is_opened(tmp_path: Path) -> None:
+async def test_invalid_settings_are_reported_before_opening(tmp_path: Path) -> None:
     async with open_process_resources() as shares:
         parts = parts_of(tmp_path, "default", shares)
         wrong = msgspec.structs.replace(parts, settings=Platform(extra={"port": "many"}))
@@ -338,7 +338,7 @@ async def test_wrong_settings_are_told_before_anything_is_opened(tmp_path: Path)
             await open_channel(wrong).__aenter__()
 
 
-async def test_a_port_that_is_taken_is_told() -> None:
+async def test_used_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
@@ -347,13 +347,13 @@ async def test_a_port_that_is_taken_is_told() -> None:
         assert "platforms.webhook.extra.port" in caught.value.hint
 
 
-async def test_an_address_that_is_not_ours_is_told() -> None:
+async def test_foreign_address_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
         async with Listener(FakeClock(), "192.0.2.1", 0):
             raise AssertionError
 
 
-async def test_what_goes_wrong_inside_stays_what_it_is() -> None:
+async def test_inner_errors_are_not_changed() -> None:
     listener = Listener(FakeClock(), port=0)
 
     async def fail() -> None:
@@ -367,8 +367,8 @@ async def test_what_goes_wrong_inside_stays_what_it_is() -> None:
     assert not listener.serving
 
 
-async def test_a_call_in_flight_is_answered_at_the_end(tmp_path: Path) -> None:
-    """Closing waits a while for what has begun, even when everything is cancelled."""
+async def test_call_in_progress_is_answered_at_shutdown(tmp_path: Path) -> None:
+    """Closing waits a while for calls in progress, even when cancelled."""
     answers: list[int] = []
     async with anyio.create_task_group() as group:
         ready = anyio.Event()
@@ -397,8 +397,8 @@ async def test_a_call_in_flight_is_answered_at_the_end(tmp_path: Path) -> None:
     assert answers == [202]
 
 
-async def test_many_senders_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each call comes three times; each is handed on once."""
+async def test_many_concurrent_senders(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each call is sent three times and delivered once."""
     routes = {f"r{number}": {} for number in range(10)}
     async with webhook_harness(
         tmp_path, routes, limits=ListenerLimits(requests=1000, connections=1000)

@@ -275,5 +275,5 @@ def test_a_gateway_that_runs_is_seen(hermes: HermesCli) -> None:
         hermes("gateway", "stop", "--force")
     assert "not running: hermes gateway start" in hermes("status").out
     logged = hermes("logs", "--level", "info").out
-    assert "the gateway starts for default" in logged
+    assert "starting the gateway for default" in logged
     assert "the gateway is ready: serving default" in logged

@@ -110,7 +110,7 @@ def test_a_wrong_code_is_told_and_too_many_close_the_door(house: House) -> None:
 
 def test_what_is_no_code_or_no_platform_is_told(house: House) -> None:
     assert "is not a pairing code" in house("approve", "telegram", "hello").err
-    assert "is not the name of a platform" in house("approve", "../x", "AAAAAAAA").err
+    assert "is not a platform name" in house("approve", "../x", "AAAAAAAA").err
     assert house("approve", "telegram").code == 2
 
 

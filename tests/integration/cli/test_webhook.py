@@ -113,7 +113,7 @@ def test_a_given_secret_is_not_repeated(hermes: HermesCli) -> None:
     assert made.code == 0
     assert "my-very-own-secret" not in made.out + made.err
     short = hermes("webhook", "subscribe", "b", "--secret", "short")
-    assert "may be guessed" in short.err
+    assert "could be guessed" in short.err
     none = hermes("webhook", "subscribe", "c", "--secret", "INSECURE_NO_AUTH")
     assert "no secret" in none.err
 
@@ -123,9 +123,9 @@ def test_a_given_secret_is_not_repeated(hermes: HermesCli) -> None:
     [
         (["a/b"], "cannot be the name"),
         (["a", "--filter", "action"], "is no filter"),
-        (["a", "--deliver", "git hub"], "no place for an answer"),
-        (["a", "--deliver", "github_comment"], "does not have yet"),
-        (["a", "--deliver-only"], "nobody to deliver to"),
+        (["a", "--deliver", "git hub"], "is not a delivery target"),
+        (["a", "--deliver", "github_comment"], "does not support yet"),
+        (["a", "--deliver-only"], "no target to deliver to"),
         (["set"], "in the settings already"),
         ([], "name"),
     ],

@@ -1,4 +1,4 @@
-"""A gateway that is told to end while it starts ends, as it was told to, and leaves no trace."""
+"""A gateway that is signalled while it starts ends as requested and leaves no trace."""
 
 import os
 import signal
@@ -22,7 +22,9 @@ MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
     ("number", "code"),
     [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGUSR1, ExitCode.RESTART)],
 )
-def test_at_any_moment_of_its_start(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_signal_at_any_moment_of_the_start(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     words = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""A start in the background: ready, failed, silent, or later than usual on purpose."""
+"""Starting a gateway in the background: ready, failed, silent or delayed."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def end(pid: int) -> None:
     wait_for_process_exit(pid)
 
 
-def test_ready_in_pieces(home: Home) -> None:
+def test_ready_in_several_writes(home: Home) -> None:
     told: list[str] = []
     code = "os.write(pipe, b'STATUS=a'); os.write(pipe, b'b\\nREADY=1\\n'); signal.pause()"
     launched = launch(home, ENV, command(code), told.append)
@@ -47,14 +47,14 @@ def test_ready_in_pieces(home: Home) -> None:
     end(launched.pid)
 
 
-def test_silence_is_not_taken_for_failure(home: Home) -> None:
+def test_silent_start_is_not_a_failure(home: Home) -> None:
     with pytest.raises(LaunchNotReady, match=r"\(pid \d+\) is not ready after") as caught:
         launch(home, ENV, command("signal.pause()"), print, patience=0.3)
-    # So early that it may not have said anything itself.
+    # So early that it may not have printed anything.
     end(int(re.findall(r"pid (\d+)", str(caught.value))[0]))
 
 
-def test_more_time_is_given_when_it_is_asked_for() -> None:
+def test_timeout_can_be_extended() -> None:
     ours, theirs = os.pipe()
     with closing(_Pipe(ours, 0.0)) as pipe:
         os.write(theirs, b"EXTEND_TIMEOUT_USEC=60000000\nREA")
@@ -69,7 +69,7 @@ def test_more_time_is_given_when_it_is_asked_for() -> None:
         assert not pipe.silent
 
 
-def test_what_it_said_last_is_shown(home: Home) -> None:
+def test_last_output_is_shown(home: Home) -> None:
     home.logs.mkdir()
     (home.logs / "gateway.log").write_bytes(b"from long ago\n" * 500_000)
     code = "sys.stderr.write('the port is taken\\n'); sys.exit(3)"
@@ -81,8 +81,8 @@ def test_what_it_said_last_is_shown(home: Home) -> None:
     assert (home.logs / "gateway.log.1").stat().st_size > 5_000_000
 
 
-def test_a_child_that_lives_on_does_not_hide_the_end(home: Home) -> None:
-    """Notifier keeps the pipe to itself; here the same is done by hand."""
+def test_surviving_child_does_not_hide_the_exit(home: Home) -> None:
+    """Notifier keeps the pipe from being inherited; here that is done by hand."""
     code = (
         "import subprocess\nos.set_inheritable(pipe, False)\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
@@ -95,7 +95,7 @@ def test_a_child_that_lives_on_does_not_hide_the_end(home: Home) -> None:
     os.kill(child, signal.SIGKILL)
 
 
-def test_the_new_process_is_told_of_its_own_starter_only(home: Home) -> None:
+def test_service_manager_variables_are_removed(home: Home) -> None:
     code = "sys.stdout.write(str(sorted(os.environ))); sys.exit(0)"
     with pytest.raises(LaunchFailed) as failed:
         launch(home, ENV, command(code), print)
@@ -103,7 +103,7 @@ def test_the_new_process_is_told_of_its_own_starter_only(home: Home) -> None:
     assert "NOTIFY_SOCKET" not in str(failed.value)
 
 
-def test_files_in_the_folder_it_starts_in_are_not_its_modules(home: Home, tmp_path: Path) -> None:
+def test_current_folder_is_not_on_the_module_path(home: Home, tmp_path: Path) -> None:
     for name in ("msgspec.py", "hermes.py"):
         (tmp_path / name).write_text("raise SystemExit('planted')", encoding="utf-8")
     words = [*gateway_command(home), "--help"]

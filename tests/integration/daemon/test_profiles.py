@@ -1,4 +1,4 @@
-"""One gateway process, two profiles, two chats each: nothing of one is ever seen in the other."""
+"""One gateway process with two profiles of two chats each: nothing leaks between them."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ platforms:
 """
 
 
-class Town:
+class ProfilesHarness:
     """The process, its platform, and a model for each profile."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Town:
     def profile(self, name: str) -> Path:
         return self.home if name == "default" else self.home / "profiles" / name
 
-    def furnish(self, more: str = "") -> None:
+    def write_settings(self, more: str = "") -> None:
         for name, model in self.models.items():
             folder = self.profile(name)
             folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Town:
 
 
 @asynccontextmanager
-async def town(root: Path) -> AsyncGenerator[Town]:
+async def profiles_harness(root: Path) -> AsyncGenerator[ProfilesHarness]:
     with ExitStack() as stack:
         models: dict[str, FakeModelProcess] = {}
         for name in SECRETS:
@@ -104,15 +104,15 @@ async def town(root: Path) -> AsyncGenerator[Town]:
             ]
             models[name] = stack.enter_context(fake_model_process(root / name, Script(rules=rules)))
         async with serve_platform() as platform:
-            yield Town(root, platform, models)
+            yield ProfilesHarness(root, platform, models)
 
 
 MANY = "gateway: {multiplex_profiles: true}"
 
 
 async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
-    async with town(tmp_path) as one:
-        one.furnish(MANY)
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(MANY)
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
             for profile in SECRETS:
@@ -130,7 +130,7 @@ async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
         _nothing_crossed(one)
 
 
-def _nothing_crossed(one: Town) -> None:
+def _nothing_crossed(one: ProfilesHarness) -> None:
     for profile, other in (("default", "work"), ("work", "default")):
         asked = msgspec.json.encode(one.models[profile].requests()).decode()
         assert f"hello {profile} c1" in asked
@@ -148,15 +148,15 @@ def _nothing_crossed(one: Town) -> None:
             assert b"hello work" not in own.read_bytes()
 
 
-async def test_a_chat_of_one_bot_is_served_by_another_profile(tmp_path: Path) -> None:
+async def test_chat_is_routed_to_another_profile(tmp_path: Path) -> None:
     routes = """
 gateway:
   multiplex_profiles: true
   profile_routes:
     - {platform: test, chat_id: c2, profile: work}
 """
-    async with town(tmp_path) as one:
-        one.furnish(routes)
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(routes)
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
             one.platform.say("default", "c1", "ann", "hello")
@@ -169,9 +169,9 @@ gateway:
             assert "work" in one.platform.truth.seen("default", "c2")[1].text
 
 
-async def test_one_bad_profile_does_not_keep_the_others_from_work(tmp_path: Path) -> None:
-    async with town(tmp_path) as one:
-        one.furnish(MANY)
+async def test_broken_profile_does_not_affect_others(tmp_path: Path) -> None:
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(MANY)
         (one.profile("work") / "config.yaml").write_text("platforms: [")
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
@@ -181,9 +181,9 @@ async def test_one_bad_profile_does_not_keep_the_others_from_work(tmp_path: Path
         assert state["served_profiles"] == ["default"]
 
 
-async def test_two_profiles_with_one_account_are_refused_by_name(tmp_path: Path) -> None:
-    async with town(tmp_path) as one:
-        one.furnish(MANY)
+async def test_shared_account_is_refused_by_name(tmp_path: Path) -> None:
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(MANY)
         for profile in SECRETS:
             file = one.profile(profile) / "config.yaml"
             file.write_text(
@@ -195,9 +195,9 @@ async def test_two_profiles_with_one_account_are_refused_by_name(tmp_path: Path)
         assert "The profiles default and work use the same account of test." in log
 
 
-async def test_the_own_profile_being_wrong_is_the_end(tmp_path: Path) -> None:
-    async with town(tmp_path) as one:
-        one.furnish(MANY)
+async def test_broken_own_profile_ends_the_process(tmp_path: Path) -> None:
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(MANY)
         (one.home / "config.yaml").write_text("platforms: [")
         with one.gateway() as gateway:
             _, told = await anyio.to_thread.run_sync(
@@ -207,9 +207,9 @@ async def test_the_own_profile_being_wrong_is_the_end(tmp_path: Path) -> None:
         assert "config.yaml" in told.decode()
 
 
-async def test_a_turn_that_runs_ends_before_the_process_does(tmp_path: Path) -> None:
-    async with town(tmp_path) as one:
-        one.furnish(MANY)
+async def test_running_turn_finishes_before_exit(tmp_path: Path) -> None:
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(MANY)
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
             one.platform.hold("posts")
@@ -236,9 +236,9 @@ def port() -> Iterator[int]:
         yield one
 
 
-async def test_programs_are_served_beside_the_chats(tmp_path: Path, port: int) -> None:
-    async with town(tmp_path) as one:
-        one.furnish(MANY)
+async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
+    async with profiles_harness(tmp_path) as one:
+        one.write_settings(MANY)
         env = {"API_SERVER_ENABLED": "true", "API_SERVER_KEY": KEY, "API_SERVER_PORT": str(port)}
         one.env |= env
         client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0)
@@ -266,7 +266,7 @@ async def test_programs_are_served_beside_the_chats(tmp_path: Path, port: int) -
                     follow = await http.get(f"{api}/api/sessions/{session}/events")
                     assert (await follow.content.readline()).startswith(b"id: ")
                     ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
-                    # A whole end: a cut would be an error here.
+                    # A complete response: an aborted one would be an error here.
                     await follow.content.read()
         assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")
         logs = [file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.log")]

@@ -1,4 +1,4 @@
-"""`hermes send`: into the outbox, out of it, and what is told of each copy."""
+"""`hermes send`: queueing, delivery and the report for each target."""
 
 import io
 import json
@@ -36,7 +36,7 @@ platforms:
 """
 
 
-class House:
+class SendHome:
     def __init__(self, root: Path) -> None:
         self.home = Home(root / "home", root / "home")
         self.home.path.mkdir()
@@ -69,26 +69,26 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def send_home(tmp_path: Path) -> SendHome:
+    return SendHome(tmp_path)
 
 
-def test_without_a_gateway_it_is_safe_in_the_outbox(house: House) -> None:
-    ran = house("-t", "telegram:42", "the build is green")
+def test_message_is_queued_without_a_gateway(send_home: SendHome) -> None:
+    ran = send_home("-t", "telegram:42", "the build is green")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == (
         "telegram:42: accepted (no gateway runs; it goes out after: hermes gateway start)\n"
     )
-    assert house.waiting() == [(Address("telegram", "42"), "the build is green")]
+    assert send_home.waiting() == [(Address("telegram", "42"), "the build is green")]
 
 
-def test_text_comes_from_pipes_and_files(house: House) -> None:
-    (house.home.path / "note.txt").write_text("from a file\n")
-    assert house("-t", "telegram", "-q", stdin=b"piped\n").out == ""
-    house("-t", "telegram", "-f", "note.txt", "-s", "Note")
-    house("-t", "telegram", "-f", "-", stdin="ünï".encode())
+def test_text_from_pipes_and_files(send_home: SendHome) -> None:
+    (send_home.home.path / "note.txt").write_text("from a file\n")
+    assert send_home("-t", "telegram", "-q", stdin=b"piped\n").out == ""
+    send_home("-t", "telegram", "-f", "note.txt", "-s", "Note")
+    send_home("-t", "telegram", "-f", "-", stdin="ünï".encode())
     at = Address("telegram", "100", "7")
-    assert house.waiting() == [(at, "piped"), (at, "Note\n\nfrom a file"), (at, "ünï")]
+    assert send_home.waiting() == [(at, "piped"), (at, "Note\n\nfrom a file"), (at, "ünï")]
 
 
 @pytest.mark.parametrize(
@@ -105,26 +105,28 @@ def test_text_comes_from_pipes_and_files(house: House) -> None:
         (["-t", "telegram"], b"x" * (1024 * 1024 + 1)),
     ],
 )
-def test_what_cannot_be_meant_is_told(house: House, words: list[str], stdin: bytes | None) -> None:
-    ran = house(*words, stdin=stdin)
+def test_invalid_arguments_are_reported(
+    send_home: SendHome, words: list[str], stdin: bytes | None
+) -> None:
+    ran = send_home(*words, stdin=stdin)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("hermes: ")
-    assert not house.home.state_db.exists()
+    assert not send_home.home.state_db.exists()
 
 
-def test_origin_is_the_chat_of_the_turn_or_the_first_home(house: House) -> None:
+def test_origin_is_the_current_chat_or_the_first_home(send_home: SendHome) -> None:
     turn = {"HERMES_SESSION_PLATFORM": "discord", "HERMES_SESSION_CHAT_ID": "5"}
-    assert house("hi", **turn).out.startswith("discord:5: accepted")
-    assert house("hi").out.startswith("telegram:100:7: accepted")
-    assert house.waiting("discord") == [(Address("discord", "5"), "hi")]
+    assert send_home("hi", **turn).out.startswith("discord:5: accepted")
+    assert send_home("hi").out.startswith("telegram:100:7: accepted")
+    assert send_home.waiting("discord") == [(Address("discord", "5"), "hi")]
 
 
-def test_local_is_a_file_and_a_part_that_failed_is_told(house: House) -> None:
-    ran = house("-t", "local", "kept")
+def test_local_target_writes_a_file_and_failures_are_reported(send_home: SendHome) -> None:
+    ran = send_home("-t", "local", "kept")
     path = Path(ran.out.removeprefix("local: written (").rstrip(")\n"))
     assert (ran.code, path.read_text()) == (0, "kept\n")
-    assert path.is_relative_to(house.home.path)
-    ran = house("-t", "telegram,nowhere:1", "--json", "both")
+    assert path.is_relative_to(send_home.home.path)
+    ran = send_home("-t", "telegram,nowhere:1", "--json", "both")
     told = json.loads(ran.out)
     assert (ran.code, told["ok"]) == (1, False)
     assert {line["target"]: line["outcome"] for line in told["results"]} == {
@@ -134,12 +136,12 @@ def test_local_is_a_file_and_a_part_that_failed_is_told(house: House) -> None:
     }
 
 
-def test_places_are_listed_and_found_by_name(house: House) -> None:
+def test_chats_are_listed_and_found_by_name(send_home: SendHome) -> None:
     entries = [{"id": 5, "name": "General", "type": "channel"}, {"id": "6"}, "garbage"]
-    house.home.channel_directory.write_text(
+    send_home.home.channel_directory.write_text(
         json.dumps({"platforms": {"discord": entries, "slack": [{"id": "C1", "name": "ops"}]}})
     )
-    listed = house("-l").out.splitlines()
+    listed = send_home("-l").out.splitlines()
     assert [line.split() for line in listed[1:-1]] == [
         ["telegram:100:7", "home", "channel"],
         ["discord:5", "channel", "General"],
@@ -147,25 +149,25 @@ def test_places_are_listed_and_found_by_name(house: House) -> None:
         ["slack:C1", "ops"],
     ]
     assert listed[-1].startswith("local ")
-    assert json.loads(house("-l", "--json").out)[0] == {
+    assert json.loads(send_home("-l", "--json").out)[0] == {
         "target": "telegram:100:7",
         "about": "home channel",
     }
-    assert house("-t", "discord:#general", "hi").out.startswith("discord:5: accepted")
+    assert send_home("-t", "discord:#general", "hi").out.startswith("discord:5: accepted")
     entries[1]["name"] = "general"
-    house.home.channel_directory.write_text(json.dumps({"platforms": {"discord": entries}}))
-    assert "2 chats of discord are named" in house("-t", "discord:#general", "hi").err
+    send_home.home.channel_directory.write_text(json.dumps({"platforms": {"discord": entries}}))
+    assert "2 chats of discord are named" in send_home("-t", "discord:#general", "hi").err
 
 
-def test_a_file_can_always_be_written(house: House) -> None:
-    house.home.config.write_text("")
-    ran = house("-l")
+def test_local_target_always_works(send_home: SendHome) -> None:
+    send_home.home.config.write_text("")
+    ran = send_home("-l")
     assert ran.out.splitlines()[1].startswith("local ")
     assert "/sethome" in ran.err
 
 
-def test_a_name_is_one_only_after_its_mark(house: House) -> None:
-    """Whoever names a chat after the id of another one gets nothing that was meant for that."""
+def test_chat_names_require_their_prefix(send_home: SendHome) -> None:
+    """A chat named like another chat's id must not get that chat's messages."""
     entries = [
         {"id": "666", "name": "42", "type": "group"},
         {"id": "667", "name": "@news", "type": "group"},
@@ -173,7 +175,7 @@ def test_a_name_is_one_only_after_its_mark(house: House) -> None:
         {"id": "668", "name": "#irc", "type": "group"},
         {"id": "669", "name": "boss", "type": "dm"},
     ]
-    house.home.channel_directory.write_text(json.dumps({"platforms": {"telegram": entries}}))
+    send_home.home.channel_directory.write_text(json.dumps({"platforms": {"telegram": entries}}))
     for given, meant in {
         "42": "42",
         "@news": "@news",
@@ -182,15 +184,15 @@ def test_a_name_is_one_only_after_its_mark(house: House) -> None:
         "#42": "666",
         "#": "#",
     }.items():
-        ran = house("-t", f"telegram:{given}", "hi")
+        ran = send_home("-t", f"telegram:{given}", "hi")
         assert ran.out.startswith(f"telegram:{meant}: accepted"), ran
 
 
-class Office:
-    """This process holds the lock, as a gateway would; `wake` is its delivery."""
+class FakeGateway:
+    """This process holds the lock like a gateway; `wake` acts as its delivery."""
 
-    def __init__(self, house: House, gateway_process: GatewayProcess) -> None:
-        self.house = house
+    def __init__(self, send_home: SendHome, gateway_process: GatewayProcess) -> None:
+        self.send_home = send_home
         self.gateway_process = gateway_process
         self.woken: list[Path] = []
         platforms = {"telegram": PlatformState(state="connected")}
@@ -208,7 +210,7 @@ class Office:
 
     def _settle(self, folder: Path, *, refused: bool) -> bool:
         async def settle() -> None:
-            async with open_store(self.house.home.state_db, SystemClock()) as store:
+            async with open_store(self.send_home.home.state_db, SystemClock()) as store:
                 lane = outbox_name("telegram")
                 for row in await store.queues.claim(lane, None, "me", timedelta(0), 100):
                     if refused:
@@ -225,50 +227,60 @@ class Office:
         add_arguments(parser)
         args: Namespace = parser.parse_args(words)
         streams = (io.StringIO(), io.StringIO(), io.StringIO())
-        code = send(args, CliContext(Env(self.house.env), None, streams), wake)
+        code = send(args, CliContext(Env(self.send_home.env), None, streams), wake)
         return CliResult(code, streams[1].getvalue(), streams[2].getvalue())
 
 
 @pytest.fixture
-def office(house: House) -> Iterator[Office]:
-    with hold_gateway(house.home, [], RunOptions(), SystemClock()) as gateway_process:
-        yield Office(house, gateway_process)
+def fake_gateway(send_home: SendHome) -> Iterator[FakeGateway]:
+    with hold_gateway(send_home.home, [], RunOptions(), SystemClock()) as gateway_process:
+        yield FakeGateway(send_home, gateway_process)
 
 
-def test_a_running_gateway_is_woken_and_its_delivery_told(office: Office) -> None:
-    ran = office.send(office.delivers, "-t", "telegram", "hi")
+def test_running_gateway_is_woken_and_delivery_reported(fake_gateway: FakeGateway) -> None:
+    ran = fake_gateway.send(fake_gateway.delivers, "-t", "telegram", "hi")
     assert (ran.code, ran.out) == (0, "telegram:100:7: delivered\n")
-    assert office.woken == [office.house.home.path]
+    assert fake_gateway.woken == [fake_gateway.send_home.home.path]
 
 
-def test_what_was_given_up_is_a_failure(office: Office) -> None:
-    ran = office.send(office.refuses, "-t", "telegram:1", "hi")
+def test_undelivered_message_is_a_failure(fake_gateway: FakeGateway) -> None:
+    ran = fake_gateway.send(fake_gateway.refuses, "-t", "telegram:1", "hi")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "hermes: telegram:1: failed (the chat is gone)\n"
 
 
-def test_nobody_waits_longer_than_they_like(office: Office) -> None:
-    ran = office.send(office.sleeps, "-t", "telegram", "--no-wait", "hi")
+def test_wait_is_bounded(fake_gateway: FakeGateway) -> None:
+    ran = fake_gateway.send(fake_gateway.sleeps, "-t", "telegram", "--no-wait", "hi")
     assert (ran.code, "the gateway was not reached" in ran.out) == (0, True)
-    ran = office.send(office.sleeps, "-t", "telegram", "--timeout", "0.05", "hi")
+    ran = fake_gateway.send(fake_gateway.sleeps, "-t", "telegram", "--timeout", "0.05", "hi")
     assert (ran.code, "telegram:100:7: accepted" in ran.out) == (0, True)
-    ran = office.send(office.sleeps, "-t", "discord:1", "hi")
+    ran = fake_gateway.send(fake_gateway.sleeps, "-t", "discord:1", "hi")
     assert "the gateway that runs has no discord" in ran.out
 
 
-def test_a_guest_of_another_profile_s_gateway_knows_its_own_platforms(office: Office) -> None:
-    work = Home(office.house.home.root, office.house.home.root / "profiles" / "work", "work")
+def test_profile_served_by_another_gateway_uses_its_own_platforms(
+    fake_gateway: FakeGateway,
+) -> None:
+    work = Home(
+        fake_gateway.send_home.home.root,
+        fake_gateway.send_home.home.root / "profiles" / "work",
+        "work",
+    )
     work.path.mkdir(parents=True)
     work.config.write_text(CONFIG)
     platforms = {"telegram": "connected", "work/discord": "connected", "work/telegram": "fatal"}
     states = {name: PlatformState(state=state) for name, state in platforms.items()}
-    office.gateway_process.state.write(Snapshot(gateway_state=Phase.RUNNING, platforms=states))
-    lock = take_lock(work, office.gateway_process.record)
+    fake_gateway.gateway_process.state.write(
+        Snapshot(gateway_state=Phase.RUNNING, platforms=states)
+    )
+    lock = take_lock(work, fake_gateway.gateway_process.record)
     try:
-        office.house.env["HERMES_HOME"] = str(work.path)
-        ran = office.send(office.sleeps, "-t", "telegram:1,discord:1", "--timeout", "0.01", "hi")
+        fake_gateway.send_home.env["HERMES_HOME"] = str(work.path)
+        ran = fake_gateway.send(
+            fake_gateway.sleeps, "-t", "telegram:1,discord:1", "--timeout", "0.01", "hi"
+        )
         assert "telegram:1: accepted (the gateway that runs has no telegram" in ran.out
         assert "discord:1: accepted (the gateway was not reached" in ran.out
-        assert office.woken == [work.path, office.house.home.path]
+        assert fake_gateway.woken == [work.path, fake_gateway.send_home.home.path]
     finally:
         lock.release()

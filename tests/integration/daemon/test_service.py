@@ -1,4 +1,4 @@
-"""The gateway as a service: its unit as systemd reads it, and what systemd hears of it."""
+"""The gateway as a systemd service: its unit as systemd reads it, and its notifications."""
 
 import shutil
 import signal
@@ -14,7 +14,7 @@ from hermes.config.home import Home
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult, wait_for_data
 
 STANDIN = str(Path(__file__).parent / "standin")
-ODD = 'a home with 100% of "quotes", $HOME and back\\slashes'
+SPECIAL_NAME = 'a home with 100% of "quotes", $HOME and back\\slashes'
 SYSTEMCTL = """\
 #!/bin/sh
 echo "$@" >> "$HOME/asked"
@@ -28,12 +28,12 @@ esac
 """
 
 
-class Desk:
-    """A person whose systemctl writes down what it is asked."""
+class ServiceHome:
+    """A home whose systemctl records its calls."""
 
     def __init__(self, root: Path, *, systemd: bool) -> None:
         self.root = root
-        self.home = root / ODD
+        self.home = root / SPECIAL_NAME
         self.home.mkdir()
         (root / "bin").mkdir()
         self.env = {
@@ -55,7 +55,7 @@ class Desk:
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def asked(self) -> list[str]:
-        """What systemctl was told to do since the last look; questions are left out."""
+        """Return systemctl's actions since the last call, without queries."""
         file = self.root / "asked"
         lines = file.read_text().splitlines() if file.exists() else []
         file.unlink(missing_ok=True)
@@ -67,72 +67,74 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path, systemd=True)
+def service_home(tmp_path: Path) -> ServiceHome:
+    return ServiceHome(tmp_path, systemd=True)
 
 
-def test_a_service_comes_and_goes(desk: Desk) -> None:
-    installed = desk("gateway", "install")
-    assert (installed.code, f"{desk.unit} is written" in installed.out) == (0, True)
-    assert desk.asked() == ["daemon-reload", "enable hermes-gateway.service"]
-    assert "is up to date" in desk("gateway", "install", "--start").out
-    assert desk.asked()[-1] == "restart hermes-gateway.service"
+def test_install_and_uninstall(service_home: ServiceHome) -> None:
+    installed = service_home("gateway", "install")
+    assert (installed.code, f"{service_home.unit} is written" in installed.out) == (0, True)
+    assert service_home.asked() == ["daemon-reload", "enable hermes-gateway.service"]
+    assert "is up to date" in service_home("gateway", "install", "--start").out
+    assert service_home.asked()[-1] == "restart hermes-gateway.service"
 
-    started = desk("gateway", "start")
+    started = service_home("gateway", "start")
     assert (started.code, "(pid 4242, hermes-gateway.service)" in started.out) == (0, True)
-    assert desk.asked() == ["start hermes-gateway.service"]
-    (desk.root / "active").write_text("active\n")
-    assert "hermes-gateway.service: active, enabled" in desk("gateway", "status", "--deep").out
-    assert desk("gateway", "stop").code == 0
-    assert desk.asked() == ["stop hermes-gateway.service"]
-    assert desk("gateway", "restart").code == 0
-    assert desk.asked() == ["restart hermes-gateway.service"]
-    desk("gateway", "stop", "--force")
-    assert desk.asked()[0].startswith("kill --signal=SIGKILL")
+    assert service_home.asked() == ["start hermes-gateway.service"]
+    (service_home.root / "active").write_text("active\n")
+    assert (
+        "hermes-gateway.service: active, enabled" in service_home("gateway", "status", "--deep").out
+    )
+    assert service_home("gateway", "stop").code == 0
+    assert service_home.asked() == ["stop hermes-gateway.service"]
+    assert service_home("gateway", "restart").code == 0
+    assert service_home.asked() == ["restart hermes-gateway.service"]
+    service_home("gateway", "stop", "--force")
+    assert service_home.asked()[0].startswith("kill --signal=SIGKILL")
 
-    (desk.root / "refuses").touch()
-    refused = desk("gateway", "start")
+    (service_home.root / "refuses").touch()
+    refused = service_home("gateway", "start")
     assert (refused.code, "no such unit" in refused.err) == (1, True)
-    desk.asked()
-    assert desk("gateway", "uninstall").code == 0
-    assert desk.asked() == ["disable --now hermes-gateway.service", "daemon-reload"]
-    assert not desk.unit.exists()
-    assert "No service is installed" in desk("gateway", "uninstall").out
+    service_home.asked()
+    assert service_home("gateway", "uninstall").code == 0
+    assert service_home.asked() == ["disable --now hermes-gateway.service", "daemon-reload"]
+    assert not service_home.unit.exists()
+    assert "No service is installed" in service_home("gateway", "uninstall").out
 
 
-def test_without_systemd_the_way_is_told(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, systemd=False)
-    ran = desk("gateway", "install")
-    assert (ran.code, desk.unit.exists()) == (0, True)
+def test_missing_systemd_is_explained(tmp_path: Path) -> None:
+    service_home = ServiceHome(tmp_path, systemd=False)
+    ran = service_home("gateway", "install")
+    assert (ran.code, service_home.unit.exists()) == (0, True)
     assert "systemctl --user enable --now hermes-gateway.service" in ran.out
-    assert desk("gateway", "uninstall").code == 0
-    assert not desk.unit.exists()
+    assert service_home("gateway", "uninstall").code == 0
+    assert not service_home.unit.exists()
 
 
-def test_the_service_of_another_home_is_left_alone(desk: Desk) -> None:
-    desk("gateway", "install")
-    other = desk.root / "other"
+def test_service_of_another_home_is_not_changed(service_home: ServiceHome) -> None:
+    service_home("gateway", "install")
+    other = service_home.root / "other"
     other.mkdir()
-    desk.env["HERMES_HOME"] = str(other)
-    desk.asked()
-    refused = desk("gateway", "install")
+    service_home.env["HERMES_HOME"] = str(other)
+    service_home.asked()
+    refused = service_home("gateway", "install")
     assert (refused.code, "is the service of another home" in refused.err) == (2, True)
-    assert desk("gateway", "uninstall").code == 2
-    assert desk.asked() == []
-    assert desk("gateway", "install", "--force").code == 0
-    assert str(other) in desk.unit.read_text()
+    assert service_home("gateway", "uninstall").code == 2
+    assert service_home.asked() == []
+    assert service_home("gateway", "install", "--force").code == 0
+    assert str(other) in service_home.unit.read_text()
 
 
-def test_a_profile_has_a_service_of_its_own(desk: Desk) -> None:
-    desk("profile", "create", "work")
-    desk("-p", "work", "gateway", "install")
-    text = (desk.unit.parent / "hermes-gateway-work.service").read_text()
+def test_profile_has_its_own_service(service_home: ServiceHome) -> None:
+    service_home("profile", "create", "work")
+    service_home("-p", "work", "gateway", "install")
+    text = (service_home.unit.parent / "hermes-gateway-work.service").read_text()
     assert '"--profile" "work" "gateway" "run"' in text
-    assert desk("gateway", "install", "--print").out.startswith("# Written by")
-    assert not desk.unit.exists()
+    assert service_home("gateway", "install", "--print").out.startswith("# Written by")
+    assert not service_home.unit.exists()
 
 
-@pytest.mark.parametrize("name", ["plain", ODD])
+@pytest.mark.parametrize("name", ["plain", SPECIAL_NAME])
 def test_systemd_understands_the_unit(tmp_path: Path, name: str) -> None:
     analyze = shutil.which("systemd-analyze")
     home = Home(tmp_path / name, tmp_path / name)
@@ -164,9 +166,9 @@ def manager(tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
         yield listening, path
 
 
-def test_systemd_hears_how_it_goes(desk: Desk, manager: tuple[socket.socket, str]) -> None:
+def test_systemd_is_notified(service_home: ServiceHome, manager: tuple[socket.socket, str]) -> None:
     listening, path = manager
-    env = desk.env | {"NOTIFY_SOCKET": path}
+    env = service_home.env | {"NOTIFY_SOCKET": path}
     with subprocess.Popen(
         [HERMES_PROGRAM, "gateway", "run"],
         env=env,
@@ -177,6 +179,6 @@ def test_systemd_hears_how_it_goes(desk: Desk, manager: tuple[socket.socket, str
         assert wait_for_data(listening.fileno()) == b"STATUS=2 platforms\nREADY=1"
         gateway.send_signal(signal.SIGUSR1)
         assert wait_for_data(listening.fileno()) == b"STOPPING=1"
-        # Whoever is watched over leaves the restart to the watcher.
+        # Under systemd, the restart is left to systemd.
         assert gateway.wait(TEST_TIMEOUT) == 75
-    assert (desk.home / ".clean_shutdown").exists()
+    assert (service_home.home / ".clean_shutdown").exists()

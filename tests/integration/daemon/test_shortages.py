@@ -1,4 +1,4 @@
-"""A gateway that lacks something at its start exits so that it is started again."""
+"""A gateway that lacks a resource at startup exits so that it is restarted."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ from hermes.sandbox.bubblewrap import find_bubblewrap
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult
 
 WRONG_SETTINGS, TRY_AGAIN = 78, 75
-"""systemd starts the gateway again after any code but the first."""
+"""systemd restarts the gateway after any code but the first."""
 
 
 class SmallDisk:
-    """Shell scripts with a home on a file system of its own, gone when the script ends."""
+    """Runs shell scripts with a home on a separate small file system."""
 
     def __init__(self, root: Path, program: str) -> None:
         self.home = root / "home"
@@ -60,8 +60,8 @@ RECOVERS = 'rm "$HERMES_HOME/fill" && hermes gateway start && hermes gateway sto
 
 
 @pytest.mark.parametrize("before", [":", "hermes config set timezone UTC && hermes gateway status"])
-def test_a_full_disk_asks_for_another_start(small_disk: SmallDisk, before: str) -> None:
-    """At the very first start, and in a home that has its files already."""
+def test_full_disk_requests_a_restart(small_disk: SmallDisk, before: str) -> None:
+    """At the first start, and in an existing home."""
     ran = small_disk(before, FILL, RUN, RECOVERS, 'wc -c < "$HERMES_HOME/SOUL.md"')
     assert f"code={TRY_AGAIN}" in ran.out
     assert "No space left on device" in ran.err
@@ -70,8 +70,8 @@ def test_a_full_disk_asks_for_another_start(small_disk: SmallDisk, before: str) 
     assert int(ran.out.splitlines()[-1]) > 0
 
 
-def test_a_full_disk_under_the_database_asks_for_another_start(small_disk: SmallDisk) -> None:
-    """The small files of the start fit, the database does not."""
+def test_full_disk_for_the_database_requests_a_restart(small_disk: SmallDisk) -> None:
+    """The small files of the start fit, but not the database."""
     leave_a_little = 'truncate -s -100k "$HERMES_HOME/fill"'
     made = "hermes gateway start > /dev/null && hermes gateway stop > /dev/null"
     gone = 'rm "$HERMES_HOME"/state.db*'
@@ -83,7 +83,7 @@ def test_a_full_disk_under_the_database_asks_for_another_start(small_disk: Small
     assert "is stopped" in ran.out
 
 
-def test_a_disk_that_became_read_only_asks_for_another_start(small_disk: SmallDisk) -> None:
+def test_read_only_disk_requests_a_restart(small_disk: SmallDisk) -> None:
     ran = small_disk(
         "hermes config set timezone UTC > /dev/null",
         f'{small_disk.program} --dev-bind / / --bind "$HERMES_HOME" "$HERMES_HOME" '
@@ -94,7 +94,7 @@ def test_a_disk_that_became_read_only_asks_for_another_start(small_disk: SmallDi
     assert "Read-only file system" in ran.err
 
 
-def test_wrong_settings_ask_for_none(small_disk: SmallDisk) -> None:
+def test_invalid_settings_request_no_restart(small_disk: SmallDisk) -> None:
     ran = small_disk('echo "gateway: [" > "$HERMES_HOME/config.yaml"', RUN, "hermes gateway status")
     assert f"code={WRONG_SETTINGS}" in ran.out
     assert "config.yaml" in ran.out

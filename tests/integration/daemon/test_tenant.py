@@ -1,4 +1,4 @@
-"""One profile of a gateway process: how it ends, how it comes back, and how often that is said."""
+"""One profile of a gateway process: how it ends, restarts and notifies."""
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
@@ -34,8 +34,8 @@ async def hear(inbound: Inbound) -> None:
 
 
 @asynccontextmanager
-async def ended_tenant(folder: Path) -> AsyncGenerator[tuple[ProfileService, anyio.Event]]:
-    """Told to end while its door was still being opened; the process goes on for the block.
+async def closed_profile(folder: Path) -> AsyncGenerator[tuple[ProfileService, anyio.Event]]:
+    """Closed while its socket was still being opened; the process runs during the block.
 
     The event says that the profile is closed.
     """
@@ -56,29 +56,29 @@ async def ended_tenant(folder: Path) -> AsyncGenerator[tuple[ProfileService, any
         tenant.assemble({})
         tenant.begin(hear)
         tenant.close()
-        # Half of what turns would be given: there are none to wait for.
+        # Half of the drain time: there are no turns to wait for.
         with anyio.fail_after(tenant.gateway.drain / 2):
             await tenant.ended.wait()
         yield tenant, closed
         group.cancel_scope.cancel()
 
 
-async def test_it_leaves_at_once_when_its_door_was_still_being_opened(tmp_path: Path) -> None:
-    async with ended_tenant(tmp_path) as (tenant, _):
+async def test_close_during_opening_ends_immediately(tmp_path: Path) -> None:
+    async with closed_profile(tmp_path) as (tenant, _):
         assert tenant.listening.is_set()
 
 
-async def test_its_log_is_open_until_the_process_is_done(tmp_path: Path) -> None:
-    async with ended_tenant(tmp_path) as (_, closed):
-        # Time enough for a profile that would be closed by itself.
+async def test_log_stays_open_until_the_process_ends(tmp_path: Path) -> None:
+    async with closed_profile(tmp_path) as (_, closed):
+        # Long enough for a profile that would close itself.
         with anyio.move_on_after(0.5):
             await closed.wait()
         logging.getLogger("hermes.app.service").warning("the last words of the process")
     assert "the last words of the process" in (tmp_path / "logs" / "agent.log").read_text()
 
 
-class Breaking(NoHooks):
-    """The first gateway breaks when it says that it has started."""
+class FailingHooks(NoHooks):
+    """The first gateway fails when it reports that it has started."""
 
     def __init__(self) -> None:
         self.started = 0
@@ -91,11 +91,11 @@ class Breaking(NoHooks):
         self.again.set()
 
 
-async def test_one_that_broke_and_was_built_anew_does_not_say_again_that_it_is_back(
+async def test_rebuilt_gateway_sends_no_second_restart_notice(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.yaml").write_text("platforms: {fake: {home_channel: '7'}}")
-    home, channel, hooks = profile_home(tmp_path, "default"), FakeChannel(), Breaking()
+    home, channel, hooks = profile_home(tmp_path, "default"), FakeChannel(), FailingHooks()
     async with (
         open_process_resources() as shared,
         open_app(home, Env({}), AppOptions(workspace=str(tmp_path))) as app,

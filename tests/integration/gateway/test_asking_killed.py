@@ -1,4 +1,4 @@
-"""A question outlives the process that asked it: posted once, answered once, done once."""
+"""A question survives the process that asked it: posted, answered and acted on once."""
 
 import json
 import re
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.anyio
 UNDECIDED = "Nothing was decided"
 ID = re.compile(r"For example: /approve (\w+)")
 COLOUR = 'q-1 use:clarify {"question": "Which colour?", "choices": ["red", "blue"]}'
-AT_ONCE = 40.0
-"""Seconds in which a gateway ends that gives its turns sixty, unless it waits for one."""
+STOP_LIMIT = 40.0
+"""Seconds in which a gateway must end that gives turns sixty, if it does not wait for one."""
 
 
-def wishes(note: Path, name: str) -> str:
+def approval_request(note: Path, name: str) -> str:
     args = f'{{"command": "echo {name} >> {note}", "escalate": "outside", "reason": "It is mine."}}'
     return f"{name} use:terminal {args}"
 
@@ -30,12 +30,12 @@ def done_in(note: Path) -> list[str]:
 
 
 def response(told: PlatformPost) -> str:
-    """What the tool told the model, which says it again."""
+    """Return what the tool told the model, which repeats it."""
     return json.loads(told.text.splitlines()[1])["user_response"]
 
 
 def questions(chat: RestartedGateway, words: str, where: str = "c1") -> list[PlatformPost]:
-    """Where it is not known whether a post arrived it comes again, and says so."""
+    """Return the questions; a post with an unknown outcome is repeated with a mark."""
     others = (RECOVERED_MARK, "re: ", "Allowed")
     return [one for one in chat.posts(words, where) if not one.text.startswith(others)]
 
@@ -43,7 +43,7 @@ def questions(chat: RestartedGateway, words: str, where: str = "c1") -> list[Pla
 async def answer(
     chat: RestartedGateway, word: str, to: PlatformPost | None, where: str = "c1"
 ) -> None:
-    """As a person would: where the gateway cannot know what the reply is to, by the id."""
+    """Answer like a person: by the id if the gateway cannot know what the reply refers to."""
     chat.say(word, chat=where, to=to)
     await chat.until(lambda: bool(chat.posts("re: q-", where) or chat.posts(UNDECIDED, where)))
     for told in chat.posts(UNDECIDED, where):
@@ -53,26 +53,26 @@ async def answer(
 
 
 @pytest.mark.parametrize(("word", "is_reply", "effects"), [("yes", False, 1), ("/deny", True, 0)])
-async def test_an_answer_after_kill_9(
+async def test_answer_after_kill(
     tmp_path: Path, word: str, *, is_reply: bool, effects: int
 ) -> None:
     note = tmp_path / "note"
     async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
-            chat.say(wishes(note, "q-1"))
+            chat.say(approval_request(note, "q-1"))
             post = await chat.sees("/approve")
         async with chat.life():
             await answer(chat, word, post if is_reply else None)
             told = await chat.sees("re: q-1")
         assert len(questions(chat, "May I run")) == 1
     assert done_in(note) == ["q-1"] * effects
-    # The model made its call once, and heard what came of it.
-    assert chat.thoughts == [wishes(note, "q-1")] * 2
+    # The model made its call once and got the result.
+    assert chat.thoughts == [approval_request(note, "q-1")] * 2
     assert "outcome is unknown" not in told.text
     assert ("A person allowed it" in told.text) is bool(effects)
 
 
-async def test_words_after_kill_9_are_the_answer_to_what_is_still_asked(tmp_path: Path) -> None:
+async def test_text_after_kill_answers_the_open_question(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(COLOUR)
@@ -86,8 +86,8 @@ async def test_words_after_kill_9_are_the_answer_to_what_is_still_asked(tmp_path
     assert chat.thoughts == [COLOUR] * 2
 
 
-async def test_what_is_said_while_nobody_is_there_is_heard(tmp_path: Path) -> None:
-    """It comes in beside the turn that is taken up, before or after that has asked again."""
+async def test_message_sent_while_down_is_received(tmp_path: Path) -> None:
+    """It arrives during the resumed turn, before or after the question is repeated."""
     async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(COLOUR)
@@ -98,15 +98,15 @@ async def test_what_is_said_while_nobody_is_there_is_heard(tmp_path: Path) -> No
     assert response(told) == "blue"
 
 
-async def test_another_message_ends_what_waits_for_leave(tmp_path: Path) -> None:
+async def test_other_message_ends_the_approval_request(tmp_path: Path) -> None:
     note = tmp_path / "note"
     async with restarted_gateway(tmp_path) as chat:
         settings = tmp_path / "home" / "config.yaml"
         settings.write_text(settings.read_text().replace("queue", "interrupt"))
         async with chat.life():
-            chat.say(wishes(note, "q-1"))
+            chat.say(approval_request(note, "q-1"))
             await chat.sees("/approve")
-        # Before or after it is asked again.
+        # Before or after the question is repeated.
         chat.say("q-2 and something else")
         async with chat.life():
             await chat.sees("re: q-2")
@@ -115,32 +115,32 @@ async def test_another_message_ends_what_waits_for_leave(tmp_path: Path) -> None
     assert done_in(note) == []
 
 
-async def test_a_gateway_that_ends_does_not_wait_for_an_answer(tmp_path: Path) -> None:
+async def test_shutdown_does_not_wait_for_an_answer(tmp_path: Path) -> None:
     note = tmp_path / "note"
     async with restarted_gateway(tmp_path) as chat:
         async with chat.life() as life:
             chat.say(COLOUR)
-            chat.say(wishes(note, "q-2"), chat="c2")
+            chat.say(approval_request(note, "q-2"), chat="c2")
             await chat.sees("Which colour?")
             await chat.sees("May I run", "c2")
-            with anyio.fail_after(AT_ONCE):
+            with anyio.fail_after(STOP_LIMIT):
                 life.end()
                 await life.process.wait()
         async with chat.life():
             chat.say("1")
             chat.say("yes", chat="c2")
             told = [await chat.sees("re: q-1"), await chat.sees("re: q-2", "c2")]
-        # The post that showed the work does not say that there was an answer.
+        # The progress message does not say that there was an answer.
         assert not chat.posts("The answer is below", "c2")[:-1]
         asked = questions(chat, "Which colour?") + questions(chat, "May I run", "c2")
         assert len(asked) == 2
-    assert sorted(chat.thoughts) == sorted([COLOUR, wishes(note, "q-2")] * 2)
+    assert sorted(chat.thoughts) == sorted([COLOUR, approval_request(note, "q-2")] * 2)
     assert done_in(note) == ["q-2"]
     assert response(told[0]) == "red"
     assert "nterrupted" not in told[1].text
 
 
-async def test_after_stop_nothing_is_asked_any_more(tmp_path: Path) -> None:
+async def test_stop_closes_the_question(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(COLOUR)
@@ -153,15 +153,15 @@ async def test_after_stop_nothing_is_asked_any_more(tmp_path: Path) -> None:
     assert not chat.posts("re: q-1")
 
 
-async def test_kill_9_anywhere_around_a_question(tmp_path: Path) -> None:
-    """Each time a little further; once the answer was taken nobody knows how far it came."""
+async def test_kill_at_any_point_around_a_question(tmp_path: Path) -> None:
+    """Each kill a little further; once the answer was taken, the outcome is unknown."""
     note = tmp_path / "note"
     places = ["approvals.asked", "approvals.before_expecting"]
     after = ["approvals.before_used", "approvals.used"]
     known = {name for name, file in failpoints().items() if file.startswith("approvals/")}
     assert known == {*places, *after}
     async with restarted_gateway(tmp_path) as chat:
-        chat.say(wishes(note, "q-1"))
+        chat.say(approval_request(note, "q-1"))
         for place in places:
             await chat.crash_at(place)
         async with chat.life():
@@ -176,12 +176,12 @@ async def test_kill_9_anywhere_around_a_question(tmp_path: Path) -> None:
     assert "outcome is unknown" in told.text
 
 
-async def test_a_reply_answers_the_older_of_two(tmp_path: Path) -> None:
-    """One in each of two threads of work, asked of the same owner."""
+async def test_reply_answers_the_older_question(tmp_path: Path) -> None:
+    """Two questions in two threads, asked of the same owner."""
     async with restarted_gateway(tmp_path) as chat, chat.life():
         first, second = tmp_path / "first", tmp_path / "second"
-        chat.say(wishes(first, "q-1"), chat="c1")
-        chat.say(wishes(second, "q-2"), chat="c2")
+        chat.say(approval_request(first, "q-1"), chat="c1")
+        chat.say(approval_request(second, "q-2"), chat="c2")
         older = await chat.sees("/approve", "c1")
         newer = await chat.sees("/approve", "c2")
         await answer(chat, "no", newer, "c2")

@@ -1,4 +1,4 @@
-"""A disk that is full or broken for a while costs nobody a message that was acknowledged."""
+"""A disk that is full or failing for a while loses no acknowledged message."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ from hermes.testing.profile_gateway import profile_gateway
 pytestmark = pytest.mark.anyio
 
 ACCOUNT = "main"
-PATIENCE = 60.0
-LOOK = 0.02
+TIMEOUT = 60.0
+POLL_INTERVAL = 0.02
 PROGRESS_OVER = (ANSWER_BELOW, RESUMED_BELOW)
-TROUBLES = (DISK_FULL, STORE_BROKEN)
-CHECKED = 20
-"""Scenarios between two looks at whether the database is whole."""
+OUTAGE_NOTICES = (DISK_FULL, STORE_BROKEN)
+CHECK_EVERY = 20
+"""Scenarios between two integrity checks of the database."""
 
 
 class Chat:
-    """Three questions in a chat of its own; the second may ask for a line in a file."""
+    """Three questions in one chat; the second may write a line to a file."""
 
     def __init__(self, server: PlatformServer, name: str, *, acts: bool) -> None:
         self._server = server
@@ -46,14 +46,14 @@ class Chat:
             self._server.say(ACCOUNT, self._name, "ann", text)
 
     def seen(self) -> list[str]:
-        """What each question came to: its answer, or a sentence that says why there is none.
+        """Return what each question led to: its answer, or the reason there is none.
 
-        A question that could not be answered is in the transcript still, so that the model sees
-        it together with the next one: the last one in an answer is what it answers.
+        An unanswered question stays in the transcript and is seen together with the next one,
+        so the last question in an answer is the one answered.
         """
         found: list[str] = []
         for text in self.texts():
-            if text in PROGRESS_OVER or text in TROUBLES:
+            if text in PROGRESS_OVER or text in OUTAGE_NOTICES:
                 continue
             said = [one for one in self.expected if one.removeprefix("re: ") in text]
             told = "could not be" in text and len(found) < len(self.expected)
@@ -62,7 +62,7 @@ class Chat:
         return found
 
     def is_answered(self) -> bool:
-        """And no progress is left standing."""
+        """Whether all is answered and no progress is left."""
         if any(text.startswith(PROGRESS_PREFIX) for text in self.texts()):
             return False
         answers = {text.removeprefix(RECOVERED_MARK) for text in self.seen()}
@@ -72,7 +72,7 @@ class Chat:
         return [post.text for post in self._server.truth.seen(ACCOUNT, self._name)]
 
 
-class World:
+class DiskScenario:
     def __init__(self, server: PlatformServer, store: SqliteStore, disk: FaultyDisk) -> None:
         self._server = server
         self._store = store
@@ -80,16 +80,16 @@ class World:
         self._count = 0
 
     async def live(self, failure: DiskFailure, nth: int, many: int) -> bool:
-        """Returns whether the disk failed at all."""
+        """Return whether the disk failed at all."""
         self._count += 1
         chats = [Chat(self._server, f"{self._count}{one}", acts=one == "a") for one in "ab"]
         self._disk.fail(failure, nth, many)
         for chat in chats:
             chat.ask()
         try:
-            with anyio.fail_after(PATIENCE):
-                while not await self._is_over(chats):  # noqa: ASYNC110 - a database tells nobody
-                    await anyio.sleep(LOOK)
+            with anyio.fail_after(TIMEOUT):
+                while not await self._is_over(chats):  # noqa: ASYNC110 - the database has no event to wait for
+                    await anyio.sleep(POLL_INTERVAL)
         except TimeoutError as error:
             error.add_note(str([chat.texts() for chat in chats]))
             raise
@@ -97,7 +97,7 @@ class World:
         self._disk.heal()
         for chat in chats:
             check_posts({"": chat.expected}, lambda _, chat=chat: chat.seen(), RECOVERED_MARK)
-        if self._count % CHECKED == 0:
+        if self._count % CHECK_EVERY == 0:
             assert await self._store.integrity() == []
         return failed
 
@@ -117,9 +117,9 @@ async def scenarios(folder: Path, cases: Sequence[tuple[DiskFailure, int, int]])
             write_profile(
                 folder / "home", ProfileSettings(account=ACCOUNT, url=server.url, env=env)
             )
-            # This disk is made of Python, so that writing to it takes time from the loop, too.
+            # This disk is implemented in Python, so writing takes time from the event loop.
             async with profile_gateway(folder / "home") as tenant, guard_loop(limit=0.5):
-                world = World(server, tenant.app.store, disk)
+                world = DiskScenario(server, tenant.app.store, disk)
                 for failure, nth, many in cases:
                     try:
                         failed += await world.live(failure, nth, many)
@@ -132,7 +132,7 @@ async def scenarios(folder: Path, cases: Sequence[tuple[DiskFailure, int, int]])
     return f"{len(cases)} scenarios, in {failed} of them the disk failed: 0 acknowledged rows lost"
 
 
-async def test_errors_at_each_of_the_first_writes(tmp_path: Path) -> None:
+async def test_disk_error_at_each_of_the_first_writes(tmp_path: Path) -> None:
     kinds = (DiskFailure.FULL, DiskFailure.BROKEN)
     cases = [(kinds[nth % 2], nth, 1 + nth % 4) for nth in range(1, 101)]
     cases += [(DiskFailure.UNSYNCED, nth, 1) for nth in range(1, 11)]
@@ -141,7 +141,7 @@ async def test_errors_at_each_of_the_first_writes(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-async def test_errors_of_each_kind_at_each_write(
+async def test_each_kind_of_disk_error_at_each_write(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
     cases = [

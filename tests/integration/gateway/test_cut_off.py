@@ -1,4 +1,4 @@
-"""Somebody who brings a message may be cut off while it is being written; it is answered still."""
+"""A message is answered even if its delivering task is cancelled while it is stored."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from support.gateway import gateway_harness, make_inbound
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_comes_again(
+async def test_message_with_cancelled_intake_is_answered_when_repeated(
     tmp_path: Path,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -25,7 +25,7 @@ async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_comes_aga
         await one.calm()
 
         def cut(name: str) -> None:
-            """While the message is on its way to the disk, its bringer leaves."""
+            """Cancel the delivering task while the message is being stored."""
             if name == "writer.before_commit" and not gone.is_set():
                 loop.call_soon_threadsafe(scope.cancel)
                 assert gone.wait(20)

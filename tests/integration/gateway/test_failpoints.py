@@ -1,4 +1,4 @@
-"""Every failpoint of the house is reached by a kill, and survived."""
+"""The gateway survives a kill at every failpoint."""
 
 import sys
 from collections.abc import Callable
@@ -34,15 +34,15 @@ AFTER = {
     "recovery.after_close": ("recorder.before_intent",),
     "delivery.doubted": ("delivery.after_send",),
 }
-"""Places that only a process passes that follows on others killed elsewhere."""
+"""Failpoints reached only after another process was killed elsewhere."""
 
-HERE = ("gateway/", "session/", "store/", "testing/")
-"""Where a message comes by; the failpoints of a tool are proven with the tool."""
+PACKAGES = ("gateway/", "session/", "store/", "testing/")
+"""Packages a message passes through; failpoints of tools are tested with the tools."""
 
 ACCOUNT = "main"
 TRIES = 8
-WEATHER = FaultRates(repeated=0.3, shuffled=True)
-REFUSING = structs.replace(WEATHER, refused=0.5)
+FAULTS = FaultRates(repeated=0.3, shuffled=True)
+REFUSING = structs.replace(FAULTS, refused=0.5)
 NEEDS_REFUSAL = frozenset({"delivery.not_sent"})
 KINDS = (
     "{}",
@@ -54,7 +54,7 @@ KINDS = (
 
 
 def ask(server: PlatformServer, wave: str) -> None:
-    """One question of each kind, each in a chat of its own."""
+    """Ask one question of each kind, each in its own chat."""
     said: list[tuple[str, str, str, str]] = []
     for kind, form in enumerate(KINDS):
         name = f"q-{wave}.{kind}"
@@ -64,7 +64,7 @@ def ask(server: PlatformServer, wave: str) -> None:
 
 
 class Site(Struct, frozen=True):
-    """Where the lives are led."""
+    """Where the gateway instances run."""
 
     server: PlatformServer
     answers: AnswerWaiter
@@ -72,7 +72,7 @@ class Site(Struct, frozen=True):
 
 
 async def crash_at(site: Site, spec: GatewaySpec, wave: int) -> None:
-    """A life that takes up what the one before left, hears a new wave, and dies of it."""
+    """Run an instance that recovers, receives a new wave, and is killed."""
     server, answers = site.server, site.answers
 
     async def die(life: GatewayInstance) -> None:
@@ -80,29 +80,29 @@ async def crash_at(site: Site, spec: GatewaySpec, wave: int) -> None:
         await answers.all()
         life.arm()
         await life.says("armed")
-        # Not before: what is refused waits for longer and longer.
-        server.truth.weather = REFUSING if spec.die_at in NEEDS_REFUSAL else WEATHER
-        # Not every wave comes by the place.
+        # Not earlier: refused messages are retried ever more slowly.
+        server.truth.weather = REFUSING if spec.die_at in NEEDS_REFUSAL else FAULTS
+        # Not every wave reaches the failpoint.
         for attempt in range(TRIES):
             ask(server, f"{wave}.{attempt}")
             await answers.all()
 
     died = await run_instance(structs.replace(spec, armed=False), die, site.birth)
-    server.truth.weather = WEATHER
+    server.truth.weather = FAULTS
     assert died.killed, f"{spec.die_at} is never passed"
 
 
-async def dies_recovering(site: Site, spec: GatewaySpec) -> None:
-    """A life that dies of what the one before left."""
+async def crash_while_recovering(site: Site, spec: GatewaySpec) -> None:
+    """Run an instance that is killed while recovering."""
     died = await run_instance(spec, GatewayInstance.ready, site.birth)
     assert died.killed, f"{spec.die_at} is never passed"
 
 
-async def die_everywhere(folder: Path, nths: range) -> str:
-    places = sorted(name for name, file in failpoints().items() if file.startswith(HERE))
+async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
+    places = sorted(name for name, file in failpoints().items() if file.startswith(PACKAGES))
     kills = 0
     fatal: list[str] = []
-    async with serve_platform(WEATHER, seed=1) as server, fork_server(folder) as birth:
+    async with serve_platform(FAULTS, seed=1) as server, fork_server(folder) as birth:
         spec = single_profile_spec(folder, server.url, ACCOUNT)
         answers = AnswerWaiter(server, folder / "home" / "state.db")
         site = Site(server, answers, birth)
@@ -111,7 +111,7 @@ async def die_everywhere(folder: Path, nths: range) -> str:
                 first, *others = (*AFTER.get(place, ()), place)
                 await crash_at(site, structs.replace(spec, die_at=first, nth=nth), wave)
                 for other in others:
-                    await dies_recovering(site, structs.replace(spec, die_at=other))
+                    await crash_while_recovering(site, structs.replace(spec, die_at=other))
                 kills += 1 + len(others)
                 fatal += [f"q-{wave}."] * (len(others) > 1)
 
@@ -132,7 +132,7 @@ async def die_everywhere(folder: Path, nths: range) -> str:
     verdict.check()
     told = [one for one in spoken if question_name(one.text) in verdict.told]
     released = [one for one in told if one.text.startswith("/")]
-    # What was going on at each of several ends of the process is set aside; nothing else is.
+    # Turns running at several ends of the process are parked; nothing else is.
     set_aside = [one for one in told if one not in released]
     assert all(question_name(one.text).startswith(tuple(fatal)) for one in set_aside)
     assert last.report is not None
@@ -144,13 +144,13 @@ async def die_everywhere(folder: Path, nths: range) -> str:
 
 @pytest.mark.timeout(900)
 async def test_every_failpoint_is_survived(tmp_path: Path) -> None:
-    sys.stdout.write(await die_everywhere(tmp_path, range(1, 4)))
+    sys.stdout.write(await crash_at_every_failpoint(tmp_path, range(1, 4)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-async def test_every_failpoint_is_survived_at_several_occasions(
+async def test_every_failpoint_is_survived_repeatedly(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
-    numbers = await die_everywhere(tmp_path, range(1, 11))
+    numbers = await crash_at_every_failpoint(tmp_path, range(1, 11))
     prove(numbers)

@@ -1,4 +1,4 @@
-"""Whatever hangs, /stop ends it: the person is told at once, and the chat is free again."""
+"""Whatever hangs, /stop ends it: the user gets a reply and the chat is free again."""
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -32,14 +32,14 @@ from support.mcp_harness import stdio_server
 pytestmark = pytest.mark.anyio
 
 KEY = session_key_of(CHANNEL_NAME, "c")
-TOLD, FREE = 0.5, 2.0
-PATIENCE = 60.0
+REPLY_LIMIT, FREE_LIMIT = 0.5, 2.0
+TIMEOUT = 60.0
 BEGUN = "begun"
 SLOW_DISK = 0.05
 
 
 class BusyThreadTool:
-    """Works in a thread, and asks now and then whether it still should."""
+    """Works in a thread and checks periodically whether to continue."""
 
     spec = ToolSpec("thread", "Works in a thread.", {"type": "object"}, Effect.READ)
 
@@ -57,7 +57,7 @@ class BusyThreadTool:
 
 
 class HangingPlanner:
-    """Cannot make up its mind about its first turn."""
+    """Hangs while planning its first turn."""
 
     def __init__(self, plain: Planner, begun: Path) -> None:
         self._plain = plain
@@ -70,7 +70,7 @@ class HangingPlanner:
         return await self._plain.plan(session, scope, history)
 
 
-class Place:
+class HangHarness:
     def __init__(self, server: PlatformServer, gateway: Gateway, begun: Path) -> None:
         self.server = server
         self.gateway = gateway
@@ -87,13 +87,13 @@ class Place:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn or a command goes on."""
+        """Whether a turn or command is running."""
         return self.gateway.actors.activity(KEY).run is not None or bool(
             self.gateway.intake.command_queue.count
         )
 
     async def hangs(self) -> None:
-        """The model, the tool, the child or the person asked is at it."""
+        """Wait until the model, tool, child or question is active."""
         await until(lambda: self._begun.exists() or any(ASKED in one for one in self.texts()))
         assert self.busy
 
@@ -102,7 +102,7 @@ class Place:
 
 
 @asynccontextmanager
-async def place(folder: Path, kind: str) -> AsyncGenerator[Place]:
+async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
     home, work = folder / "home", folder / "work"
     work.mkdir(parents=True)
     begun = work / BEGUN
@@ -131,14 +131,14 @@ async def place(folder: Path, kind: str) -> AsyncGenerator[Place]:
             )
             write_profile(home, given)
             async with profile_gateway(home, prepare) as tenant, guard_loop():
-                yield Place(server, tenant.gateway, begun)
+                yield HangHarness(server, tenant.gateway, begun)
 
 
 def servers_of(kind: str, work: Path) -> dict[str, object]:
     if kind != SILENT_SERVER:
         return {}
     return {
-        "mcp_discovery_timeout": PATIENCE,
+        "mcp_discovery_timeout": TIMEOUT,
         "mcp_servers": {"play": stdio_server(work, HANGS=BEGUN)},
     }
 
@@ -183,12 +183,12 @@ HELD = {
 
 
 async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
-    """Seconds until the person is told, and until the chat is free."""
+    """Return seconds until the reply, and until the chat is free."""
     clock = SystemClock()
-    async with place(folder, kind) as one:
-        held = HELD.get(kind)
-        if held:
-            one.server.hold(held)
+    async with hang_harness(folder, kind) as one:
+        queued = HELD.get(kind)
+        if queued:
+            one.server.hold(queued)
         if kind == "no slot is free":
             one.say("q-other hang:model", "other")
             await until((folder / "work" / BEGUN).exists)
@@ -209,10 +209,10 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
             await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
         began = clock.monotonic()
         one.say("/stop")
-        if held == "posts":
+        if queued == "posts":
             await one.is_free()
             free = clock.monotonic() - began
-            one.server.release(held)
+            one.server.release(queued)
             await one.sees(stopped)
             told = free
         else:
@@ -226,14 +226,14 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
         one.say("q-3")
         await one.sees("re: q-3")
         assert not any("re: q-1" in text or "re: q-2" in text for text in one.texts())
-        if held and held != "posts":
-            one.server.release(held)
+        if queued and queued != "posts":
+            one.server.release(queued)
     return told, free
 
 
-async def command_hangs(one: Place) -> None:
-    """Nobody waits for it but what comes after it in its own chat."""
-    # The model hangs over these words where they are the last to be told in short.
+async def command_hangs(one: HangHarness) -> None:
+    """It delays only what follows it in its own chat."""
+    # The model hangs on this text if it is the last one to be summarised.
     words = command("printf hang%s :model")
     for name in ("q-5", "q-6", f"q-7 {words}", "q-8"):
         one.say(name)
@@ -261,9 +261,9 @@ def children() -> set[str]:
 @pytest.mark.parametrize("kind", HANGS)
 async def test_stop_ends_it(tmp_path: Path, kind: str) -> None:
     before = children()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         told, free = await stop_it(tmp_path, kind)
-        # Whoever was told to leave may still be on the way out.
+        # A process that was told to end may still be exiting.
         await until(lambda: children() <= before)
     sys.stdout.write(f"{kind}: told after {told:.3f} s, free after {free:.3f} s\n")
 
@@ -281,5 +281,5 @@ async def test_stop_ends_it_in_time(
         f"free after {median(free):.3f} s ({free[-1]:.3f} s at most)"
     )
     prove(numbers)
-    # On a busy machine a single one says more about the machine.
-    assert (median(told) < TOLD, median(free) < FREE) == (True, True), numbers
+    # On a busy machine, a single measurement says more about the machine.
+    assert (median(told) < REPLY_LIMIT, median(free) < FREE_LIMIT) == (True, True), numbers

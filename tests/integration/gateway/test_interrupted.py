@@ -1,4 +1,4 @@
-"""After kill -9 a turn reads as interrupted, and one that failed reads as failed."""
+"""After a kill, a turn is shown as interrupted, and a failed one as failed."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def hermes(folder: Path, *words: str) -> str:
     ).stdout
 
 
-async def test_only_what_was_interrupted_says_so(tmp_path: Path) -> None:
+async def test_only_interrupted_turn_is_shown_as_interrupted(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
         async with chat.life():
             chat.say(FAILED)
@@ -39,7 +39,7 @@ async def test_only_what_was_interrupted_says_so(tmp_path: Path) -> None:
         assert shown.count(INTERRUPTED) == 1
         assert shown.index(FAILED) < shown.index(KILLED) < shown.index(INTERRUPTED)
         async with chat.life():
-            # It is taken up again by itself, and hangs again.
+            # It is resumed automatically and hangs again.
             await chat.is_asked(KILLED, 2)
             chat.say("/stop")
             await chat.sees("Stopped.")

@@ -1,4 +1,4 @@
-"""Profiles and people in one process learn nothing of each other; and a leak would be seen."""
+"""Profiles and users in one process learn nothing of each other, and leaks are detected."""
 
 import sys
 from base64 import b64encode
@@ -14,11 +14,11 @@ from hermes.testing.multi_profile import IsolationOptions, multi_profile_gateway
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 600.0
+TIMEOUT = 600.0
 
 
-async def lives(folder: Path, profiles: int, people: int, steps: int) -> str:
-    with anyio.fail_after(PATIENCE):
+async def run_isolated(folder: Path, profiles: int, people: int, steps: int) -> str:
+    with anyio.fail_after(TIMEOUT):
         async with multi_profile_gateway(folder, profiles, people) as (world, canaries):
             await world.live(steps)
     assert list(map(str, canaries.sightings)) == []
@@ -33,14 +33,16 @@ async def lives(folder: Path, profiles: int, people: int, steps: int) -> str:
     )
 
 
-async def test_nobody_learns_of_anybody(tmp_path: Path) -> None:
-    sys.stdout.write(await lives(tmp_path, 8, 5, 400))
+async def test_profiles_and_users_are_isolated(tmp_path: Path) -> None:
+    sys.stdout.write(await run_isolated(tmp_path, 8, 5, 400))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-async def test_nobody_ever_learns_of_anybody(tmp_path: Path, prove: Callable[[str], None]) -> None:
-    numbers = await lives(tmp_path, 8, 5, 2000)
+async def test_profiles_and_users_are_isolated_in_a_long_run(
+    tmp_path: Path, prove: Callable[[str], None]
+) -> None:
+    numbers = await run_isolated(tmp_path, 8, 5, 2000)
     prove(numbers)
 
 
@@ -88,22 +90,22 @@ LEAKS: dict[str, tuple[IsolationOptions, str, str]] = {
         "request",
     ),
 }
-"""What keeps them apart, each left out when the world is built, and where that must be seen."""
+"""The isolation measures, each disabled in turn, and where the leak must be detected."""
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-async def test_a_leak_would_be_seen(tmp_path: Path, leak: str) -> None:
+async def test_leak_is_detected(tmp_path: Path, leak: str) -> None:
     walls, kind, where = LEAKS[leak]
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         async with multi_profile_gateway(tmp_path, 3, 3, walls) as (world, canaries):
-            # A world that leaks may also never come to rest.
+            # A leaking setup may also never become idle.
             with anyio.move_on_after(60):
                 await world.live(120, at_once=30)
     found = [one for one in canaries.sightings if one.canary.kind == kind]
     assert any(where in one.where for one in found), list(map(str, canaries.sightings))
 
 
-def test_canaries_are_found_in_disguise() -> None:
+def test_encoded_canaries_are_found() -> None:
     canaries = Canaries()
     token = canaries.plant("a", "secret")
     canaries.look("a/ann", "own", token)

@@ -1,4 +1,4 @@
-"""What kills the program again and again is set aside, and everybody else is answered."""
+"""A session that kills the program repeatedly is parked, and others are answered."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from support.restarted_gateway import restarted_gateway
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_session_that_kills_the_program_is_set_aside(tmp_path: Path) -> None:
+async def test_session_that_kills_the_program_is_parked(tmp_path: Path) -> None:
     times = 1 + ActorRules().resumes
     async with restarted_gateway(tmp_path) as chat:
         chat.say("q-1")
@@ -18,7 +18,7 @@ async def test_a_session_that_kills_the_program_is_set_aside(tmp_path: Path) -> 
             await chat.crash_at("recorder.before_end")
         assert chat.thoughts == ["q-1"] * times
         async with chat.life():
-            await chat.sees("is set aside")
+            await chat.sees("I will not retry it on my own")
             chat.say("q-2", chat="c2")
             await chat.sees("re: q-2", "c2")
         assert chat.thoughts == [*["q-1"] * times, "q-2"]

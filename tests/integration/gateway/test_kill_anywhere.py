@@ -1,4 +1,4 @@
-"""A gateway process that is killed again and again loses nothing and doubles nothing unmarked."""
+"""A gateway that is killed repeatedly loses nothing and repeats nothing without a mark."""
 
 import random
 import sys
@@ -50,21 +50,23 @@ def questions(
     return said
 
 
-async def live_and_die(answers: AnswerWaiter, spec: GatewaySpec, birth: StartInstance) -> None:
-    """Until the appointed place is reached, or there is nothing left to do."""
+async def run_until_killed(
+    answers: AnswerWaiter, spec: GatewaySpec, start_instance: StartInstance
+) -> None:
+    """Run until the failpoint is reached or there is nothing left to do."""
 
     async def kill(life: GatewayInstance) -> None:
         await life.ready()
         await answers.all()
         life.kill()
 
-    assert (await run_instance(spec, kill, birth)).killed
+    assert (await run_instance(spec, kill, start_instance)).killed
 
 
-async def live_to_the_end(
-    answers: AnswerWaiter, spec: GatewaySpec, birth: StartInstance
+async def run_until_answered(
+    answers: AnswerWaiter, spec: GatewaySpec, start_instance: StartInstance
 ) -> GatewayReport:
-    """Until everything is answered, and then an orderly end."""
+    """Run until everything is answered, then shut down."""
 
     async def end(life: GatewayInstance) -> None:
         await life.ready()
@@ -72,18 +74,18 @@ async def live_to_the_end(
         await answers.settled()
         life.end()
 
-    life = await run_instance(spec, end, birth)
+    life = await run_instance(spec, end, start_instance)
     assert life.report is not None
     return life.report
 
 
-async def many_lives(
+async def run_with_kills(
     folder: Path, updates: int, kills: int, seed: int, members: Sequence[str] = ()
 ) -> str:
-    """Without members it is the owner who asks, in every chat."""
+    """Without members, the owner asks in every chat."""
     chance = random.Random(seed)  # noqa: S311
     places, database = sorted(failpoints()), folder / "home" / "state.db"
-    async with serve_platform(SOME_FAULTS, seed) as server, fork_server(folder) as birth:
+    async with serve_platform(SOME_FAULTS, seed) as server, fork_server(folder) as start_instance:
         spec = single_profile_spec(folder, server.url, ACCOUNT)
         if members:
             env = {"MESSAGING_CWD": str(folder / "work")}
@@ -97,8 +99,10 @@ async def many_lives(
             said = questions(chance, first, last - first, members or (OWNER,))
             server.truth.say_all(said)
             place, nth = chance.choice(places), chance.randrange(1, 150)
-            await live_and_die(answers, structs.replace(spec, die_at=place, nth=nth), birth)
-        report = await live_to_the_end(answers, spec, birth)
+            await run_until_killed(
+                answers, structs.replace(spec, die_at=place, nth=nth), start_instance
+            )
+        report = await run_until_answered(answers, spec, start_instance)
         truth = server.truth
     outbox = check_outbox(database, truth.spoken)
     verdict = check_delivery(truth, outbox.parked, outbox.receipts)
@@ -117,22 +121,22 @@ async def many_lives(
 
 
 @pytest.mark.timeout(900)
-async def test_nothing_is_lost_however_often_it_is_killed(tmp_path: Path) -> None:
-    sys.stdout.write(await many_lives(tmp_path, updates=4000, kills=60, seed=1))
+async def test_repeated_kills_lose_nothing(tmp_path: Path) -> None:
+    sys.stdout.write(await run_with_kills(tmp_path, updates=4000, kills=60, seed=1))
 
 
 @pytest.mark.timeout(600)
-async def test_nothing_of_a_member_is_lost_however_often_it_comes_again(tmp_path: Path) -> None:
-    """They may not write as fast as the owner, and what comes again is nothing they wrote."""
+async def test_repeated_kills_lose_nothing_of_a_member(tmp_path: Path) -> None:
+    """Members have a lower inbound limit, and repetitions do not count against it."""
     four = ("bob", "cat", "dan", "eve")
-    sys.stdout.write(await many_lives(tmp_path, updates=400, kills=8, seed=2, members=four))
+    sys.stdout.write(await run_with_kills(tmp_path, updates=400, kills=8, seed=2, members=four))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", range(2))
-async def test_nothing_is_lost_in_a_hundred_kills(
+async def test_a_hundred_kills_lose_nothing(
     tmp_path: Path, seed: int, prove: Callable[[str], None]
 ) -> None:
-    numbers = await many_lives(tmp_path, updates=20_000, kills=100, seed=seed)
+    numbers = await run_with_kills(tmp_path, updates=20_000, kills=100, seed=seed)
     prove(numbers)

@@ -1,4 +1,4 @@
-"""In a chat: what was learned is told after the answer, and a skill is a command."""
+"""In a chat: what was learned is reported after the answer, and a skill is a command."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -56,7 +56,9 @@ async def gateway(path: Path, url: str, every: int) -> AsyncGenerator[tuple[App,
             group.cancel_scope.cancel()
 
 
-async def test_the_line_comes_after_the_answer(tmp_path: Path, model: FakeModelProcess) -> None:
+async def test_learning_notice_comes_after_the_answer(
+    tmp_path: Path, model: FakeModelProcess
+) -> None:
     async with gateway(tmp_path, model.url, every=1) as (_, channel):
         await channel.say("Be brief, please.")
         await wait_until(lambda: len(channel.texts_in("1")) == 2)
@@ -74,7 +76,7 @@ async def test_the_line_comes_after_the_answer(tmp_path: Path, model: FakeModelP
 
 
 @pytest.mark.parametrize("typed", ["/make-tea", "/make_tea"])
-async def test_a_skill_is_a_command(tmp_path: Path, model: FakeModelProcess, typed: str) -> None:
+async def test_skill_is_a_command(tmp_path: Path, model: FakeModelProcess, typed: str) -> None:
     async with gateway(tmp_path, model.url, every=0) as (app, channel):
         await channel.say(f"{typed} for two")
         await wait_until(lambda: "Tea is made." in channel.texts_in("1"))

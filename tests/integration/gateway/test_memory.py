@@ -1,4 +1,4 @@
-"""Turns leave nothing behind in memory, and sessions that are only known cost none."""
+"""Turns do not grow memory, and inactive sessions use none."""
 
 import gc
 import sys
@@ -21,16 +21,16 @@ from hermes.testing.profile_gateway import profile_gateway, session_key_of
 pytestmark = pytest.mark.anyio
 
 ACCOUNT = "main"
-AT_ONCE = 64
-TOGETHER = 100
+CONCURRENT = 64
+BATCH = 100
 GROWTH = 1.15
 FEW = 10
-LOOKED_BACK = 15
-"""Turns after which a session was looked back at."""
+REVIEWED_AFTER = 15
+"""Turns after which a session has been reviewed."""
 
 
-class People:
-    """Ask so many questions, a few at a time, and wait for their answers."""
+class Askers:
+    """Asks a number of questions, a few at a time, and waits for the answers."""
 
     def __init__(self, server: PlatformServer, chats: int) -> None:
         self._server = server
@@ -41,7 +41,7 @@ class People:
     async def ask(self, turns: int) -> None:
         last = self._asked + turns
         while self._asked < last:
-            numbers = range(self._asked, min(self._asked + AT_ONCE, last))
+            numbers = range(self._asked, min(self._asked + CONCURRENT, last))
             self._asked = numbers.stop
             self._server.truth.say_all(
                 [(ACCOUNT, f"c{number % self.chats}", "ann", f"q-{number}") for number in numbers]
@@ -51,27 +51,27 @@ class People:
 
 
 def resident(life: GatewayInstance) -> int:
-    """Bytes of memory it has taken; pages of files are the system's to take back."""
+    """Return the resident bytes without file pages, which the system can reclaim."""
     lines = Path(f"/proc/{life.process.pid}/status").read_text().splitlines()
     (taken,) = [line.split()[1] for line in lines if line.startswith("RssAnon:")]
     return int(taken) * 1024
 
 
 async def sizes(folder: Path, turns: Sequence[int], chats: int) -> list[int]:
-    """What the real gateway has taken after each of so many turns more.
+    """Return the gateway's memory after each number of further turns.
 
-    A few chats begin: they are looked back at, so that every kind of work was done once.
+    It starts with a few chats that are reviewed, so that every kind of work was done once.
     """
     found: list[int] = []
     async with (
         serve_platform() as server,
         gateway_instance(single_profile_spec(folder, server.url, ACCOUNT)) as life,
     ):
-        people = People(server, FEW)
+        people = Askers(server, FEW)
         async with anyio.create_task_group() as group:
             group.start_soon(life.watch)
             await life.ready()
-            await people.ask(FEW * LOOKED_BACK)
+            await people.ask(FEW * REVIEWED_AFTER)
             people.chats = chats
             for more in turns:
                 await people.ask(more)
@@ -82,7 +82,7 @@ async def sizes(folder: Path, turns: Sequence[int], chats: int) -> list[int]:
     return found
 
 
-async def test_turns_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_turns_do_not_leak_memory(tmp_path: Path) -> None:
     before, after = await sizes(tmp_path, (300, 300), chats=30)
     sys.stdout.write(f"{before >> 20} MB, after 300 more turns {after >> 20} MB")
     assert after <= before * GROWTH
@@ -90,7 +90,7 @@ async def test_turns_leave_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-async def test_twenty_thousand_turns_leave_nothing_behind(
+async def test_twenty_thousand_turns_do_not_leak_memory(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
     before, *after = await sizes(tmp_path, (2_000, *[3_000] * 6), chats=500)
@@ -102,31 +102,31 @@ async def test_twenty_thousand_turns_leave_nothing_behind(
     assert max(after) <= before * GROWTH
 
 
-async def know(home: Path, sessions: int) -> None:
+async def store_sessions(home: Path, sessions: int) -> None:
     async with open_store(home / "state.db", SystemClock()) as store:
-        for first in range(0, sessions, TOGETHER):
-            numbers = range(first, min(first + TOGETHER, sessions))
-            await store.commit(*[OpenSession(known_one(number)) for number in numbers])
+        for first in range(0, sessions, BATCH):
+            numbers = range(first, min(first + BATCH, sessions))
+            await store.commit(*[OpenSession(stored_session(number)) for number in numbers])
 
 
-def known_one(number: int) -> Session:
+def stored_session(number: int) -> Session:
     key = session_key_of(CHANNEL_NAME, f"known{number}")
     return Session(id=f"s{number}", started_at=SystemClock().now(), source=CHANNEL_NAME, key=key)
 
 
 async def objects_with(folder: Path, known: int) -> int:
-    """How many objects are alive after one turn beside so many known sessions."""
+    """Return the number of live objects after one turn, with so many stored sessions."""
     home = folder / "home"
     async with serve_platform() as server:
         write_profile(home, ProfileSettings(account=ACCOUNT, url=server.url))
-        await know(home, known)
+        await store_sessions(home, known)
         async with profile_gateway(home):
-            await People(server, 1).ask(1)
+            await Askers(server, 1).ask(1)
             gc.collect()
             return len(gc.get_objects())
 
 
-async def test_sessions_that_are_only_known_cost_nothing(tmp_path: Path) -> None:
+async def test_stored_sessions_use_no_memory(tmp_path: Path) -> None:
     await objects_with(tmp_path / "warm", 10)
     few = await objects_with(tmp_path / "few", 10)
     many = await objects_with(tmp_path / "many", 10_000)

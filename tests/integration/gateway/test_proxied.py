@@ -1,4 +1,4 @@
-"""A gateway whose turns another one runs: real settings, a real store, a chat and real sockets."""
+"""A gateway whose turns run on a remote gateway, with real settings, store and sockets."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -29,14 +29,14 @@ from support.turns import EventRecorder
 pytestmark = pytest.mark.anyio
 
 HALF = respond_then_hang(STREAM_HEAD + delta_events("Half"))
-HUSH = respond_then_hang(STREAM_HEAD)
+SILENT = respond_then_hang(STREAM_HEAD)
 
 
-def words_of(far: FakeRemoteGateway) -> list[list[str]]:
+def texts_of(far: FakeRemoteGateway) -> list[list[str]]:
     return [[one["content"] for one in asked.body["messages"]] for asked in far.asked]
 
 
-async def test_a_chat_is_answered_from_afar(tmp_path: Path) -> None:
+async def test_chat_is_answered_by_the_remote_gateway(tmp_path: Path) -> None:
     async with (
         fake_remote_gateway(full_answer("Hello."), full_answer("Still here.")) as far,
         local_gateway(tmp_path, far.url) as lobby,
@@ -49,11 +49,11 @@ async def test_a_chat_is_answered_from_afar(tmp_path: Path) -> None:
         assert await lobby.texts() == ["hi", "Hello.", "there?", "Still here."]
         assert await lobby.open_rows() == []
         session = await session_of(lobby)
-    assert words_of(far) == [["Be kind.", "hi"], ["Be kind.", "hi", "Hello.", "there?"]]
+    assert texts_of(far) == [["Be kind.", "hi"], ["Be kind.", "hi", "Hello.", "there?"]]
     assert {asked.headers["x-hermes-session-id"] for asked in far.asked} == {session}
 
 
-async def test_a_refusal_reaches_the_chat_and_the_talk_goes_on(tmp_path: Path) -> None:
+async def test_refusal_reaches_the_chat_and_the_session_continues(tmp_path: Path) -> None:
     async with (
         fake_remote_gateway(error_response(500, b"no disk"), full_answer("Back.")) as far,
         local_gateway(tmp_path, far.url) as lobby,
@@ -68,7 +68,7 @@ async def test_a_refusal_reaches_the_chat_and_the_talk_goes_on(tmp_path: Path) -
         assert await lobby.texts() == ["hi", "again", "Back."]
 
 
-async def test_a_stop_hangs_up_and_what_was_heard_stays(tmp_path: Path) -> None:
+async def test_stop_closes_the_connection_and_keeps_the_partial_answer(tmp_path: Path) -> None:
     async with (
         fake_remote_gateway(HALF, full_answer("Anew.")) as far,
         local_gateway(tmp_path, far.url) as lobby,
@@ -87,10 +87,10 @@ async def test_a_stop_hangs_up_and_what_was_heard_stays(tmp_path: Path) -> None:
         assert await lobby.open_rows() == []
 
 
-async def test_an_interruption_takes_the_line(tmp_path: Path) -> None:
+async def test_interruption_replaces_the_request(tmp_path: Path) -> None:
     manner = BusyMode.INTERRUPT
     async with (
-        fake_remote_gateway(HUSH, full_answer("Second.")) as far,
+        fake_remote_gateway(SILENT, full_answer("Second.")) as far,
         local_gateway(tmp_path, far.url, busy=manner) as lobby,
     ):
         await lobby.channel.say("first")
@@ -99,15 +99,15 @@ async def test_an_interruption_takes_the_line(tmp_path: Path) -> None:
         await wait_until(lambda: "Second." in lobby.channel.texts_in("1"))
         await wait_until(far.left.is_set)
         await lobby.calm()
-        assert words_of(far)[1] == ["Be kind.", "first", "second"]
+        assert texts_of(far)[1] == ["Be kind.", "first", "second"]
 
 
-async def test_two_chats_are_answered_at_once_and_apart(tmp_path: Path) -> None:
+async def test_two_chats_are_answered_concurrently(tmp_path: Path) -> None:
     both = anyio.Event()
     waiting: list[str] = []
 
     async def meets(stream: SocketStream) -> None:
-        """Nobody is answered before both have asked."""
+        """Answer no one before both have asked."""
         mine = far.asked[len(waiting)].body["messages"][-1]["content"]
         waiting.append(mine)
         if len(waiting) == 2:
@@ -122,12 +122,12 @@ async def test_two_chats_are_answered_at_once_and_apart(tmp_path: Path) -> None:
         await lobby.sees("re: two", chat="2")
         await lobby.calm()
         assert await session_of(lobby, "1") != await session_of(lobby, "2")
-    assert sorted(asked[-1] for asked in words_of(far)) == ["one", "two"]
+    assert sorted(asked[-1] for asked in texts_of(far)) == ["one", "two"]
     assert len({asked.headers["x-hermes-session-id"] for asked in far.asked}) == 2
 
 
-async def test_after_a_power_cut_the_same_question_is_asked_again(tmp_path: Path) -> None:
-    async with fake_remote_gateway(HUSH, full_answer("All.")) as far:
+async def test_question_is_repeated_after_a_crash(tmp_path: Path) -> None:
+    async with fake_remote_gateway(SILENT, full_answer("All.")) as far:
         async with local_gateway(tmp_path, far.url) as lobby:
             await lobby.channel.say("hi")
             await wait_until(lambda: bool(far.asked))
@@ -146,7 +146,7 @@ async def opened(path: Path, **env: str) -> AsyncGenerator[App]:
         yield app
 
 
-async def test_who_sits_at_this_machine_talks_to_this_one(tmp_path: Path) -> None:
+async def test_local_turns_use_the_local_gateway(tmp_path: Path) -> None:
     async with fake_remote_gateway(full_answer("From afar.")) as far:
         model = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "sk-x"}
         chosen = {"HERMES_INFERENCE_PROVIDER": "openai", "HERMES_INFERENCE_MODEL": "m"}

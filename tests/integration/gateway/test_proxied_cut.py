@@ -1,4 +1,4 @@
-"""A chat whose turns another gateway runs, over a link that is cut at random: all arrives."""
+"""Turns on a remote gateway over a link that is cut at random: everything arrives."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ TURNS = 48
 COUNT = 30
 
 
-def told(turns: int, link: FaultyLink) -> str:
+def summary(turns: int, link: FaultyLink) -> str:
     return (
         f"{turns} turns, {link.connections} connections, {link.cuts} cuts, {link.carried:,} bytes; "
         "every answer whole and there once, on both sides"
@@ -44,7 +44,7 @@ def told(turns: int, link: FaultyLink) -> str:
 
 
 def steps_asked(far: ApiHarness, questions: Sequence[str]) -> int:
-    """How often the model was asked to go on; a long talk is also summarised now and then."""
+    """Return how often the model was asked to continue, without summaries."""
     known, steps = set(questions), 0
     for number in range(len(far.mock.requests)):
         last = far.asked(number)["messages"][-1]
@@ -53,7 +53,7 @@ def steps_asked(far: ApiHarness, questions: Sequence[str]) -> int:
 
 
 async def examine(both: GatewayPair, turns: int, count: int) -> None:
-    """Ask everything in one chat; the answers, here and there, are whole and there once."""
+    """Ask everything in one chat; answers must be complete and stored once on both sides."""
     lobby, far, link = both.lobby, both.far, both.link
     expected: list[str] = []
     for number in range(turns):
@@ -76,7 +76,7 @@ async def test_every_token_of_every_turn_arrives_once(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, numbered_script(TURNS, COUNT)) as both:
         both.link.plan = random_breaks(8642, most=2_500, share=0.9)
         await examine(both, TURNS, COUNT)
-        sys.stdout.write(told(TURNS, both.link))
+        sys.stdout.write(summary(TURNS, both.link))
         assert both.link.cuts >= TURNS
 
 
@@ -90,12 +90,12 @@ async def test_a_thousand_turns_over_a_bad_link(
         both.link.plan = random_breaks(4711, most=6_000, share=0.9)
         with anyio.fail_after(1_800):
             await examine(both, turns, 60)
-        prove(told(turns, both.link))
+        prove(summary(turns, both.link))
         assert both.link.cuts >= turns
 
 
-async def test_the_words_grow_without_a_gap_or_an_echo(tmp_path: Path) -> None:
-    """What the listener is told, piece by piece, is the answer; each use of a tool is told once."""
+async def test_streamed_text_has_no_gaps_or_repetitions(tmp_path: Path) -> None:
+    """The text deltas add up to the answer, and each tool call is reported once."""
     async with (
         api_harness(tmp_path, numbered_script(TURNS, COUNT, pace=0.001)) as far,
         faulty_link(far.server.port) as link,
@@ -118,13 +118,13 @@ async def test_the_words_grow_without_a_gap_or_an_echo(tmp_path: Path) -> None:
             assert deltas == ear.texts[-1] == look + answer_tokens(number, COUNT)
             used = [one.call.name for one in ear.events if isinstance(one, ToolStarted)]
             assert used == (["todo"] if look else [])
-        sys.stdout.write(told(TURNS, link))
+        sys.stdout.write(summary(TURNS, link))
         assert link.cuts >= TURNS
         assert len(far.mock.requests) == TURNS + TURNS // 3
 
 
-async def test_a_cut_after_each_byte_of_the_first_answers(tmp_path: Path) -> None:
-    """Where exactly the beginning of a run is torn does not matter."""
+async def test_cut_after_each_byte_of_the_first_responses(tmp_path: Path) -> None:
+    """It does not matter where exactly the start of a run is cut."""
     turns = 36
     async with gateway_pair(tmp_path, numbered_script(turns, 3)) as both:
         await both.lobby.channel.say(question(0))
@@ -141,11 +141,11 @@ async def test_a_cut_after_each_byte_of_the_first_answers(tmp_path: Path) -> Non
             await both.lobby.sees(*expected)
         await both.lobby.calm()
         assert len(both.far.mock.requests) == turns + turns // 3
-        sys.stdout.write(told(turns, both.link))
+        sys.stdout.write(summary(turns, both.link))
 
 
-async def test_a_link_that_died_without_a_sound_is_taken_up(tmp_path: Path) -> None:
-    """Keepalives tell a long silence from a dead link; without them it is made anew."""
+async def test_silently_dead_link_is_reopened(tmp_path: Path) -> None:
+    """Keepalives distinguish a long silence from a dead link, which is reopened."""
     script = Script(rules=[Rule("hi", [Reply("one two three four five six", chunk=4)])])
     async with api_harness(tmp_path, script) as far, faulty_link(far.server.port) as link:
         breaks = [LinkBreak(), LinkBreak(down=700, manner=BreakKind.SILENT)]

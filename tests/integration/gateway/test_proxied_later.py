@@ -1,4 +1,4 @@
-"""What the far gateway says by itself after a turn reaches the chat, once, also after a restart."""
+"""Follow-ups of a remote gateway reach the chat once, also after a restart."""
 
 from pathlib import Path
 
@@ -25,22 +25,22 @@ SCRIPT = Script(
 )
 
 
-async def ends(far: ApiHarness, session: str, number: int = 1) -> None:
-    """A background job of that session ends at the far side."""
+async def end_job(far: ApiHarness, session: str, number: int = 1) -> None:
+    """A background job of that session ends on the remote side."""
     scope = Scope("default", session, "run", "", address=Address(SOURCE, session))
     await far.app.store.commit(*far.app.later.brought(scope, f"job-{number}", "The job is done."))
     far.app.later.ring(scope)
 
 
-async def test_a_job_that_ends_later_is_told_in_the_chat(tmp_path: Path) -> None:
+async def test_finished_job_is_reported_in_the_chat(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby = both.lobby
         await lobby.channel.say("build it")
         await lobby.sees("I began.")
-        await ends(both.far, await session_of(lobby))
+        await end_job(both.far, await session_of(lobby))
         await lobby.sees("I began.", "The build is ready.")
         await lobby.calm()
-        # No turn was run there for it but the one that said it.
+        # No turn was run there except the one that reported it.
         assert len(both.far.mock.requests) == 2
         await lobby.channel.say("thanks")
         await lobby.sees("I began.", "The build is ready.", "You are welcome.")
@@ -50,7 +50,7 @@ async def test_a_job_that_ends_later_is_told_in_the_chat(tmp_path: Path) -> None
         assert await lobby.open_rows() == []
 
 
-async def test_over_a_bad_link_it_is_told_once(tmp_path: Path) -> None:
+async def test_follow_up_over_a_bad_link_is_reported_once(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby = both.lobby
         await lobby.channel.say("build it")
@@ -58,7 +58,7 @@ async def test_over_a_bad_link_it_is_told_once(tmp_path: Path) -> None:
         both.link.plan = random_breaks(5, most=1_500, share=0.7)
         both.link.hang_up()
         for number in range(3):
-            await ends(both.far, await session_of(lobby), number)
+            await end_job(both.far, await session_of(lobby), number)
             expected = ["I began.", *["The build is ready."] * (number + 1)]
             with anyio.fail_after(60):
                 while lobby.channel.texts_in("1") != expected:
@@ -67,7 +67,7 @@ async def test_over_a_bad_link_it_is_told_once(tmp_path: Path) -> None:
         assert len(both.far.mock.requests) == 4
 
 
-async def test_what_was_said_while_this_gateway_was_down_is_told(tmp_path: Path) -> None:
+async def test_follow_up_while_down_is_reported_later(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     (tmp_path / "far").mkdir()
     async with api_harness(tmp_path / "far", SCRIPT) as far:
@@ -76,7 +76,7 @@ async def test_what_was_said_while_this_gateway_was_down_is_told(tmp_path: Path)
             await lobby.sees("I began.")
             await lobby.calm()
             session = await session_of(lobby)
-        await ends(far, session)
+        await end_job(far, session)
         await wait_until(lambda: len(far.mock.requests) == 2)
         async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
             await lobby.sees("The build is ready.")
@@ -85,5 +85,5 @@ async def test_what_was_said_while_this_gateway_was_down_is_told(tmp_path: Path)
             await lobby.channel.type(make_inbound("thanks", "another"))
             await lobby.sees("You are welcome.")
             await lobby.calm()
-            # What was told before is not told again.
+            # What was reported before is not repeated.
             assert lobby.channel.texts_in("1") == ["You are welcome."]

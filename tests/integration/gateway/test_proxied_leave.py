@@ -1,4 +1,4 @@
-"""Leave and questions over a proxy: asked by the far gateway's desk, answered in the near chat."""
+"""Approvals and questions of a remote gateway are answered in the local chat."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ def script(outside: Path) -> Script:
 
 @asynccontextmanager
 async def both(path: Path) -> AsyncGenerator[FakeChannel]:
-    """The chat of a gateway whose turns are run by another one, which works in its own folder."""
+    """A chat whose turns run on a remote gateway that works in its own folder."""
     near, far = path / "near", path / "far"
     near.mkdir()
     (near / "config.yaml").write_text(OWNED)
@@ -73,7 +73,7 @@ def saw(channel: FakeChannel, words: str) -> bool:
 
 
 @pytest.mark.parametrize(("word", "is_there"), [("/approve", True), ("/deny", False)])
-async def test_leave_is_given_here_and_used_there(
+async def test_local_approval_is_used_remotely(
     tmp_path: Path, word: str, *, is_there: bool
 ) -> None:
     async with both(tmp_path) as channel:
@@ -85,14 +85,14 @@ async def test_leave_is_given_here_and_used_there(
     assert (tmp_path / "note.txt").exists() is is_there
 
 
-async def test_who_is_not_the_owner_here_gives_no_leave_there(tmp_path: Path) -> None:
+async def test_local_member_cannot_approve_remotely(tmp_path: Path) -> None:
     async with both(tmp_path) as channel:
         await channel.say("take a note", sender="bob")
         await wait_until(lambda: saw(channel, "That was it."))
     assert not (tmp_path / "note.txt").exists()
 
 
-async def test_a_question_from_there_is_answered_here(tmp_path: Path) -> None:
+async def test_remote_question_is_answered_locally(tmp_path: Path) -> None:
     async with both(tmp_path) as channel:
         await channel.say("paint it")
         await wait_until(lambda: saw(channel, "Answer with a number"))

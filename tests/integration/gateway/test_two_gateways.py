@@ -1,4 +1,4 @@
-"""Two real gateways, one lending its mind to the other, with the link between them cut anywhere."""
+"""Two real gateways, one running turns for the other, with a link that can be cut."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ gateway:
 """
 
 
-async def test_a_talk_goes_on_in_the_same_session_there(tmp_path: Path) -> None:
+async def test_conversation_continues_in_the_same_remote_session(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("first?")
@@ -57,7 +57,7 @@ async def test_a_talk_goes_on_in_the_same_session_there(tmp_path: Path) -> None:
         assert [one["content"] for one in last if one["role"] != "system"] == whole[:3]
 
 
-async def test_the_tools_there_do_the_work(tmp_path: Path) -> None:
+async def test_remote_tools_are_used(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("look!")
@@ -67,7 +67,7 @@ async def test_the_tools_there_do_the_work(tmp_path: Path) -> None:
         assert len(far.mock.requests) == 2
 
 
-async def test_what_the_tools_there_do_is_shown_here(tmp_path: Path) -> None:
+async def test_remote_tool_progress_is_shown_locally(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     async with (
         api_harness(tmp_path, SCRIPT) as far,
@@ -78,7 +78,7 @@ async def test_what_the_tools_there_do_is_shown_here(tmp_path: Path) -> None:
         await lobby.sees("I watched.")
 
 
-async def test_a_wrong_key_is_told_in_the_chat(tmp_path: Path) -> None:
+async def test_wrong_key_is_reported_in_the_chat(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as far:
         (tmp_path / "near").mkdir()
         async with local_gateway(tmp_path / "near", far.url, key="wrong-0123456789abc") as lobby:
@@ -90,7 +90,7 @@ async def test_a_wrong_key_is_told_in_the_chat(tmp_path: Path) -> None:
     assert far.mock.requests == []
 
 
-async def test_a_link_that_stays_down_is_told_and_the_talk_goes_on(tmp_path: Path) -> None:
+async def test_broken_link_is_reported_and_the_conversation_continues(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT, config=IMPATIENT) as both:
         lobby = both.lobby
         await lobby.channel.say("first?")
@@ -108,7 +108,7 @@ async def test_a_link_that_stays_down_is_told_and_the_talk_goes_on(tmp_path: Pat
         assert await lobby.open_rows() == []
 
 
-async def test_a_word_that_interrupts_stops_the_turn_there(tmp_path: Path) -> None:
+async def test_interrupting_message_stops_the_remote_turn(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT, busy=BusyMode.INTERRUPT) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("hang on")
@@ -121,7 +121,7 @@ async def test_a_word_that_interrupts_stops_the_turn_there(tmp_path: Path) -> No
         assert questions_in(await lobby.transcript()) == ["hang on", "second?"]
 
 
-async def test_a_word_that_steers_reaches_the_turn_there(tmp_path: Path) -> None:
+async def test_steering_message_reaches_the_remote_turn(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT, busy=BusyMode.STEER) as both:
         lobby, far = both.lobby, both.far
         await lobby.channel.say("slowly")
@@ -135,8 +135,8 @@ async def test_a_word_that_steers_reaches_the_turn_there(tmp_path: Path) -> None
         assert await lobby.open_rows() == []
 
 
-async def test_a_turn_that_ended_with_this_gateway_is_begun_anew(tmp_path: Path) -> None:
-    """Its run was stopped there, so that its name leads nowhere: the next one is another run."""
+async def test_turn_interrupted_by_local_shutdown_is_restarted(tmp_path: Path) -> None:
+    """Its run was stopped remotely, so its id is unknown and the next turn is another run."""
     (tmp_path / "near").mkdir()
     (tmp_path / "far").mkdir()
     async with api_harness(tmp_path / "far", SCRIPT) as far:
@@ -150,7 +150,7 @@ async def test_a_turn_that_ended_with_this_gateway_is_begun_anew(tmp_path: Path)
             assert await lobby.open_rows() == []
 
 
-async def test_the_model_is_chosen_there(tmp_path: Path) -> None:
+async def test_model_is_chosen_remotely(tmp_path: Path) -> None:
     home = Home(root=tmp_path, path=tmp_path)
     env = Env(
         {

@@ -215,7 +215,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
         name="a locked file in a turn", trouble=_locked, long=True, kept=False,
         faults=[ExpectedMessage("hello", "Another process keeps", "hermes gateway stop", 75)],
         differs={
-            Surface.CHAT: ExpectedMessage("hello", "keeps my database locked", "hermes doctor")
+            Surface.CHAT: ExpectedMessage("hello", "has locked my database", "hermes doctor")
         },
         cannot={
             Surface.GATEWAY: STARTS,

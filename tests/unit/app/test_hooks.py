@@ -130,7 +130,7 @@ async def test_what_others_can_write_is_refused(tmp_path: Path, what: str, mode:
 async def test_a_broken_handler_is_named(tmp_path: Path, handler: str, why: str) -> None:
     folder = hook(tmp_path, "broken", handler)
     (warning,) = await warnings_of(tmp_path)
-    assert warning.startswith(f"the hook broken is left out: {folder / 'handler.py'}: ")
+    assert warning.startswith(f"hook broken is disabled: {folder / 'handler.py'}: ")
     assert why in warning
 
 

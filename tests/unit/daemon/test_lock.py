@@ -1,4 +1,4 @@
-"""One gateway for each home, whoever is alive, dead, elsewhere or unreadable."""
+"""One gateway per home, whether its record is alive, dead, remote or unreadable."""
 
 import os
 import subprocess
@@ -29,12 +29,12 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, tmp_path)
 
 
-def elsewhere(record: ProcessRecord) -> ProcessRecord:
-    """The same pid on another machine, where nothing can be known about it."""
+def on_another_machine(record: ProcessRecord) -> ProcessRecord:
+    """The same pid on another machine, where it cannot be checked."""
     return structs.replace(record, holder="other-host/" + record.holder.partition("/")[2])
 
 
-def test_a_lock_names_its_holder_and_keeps_others_out(home: Home) -> None:
+def test_lock_names_its_holder_and_excludes_others(home: Home) -> None:
     mine = own_record(home, NOW, ["hermes", "gateway", "run"])
     assert running_gateway(home) is None
     lock = take_lock(home, mine)
@@ -54,7 +54,7 @@ def test_a_lock_names_its_holder_and_keeps_others_out(home: Home) -> None:
     take_lock(home, mine).release()
 
 
-def test_a_record_of_somebody_dead_is_no_lock(home: Home) -> None:
+def test_record_of_a_dead_process_is_not_a_lock(home: Home) -> None:
     mine = own_record(home, NOW)
     other_start = structs.replace(mine, holder=mine.holder + "0")
     home.gateway_lock.write_bytes(b"")
@@ -63,8 +63,8 @@ def test_a_record_of_somebody_dead_is_no_lock(home: Home) -> None:
     lock.release()
 
 
-def test_what_cannot_be_looked_up_is_known_by_its_lock(home: Home) -> None:
-    record = elsewhere(own_record(home, NOW))
+def test_remote_process_is_known_by_its_lock(home: Home) -> None:
+    record = on_another_machine(own_record(home, NOW))
     lock = take_lock(home, record)
     assert running_gateway(home) == record
     data = home.gateway_lock.read_bytes()
@@ -74,15 +74,15 @@ def test_what_cannot_be_looked_up_is_known_by_its_lock(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_a_lock_that_a_dead_process_left_to_a_child_is_told(home: Home) -> None:
+def test_lock_held_by_a_child_of_a_dead_process_is_reported(home: Home) -> None:
     dead = structs.replace(own_record(home, NOW), holder=own_record(home, NOW).holder + "0")
     lock = take_lock(home, dead)
-    with pytest.raises(AlreadyRunning, match="a process that it left still holds its lock"):
+    with pytest.raises(AlreadyRunning, match="a child process still holds its lock"):
         take_lock(home, own_record(home, NOW))
     lock.release()
 
 
-def test_a_removed_file_does_not_let_two_in(home: Home) -> None:
+def test_removed_lock_file_does_not_admit_a_second_holder(home: Home) -> None:
     mine = own_record(home, NOW)
     first = take_lock(home, mine)
     home.gateway_lock.unlink()
@@ -108,7 +108,7 @@ sys.stdin.read()
 """
 
 
-def test_the_kernel_frees_the_lock_of_the_killed(home: Home) -> None:
+def test_lock_of_a_killed_process_is_released(home: Home) -> None:
     command = [sys.executable, "-c", HOLDER, str(home.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
@@ -121,25 +121,25 @@ def test_the_kernel_frees_the_lock_of_the_killed(home: Home) -> None:
         take_lock(home, own_record(home, NOW)).release()
 
 
-def test_all_profiles_or_none(tmp_path: Path) -> None:
+def test_locks_are_taken_for_all_profiles_or_none(tmp_path: Path) -> None:
     homes = [Home(tmp_path, tmp_path / name, name) for name in ("a", "b", "c")]
     for one in homes:
         one.path.mkdir()
     alone = take_lock(homes[1], own_record(homes[1], NOW))
-    with pytest.raises(AlreadyRunning, match="profile b is running already"):
+    with pytest.raises(AlreadyRunning, match="profile b is already running"):
         take_locks(homes, own_record(homes[0], NOW))
     assert running_gateway(homes[0]) is None
     alone.release()
     locks = take_locks(homes, own_record(homes[0], NOW))
-    with pytest.raises(AlreadyRunning, match="c is served already by the gateway of profile a"):
+    with pytest.raises(AlreadyRunning, match="c is already served by the gateway of profile a"):
         take_lock(homes[2], own_record(homes[2], NOW))
     locks.release()
     assert [running_gateway(one) for one in homes] == [None] * 3
 
 
-def test_a_place_without_a_lock_is_told(tmp_path: Path) -> None:
+def test_unusable_lock_file_is_reported(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
-    home.gateway_lock.symlink_to(tmp_path / "elsewhere")
+    home.gateway_lock.symlink_to(tmp_path / "on_another_machine")
     with pytest.raises(ConfigError, match=r"gateway\.lock cannot be used"):
         take_lock(home, own_record(home, NOW))
     assert running_gateway(home) is None
@@ -148,7 +148,7 @@ def test_a_place_without_a_lock_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"\xff", b'{"pid": 0}', b'{"pid":1,"kind":"x"}']
 )
-def test_garbage_is_nobody(home: Home, data: bytes) -> None:
+def test_invalid_record_is_ignored(home: Home, data: bytes) -> None:
     home.gateway_lock.write_bytes(data)
     assert read_record(home.gateway_lock) is None
     assert running_gateway(home) is None

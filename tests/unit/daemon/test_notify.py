@@ -1,4 +1,4 @@
-"""What systemd and `gateway start` hear, and that nothing is said where nobody listens."""
+"""Notifications to systemd and `gateway start`, and silence without a receiver."""
 
 import os
 import socket
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def manager() -> Iterator[tuple[socket.socket, str]]:
-    """A socket without a place in the file system, as containers have it."""
+    """An abstract socket, as containers use it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(b"")
         listening.setblocking(False)
         yield listening, "@" + listening.getsockname()[1:].decode()
 
 
-def test_outside_systemd_nothing_happens() -> None:
+def test_without_receiver_nothing_is_sent() -> None:
     for env in ({}, {"NOTIFY_SOCKET": "odd"}, {"NOTIFY_SOCKET": "/nowhere/at/all"}):
         notifier = Notifier(env)
         notifier.ready("fine")
@@ -31,7 +31,7 @@ def test_outside_systemd_nothing_happens() -> None:
     assert not Notifier({}).heard
 
 
-def test_every_word_is_a_datagram(manager: tuple[socket.socket, str]) -> None:
+def test_each_notification_is_a_datagram(manager: tuple[socket.socket, str]) -> None:
     listening, address = manager
     notifier = Notifier({"NOTIFY_SOCKET": address})
     assert notifier.heard
@@ -47,7 +47,7 @@ def test_every_word_is_a_datagram(manager: tuple[socket.socket, str]) -> None:
     ]
 
 
-def test_a_pipe_is_closed_when_all_is_said() -> None:
+def test_pipe_is_closed_after_ready() -> None:
     ours, theirs = os.pipe()
     os.set_inheritable(theirs, True)
     notifier = Notifier({}, theirs)
@@ -60,7 +60,7 @@ def test_a_pipe_is_closed_when_all_is_said() -> None:
     os.close(ours)
 
 
-def test_a_reader_who_left_is_no_error() -> None:
+def test_closed_reader_is_not_an_error() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     Notifier({}, theirs).ready()
@@ -76,11 +76,13 @@ def test_a_reader_who_left_is_no_error() -> None:
         ({"WATCHDOG_USEC": "soon"}, 0),
     ],
 )
-def test_who_wants_signs_of_life(env: dict[str, str], seconds: float) -> None:
+def test_watchdog_interval(env: dict[str, str], seconds: float) -> None:
     assert Notifier(env).watchdog == seconds
 
 
-async def test_signs_of_life_come_at_half_the_interval(manager: tuple[socket.socket, str]) -> None:
+async def test_watchdog_signals_come_at_half_the_interval(
+    manager: tuple[socket.socket, str],
+) -> None:
     listening, address = manager
     clock, well = FakeClock(), True
     notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "10000000"})

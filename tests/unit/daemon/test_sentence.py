@@ -1,10 +1,10 @@
-"""The one line that says how a gateway is, to whoever starts it or looks at its unit."""
+"""The status line of a gateway."""
 
 from hermes.app.service.main import status_line
 from hermes.app.service.status import PlatformState, Snapshot
 
 
-def test_what_does_not_mend_itself_is_told_with_its_reason() -> None:
+def test_fatal_platform_is_shown_with_its_reason() -> None:
     platforms = {
         "webhook": PlatformState(state="connected"),
         "slack": PlatformState(state="retrying", error_message="no route to host"),

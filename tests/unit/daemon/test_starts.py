@@ -1,4 +1,4 @@
-"""Many starts in a row: when interrupted turns are parked, when a start waits, when neither."""
+"""Repeated starts: when interrupted turns are parked and when a start waits."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,13 +39,15 @@ def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[StartRec
         ([-50, -40, -30, -20, 0], False, 0),
     ],
 )
-def test_loops_park_and_storms_wait(ages: list[float], park: bool, wait: float) -> None:
+def test_restart_loops_park_turns_and_delay_starts(
+    ages: list[float], park: bool, wait: float
+) -> None:
     advice = advise_start(starts(*ages), Gateway())
     assert (advice.park, advice.wait) == (park, wait)
     assert bool(advice.reason) == (park or wait > 0)
 
 
-def test_a_start_that_somebody_asked_for_begins_anew() -> None:
+def test_planned_start_resets_the_count() -> None:
     many = starts(40, 30, 20, 10)
     assert advise_start([*many, *starts(0)], Gateway()).park
     for asked in (Ending.STOPPED, None):
@@ -53,7 +55,7 @@ def test_a_start_that_somebody_asked_for_begins_anew() -> None:
         assert not advise_start([*many, *starts(5, after=asked), *starts(0)], Gateway()).park
 
 
-def test_guards_can_be_turned_off() -> None:
+def test_guards_can_be_disabled() -> None:
     off = Gateway(
         restart_loop_guard=RestartLoopGuard(enabled=False), respawn_storm=RespawnStorm(max_starts=0)
     )
@@ -61,7 +63,7 @@ def test_guards_can_be_turned_off() -> None:
     assert (advice.park, advice.wait) == (False, 0)
 
 
-def test_the_file_stays_small_and_survives_garbage(tmp_path: Path) -> None:
+def test_file_is_bounded_and_ignores_invalid_lines(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     assert read_starts(home) == []
     starts_file(home).write_bytes(b"garbage\n\xff\n")

@@ -1,4 +1,4 @@
-"""The state file: true, cheap, and read back from whatever is there."""
+"""The state file: current, written rarely, and readable whatever it contains."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def running(turns: int = 0, **platforms: str) -> Snapshot:
     return Snapshot(gateway_state=Phase.RUNNING, active_agents=turns, platforms=states)
 
 
-def test_the_file_as_others_read_it(home: Home) -> None:
+def test_file_format(home: Home) -> None:
     clock = FakeClock()
     file = state_file(home, clock)
     file.write(running(2, telegram="connected"))
@@ -64,7 +64,7 @@ def test_the_file_as_others_read_it(home: Home) -> None:
     assert home.gateway_state.stat().st_mode & 0o777 == 0o600
 
 
-async def test_since_when_a_platform_is_so(home: Home) -> None:
+async def test_platform_state_keeps_the_time_of_change(home: Home) -> None:
     clock = FakeClock()
     file = state_file(home, clock)
     file.write(running(telegram="connected", discord="connected"))
@@ -77,7 +77,7 @@ async def test_since_when_a_platform_is_so(home: Home) -> None:
     assert state.platforms["discord"].updated_at == clock.now()
 
 
-async def test_many_changes_are_few_writes(home: Home) -> None:
+async def test_many_changes_cause_few_writes(home: Home) -> None:
     clock = FakeClock()
     file = state_file(home, clock)
     async with anyio.create_task_group() as group:
@@ -99,7 +99,7 @@ async def test_many_changes_are_few_writes(home: Home) -> None:
         group.cancel_scope.cancel()
 
 
-def test_a_full_or_missing_disk_does_not_end_the_gateway(home: Home, caplog) -> None:
+def test_write_errors_do_not_end_the_gateway(home: Home, caplog) -> None:
     gone = Home(home.root, home.path / "gone")
     file = state_file(gone, FakeClock())
     file.write(running())
@@ -107,12 +107,12 @@ def test_a_full_or_missing_disk_does_not_end_the_gateway(home: Home, caplog) -> 
 
 
 @pytest.mark.parametrize("data", [b"", b"nul", b"[]", b"\xff", b"{}", b'{"kind":"x"}', b'{"a":1}'])
-def test_what_is_no_state(home: Home, data: bytes) -> None:
+def test_invalid_state_is_ignored(home: Home, data: bytes) -> None:
     home.gateway_state.write_bytes(data)
     assert read_state(home.gateway_state) is None
 
 
-def test_odd_parts_are_left_out(home: Home) -> None:
+def test_invalid_fields_are_skipped(home: Home) -> None:
     home.gateway_state.write_text(
         '{"pid": "x", "gateway_state": "levitating", "platforms": 7, "updated_at": "2026-01-31",'
         ' "active_agents": 3, "more": {}}'
@@ -139,7 +139,7 @@ def test_reading_never_fails(home: Home, value: object) -> None:
     assert state is None or state.gateway_state
 
 
-def test_channels_in_the_words_of_the_file() -> None:
+def test_channel_conditions_map_to_platform_states() -> None:
     since = FakeClock().now()
     channels = {
         name: ChannelState(condition=condition, since=since, reason=reason)
@@ -149,7 +149,7 @@ def test_channels_in_the_words_of_the_file() -> None:
             ("c", ChannelCondition.DEAF, "silence"),
             ("d", ChannelCondition.WAITING, ""),
             ("e", ChannelCondition.CLOSED, ""),
-            ("f", ChannelCondition.PAUSED, "It is paused."),
+            ("f", ChannelCondition.PAUSED, "Paused."),
         ]
     }
     found = platforms_of(channels)

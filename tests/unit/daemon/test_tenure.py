@@ -1,4 +1,4 @@
-"""Being the gateway of a home: what is found at the start, and what is left at the end."""
+"""The gateway process of a home: what it finds at the start and leaves at the end."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, tmp_path)
 
 
-def held(home: Home, **options: bool):
+def hold(home: Home, **options: bool):
     return hold_gateway(home, [], RunOptions(**options), FakeClock())
 
 
@@ -56,10 +56,10 @@ def end(gateway_process: GatewayProcess, ending: Ending, number: int = 0) -> int
         (Ending.FAILED, 0, 1, "running"),
     ],
 )
-def test_every_end_has_its_code_and_its_last_word(
+def test_every_ending_has_its_exit_code_and_state(
     home: Home, ending: Ending, number: int, code: int, phase: str
 ) -> None:
-    with held(home) as gateway_process:
+    with hold(home) as gateway_process:
         assert gateway_process.before is None
         assert home.gateway_pid.exists()
         assert end(gateway_process, ending, number) == code
@@ -70,26 +70,26 @@ def test_every_end_has_its_code_and_its_last_word(
     assert state.exit_reason
     assert not home.gateway_pid.exists()
     assert clean_shutdown_file(home).exists() == (ending is not Ending.FAILED)
-    with held(home) as gateway_process:
+    with hold(home) as gateway_process:
         assert gateway_process.before is (Ending.CRASHED if ending is Ending.FAILED else ending)
         assert not clean_shutdown_file(home).exists()
         end(gateway_process, Ending.STOPPED)
 
 
-def test_draining_is_not_how_it_is_remembered(home: Home) -> None:
-    with held(home) as gateway_process:
+def test_draining_is_not_the_final_state(home: Home) -> None:
+    with hold(home) as gateway_process:
         gateway_process.state.write(structs.replace(RUNNING, gateway_state=Phase.DRAINING))
         gateway_process.end(Ending.SIGNAL, signal.SIGTERM)
     assert read_state(home.gateway_state).gateway_state == "running"
 
 
-def test_a_failure_is_told_and_raised(home: Home) -> None:
-    with pytest.raises(ConfigError), held(home):
+def test_failure_is_recorded_and_raised(home: Home) -> None:
+    with pytest.raises(ConfigError), hold(home):
         raise ConfigError("no token", hint="Set one.")
     state = read_state(home.gateway_state)
     assert (state.gateway_state, state.exit_reason) == ("startup_failed", "no token. Set one.")
     assert running_gateway(home) is None
-    with pytest.raises(ZeroDivisionError), held(home) as gateway_process:
+    with pytest.raises(ZeroDivisionError), hold(home) as gateway_process:
         _break_down(gateway_process)
     assert read_state(home.gateway_state).gateway_state == "running"
     assert not gateway_status(home).died
@@ -100,10 +100,10 @@ def _break_down(gateway_process: GatewayProcess) -> None:
     raise ZeroDivisionError
 
 
-def test_only_a_stop_that_was_announced_to_us_is_planned(home: Home) -> None:
+def test_only_a_stop_announced_to_this_process_is_planned(home: Home) -> None:
     clock = FakeClock()
-    announce_stop(home, structs.replace(_nobody(home), pid=os.getpid()), clock.now())
-    with held(home) as gateway_process:
+    announce_stop(home, structs.replace(_no_gateway(home), pid=os.getpid()), clock.now())
+    with hold(home) as gateway_process:
         assert not planned_stop_file(home).exists()
         assert gateway_process.ending_of_signal(signal.SIGTERM) is Ending.SIGNAL
         announce_stop(home, structs.replace(gateway_process.record, start_time=1), clock.now())
@@ -117,69 +117,65 @@ def test_only_a_stop_that_was_announced_to_us_is_planned(home: Home) -> None:
 
 
 @pytest.mark.parametrize(("reason", "awaited"), [("stop", False), ("restart", True)])
-def test_whoever_talks_to_it_knows_whether_another_one_comes(
-    home: Home, reason: str, awaited: bool
-) -> None:
-    with held(home) as gateway_process:
+def test_state_tells_whether_a_restart_follows(home: Home, reason: str, awaited: bool) -> None:
+    with hold(home) as gateway_process:
         assert has_gateway(home)
         announce_stop(home, gateway_process.record, FakeClock().now(), reason)
         gateway_process.end(gateway_process.ending_of_signal(signal.SIGTERM), signal.SIGTERM)
     assert has_gateway(home) is awaited
-    with held(home) as gateway_process:
+    with hold(home) as gateway_process:
         assert has_gateway(home)
         gateway_process.end(Ending.SIGNAL, signal.SIGTERM)
     assert not has_gateway(home)
 
 
-def _nobody(home: Home):
-    with held(home) as gateway_process:
+def _no_gateway(home: Home):
+    with hold(home) as gateway_process:
         gateway_process.end(Ending.STOPPED)
         return gateway_process.record
 
 
-def test_force_does_not_wait_but_parks_all_the_same(home: Home) -> None:
+def test_force_skips_the_wait_but_still_parks(home: Home) -> None:
     for _ in range(8):
-        with held(home, force=True) as gateway_process:
+        with hold(home, force=True) as gateway_process:
             forced = gateway_process.count_start(Gateway())
             gateway_process.end(Ending.RESTART)
     assert (forced.wait, forced.park) == (0, True)
-    with held(home) as gateway_process:
+    with hold(home) as gateway_process:
         assert gateway_process.count_start(Gateway()).wait > 0
         gateway_process.end(Ending.STOPPED)
 
 
-def test_a_second_one_changes_nothing(home: Home) -> None:
-    with held(home) as gateway_process:
+def test_second_gateway_changes_nothing(home: Home) -> None:
+    with hold(home) as gateway_process:
         gateway_process.state.write(RUNNING)
-        with pytest.raises(AlreadyRunning), held(home):
+        with pytest.raises(AlreadyRunning), hold(home):
             pass
         assert home.gateway_pid.exists()
         assert gateway_status(home).state.gateway_state == "running"
         gateway_process.end(Ending.STOPPED)
 
 
-def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_home_is_reported(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     home.gateway_pid.mkdir()
-    with pytest.raises(ConfigError, match=r"cannot be written"), held(home):
+    with pytest.raises(ConfigError, match=r"cannot be written"), hold(home):
         pass
     assert running_gateway(home) is None
 
 
-def test_a_state_of_another_process_is_not_taken_for_ours(home: Home) -> None:
+def test_state_of_another_process_is_ignored(home: Home) -> None:
     home.gateway_state.write_text('{"pid": 1, "gateway_state": "running"}')
     assert gateway_status(home).died
-    with held(home) as gateway_process:
+    with hold(home) as gateway_process:
         home.gateway_state.write_text('{"pid": 1, "gateway_state": "running"}')
         assert gateway_status(home).state is None
         gateway_process.end(Ending.STOPPED)
 
 
 @pytest.mark.parametrize(("reason", "awaited"), [("stop", False), ("restart", True)])
-def test_one_that_is_killed_is_awaited_no_longer_than_it_should_be(
-    home: Home, reason: str, awaited: bool
-) -> None:
-    """Also when it was about to begin again by itself."""
+def test_killed_gateway_is_not_waited_for(home: Home, reason: str, awaited: bool) -> None:
+    """Also when it was about to restart itself."""
     code = "import hermes.kit.process_identity as h; print(h.process_id(), flush=True); input()"
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -193,8 +189,8 @@ def test_one_that_is_killed_is_awaited_no_longer_than_it_should_be(
     assert has_gateway(home) is awaited
 
 
-def test_a_start_with_wrong_settings_is_the_last_word(home: Home) -> None:
-    with held(home) as gateway_process:
+def test_start_with_invalid_settings_is_recorded(home: Home) -> None:
+    with hold(home) as gateway_process:
         end(gateway_process, Ending.STOPPED, 15)
     (home.path / "config.yaml").write_text("model: [")
     with pytest.raises(ConfigError, match="not YAML"):
@@ -205,9 +201,9 @@ def test_a_start_with_wrong_settings_is_the_last_word(home: Home) -> None:
     assert "not YAML" in (state.exit_reason or "")
 
 
-def test_the_one_that_runs_has_the_last_word(home: Home) -> None:
+def test_running_gateway_keeps_its_state(home: Home) -> None:
     (home.path / "config.yaml").write_text("model: [")
-    with held(home) as gateway_process:
+    with hold(home) as gateway_process:
         gateway_process.state.write(RUNNING)
         with pytest.raises(ConfigError, match="not YAML"):
             run_gateway(home, Env({}), RunOptions(replace=True))

@@ -1,4 +1,4 @@
-"""The text of the unit: whatever the paths are, systemd reads back what was meant."""
+"""The unit file: systemd reads back the intended values, whatever the paths are."""
 
 import re
 from pathlib import Path
@@ -25,14 +25,14 @@ def setting(text: str, name: str) -> str:
 
 
 def read_back(value: str, *, command: bool) -> list[str]:
-    """Quotes, escapes and specifiers undone in the order in which systemd does it."""
+    """Undo quotes, escapes and specifiers in systemd's order."""
     words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r'"((?:[^"\\]|\\.)*)"', value)]
     words = [word.replace("%%", "%") for word in words]
     return [word.replace("$$", "$") for word in words] if command else words
 
 
 @given(st.lists(WORDS, min_size=1), WORDS)
-def test_words_survive(words: list[str], path: str) -> None:
+def test_values_round_trip(words: list[str], path: str) -> None:
     text = unit_of(Home(Path("/h"), Path("/h")), "/usr/bin/python", *words, PATH=path).text
     assert read_back(setting(text, "ExecStart"), command=True) == ["/usr/bin/python", *words]
     assert read_back(setting(text, "Environment"), command=False) == [
@@ -41,17 +41,17 @@ def test_words_survive(words: list[str], path: str) -> None:
     ]
 
 
-def test_a_program_with_an_odd_name_is_started_by_env() -> None:
+def test_program_with_special_characters_is_started_by_env() -> None:
     text = unit_of(Home(Path("/h"), Path("/h")), '/a "b"/python').text
     assert read_back(setting(text, "ExecStart"), command=True) == ["/usr/bin/env", '/a "b"/python']
 
 
-def test_what_no_line_can_hold_is_refused() -> None:
+def test_control_characters_are_rejected() -> None:
     with pytest.raises(UsageError, match="control character"):
         unit_of(Home(Path("/h\nExecStart=evil"), Path("/h")))
 
 
-def test_how_it_is_kept_alive() -> None:
+def test_restart_and_watchdog_settings() -> None:
     text = unit_of(Home(Path("/h"), Path("/h/profiles/work"), "work")).text
     expected = {
         "Type": "notify", "Restart": "always", "RestartForceExitStatus": "75",
@@ -63,14 +63,14 @@ def test_how_it_is_kept_alive() -> None:
     assert setting(text, "Environment") == '"HERMES_HOME=/h"'
 
 
-def test_where_it_lies() -> None:
+def test_unit_path() -> None:
     home = Home(Path("/h"), Path("/h/profiles/work"), "work")
     name = "systemd/user/hermes-gateway-work.service"
     assert unit_path(home, {"HOME": "/home/ann"}) == Path("/home/ann/.config", name)
     assert unit_path(home, {"XDG_CONFIG_HOME": "/conf"}) == Path("/conf", name)
 
 
-def test_without_systemctl_nothing_is_known(tmp_path: Path) -> None:
+def test_missing_systemctl(tmp_path: Path) -> None:
     systemctl = Systemctl({"PATH": str(tmp_path)}, str(tmp_path / "systemctl"))
     assert not systemctl.works()
     assert systemctl.main_pid("x.service") == 0

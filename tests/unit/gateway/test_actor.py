@@ -1,4 +1,4 @@
-"""One session at work: what a turn comes to, and how many there are at once."""
+"""Outcomes of a session's turns, and the limit on concurrent turns."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from support.turns import assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_turn_that_cannot_be_planned_says_why(tmp_path: Path) -> None:
+async def test_planning_error_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         one.planner.broken = "There is no such model."
         await one.channel.say("hello")
@@ -42,7 +42,7 @@ async def test_a_turn_that_cannot_be_planned_says_why(tmp_path: Path) -> None:
         await one.sees("There is no such model.", "re: again")
 
 
-async def test_a_failed_turn_says_why(tmp_path: Path) -> None:
+async def test_failed_turn_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, [Unauthorized("The key is refused.", hint="Get another.")]
     ) as one:
@@ -50,7 +50,7 @@ async def test_a_failed_turn_says_why(tmp_path: Path) -> None:
         await one.sees("The key is refused. Get another.")
 
 
-async def test_silence_is_kept_but_not_delivered(tmp_path: Path) -> None:
+async def test_silent_reply_is_stored_but_not_delivered(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, answer_script("[SILENT]", id="a1")) as one:
         await one.channel.say("hello")
         await wait_until(lambda: len(one.model.requests) == 1)
@@ -60,7 +60,7 @@ async def test_silence_is_kept_but_not_delivered(tmp_path: Path) -> None:
         assert "[SILENT]" in await one.texts()
 
 
-async def test_a_session_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
+async def test_actor_waits_for_session_held_elsewhere(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.channel.say("first")
@@ -77,7 +77,7 @@ async def test_a_session_held_by_another_process_is_waited_for(tmp_path: Path) -
         await one.sees("re: first", "re: second")
 
 
-async def test_only_so_many_turns_at_once(tmp_path: Path) -> None:
+async def test_concurrent_turns_are_limited(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     limited = GatewayRules(limits=ActorLimits(live=3, turns=2), progress=False)
     many = [assistant_message(tool_call("wait", gate="a")) for _ in range(6)]
@@ -94,7 +94,7 @@ async def test_only_so_many_turns_at_once(tmp_path: Path) -> None:
     assert tool.most == 2
 
 
-async def test_a_turn_in_which_nothing_happens_is_ended_after_a_warning(tmp_path: Path) -> None:
+async def test_idle_turn_is_ended_after_a_warning(tmp_path: Path) -> None:
     clock, (gates, tool) = FakeClock(), gated_tool()
     idle = gateway_rules(BusyMode.QUEUE, idle=1800.0, idle_warning=900.0)
     async with gateway_harness(

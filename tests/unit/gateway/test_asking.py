@@ -1,4 +1,4 @@
-"""A turn in a chat that asks before it acts: the right person answers, and it goes on."""
+"""Approval questions in a chat: who may answer, and what happens then."""
 
 import re
 from collections.abc import Mapping
@@ -35,15 +35,15 @@ from support.turns import FakeTool, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 RULES = ApprovalRules(home="/home/me")
-CARGO = "rm -rf build"
+COMMAND = "rm -rf build"
 
 
 async def act(args: dict[str, Any], context: ToolContext) -> str:
-    wish = ApprovalRequest(  # noqa: S604 - a word of our own
+    request = ApprovalRequest(  # noqa: S604 - a word of our own
         tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work",
         reason="to build anew",
     )  # fmt: skip
-    decision = await context.ask(wish)
+    decision = await context.ask(request)
     return "done" if decision.allowed else decision.why
 
 
@@ -55,7 +55,7 @@ def shell() -> FakeTool:
     return FakeTool("shell", act, effect=Effect.OUTSIDE)
 
 
-def script(command: str = CARGO):
+def script(command: str = COMMAND):
     return [assistant_message(tool_call("shell", command=command))], answer_script("the end")
 
 
@@ -64,7 +64,7 @@ async def results(at: GatewayHarness) -> list[str]:
 
 
 async def asked(at: GatewayHarness, count: int = 1) -> str:
-    """Wait until a question can be read in the chat."""
+    """Wait until a question is posted in the chat."""
 
     def questions() -> list[str]:
         return [text for text in at.channel.texts_in("1") if "May I" in text]
@@ -78,14 +78,14 @@ async def say(at: GatewayHarness, text: str, key: str, sender: str = "ann") -> N
 
 
 async def people(inbound: Inbound) -> Admitted | Rejected:
-    """One chat that three read: Ann owns the agent, Bob may talk to it, and so may Cleo."""
+    """A chat of three: Ann is the owner, Bob and Cleo may talk to the agent."""
     key = session_key_of(inbound).replace(":dm:", ":group:")
     if inbound.sender == "ann":
         return Admitted(key=key)
     return Admitted(key=key, principal=inbound.sender, role=Role.MEMBER)
 
 
-async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Path) -> None:
+async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
@@ -109,7 +109,7 @@ async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Pat
         ("👎", "Refused: rm -rf build", "refused"),
     ],
 )
-async def test_other_ways_to_answer(tmp_path: Path, line: str, told: str, result: str) -> None:
+async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: str) -> None:
     async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
@@ -119,7 +119,7 @@ async def test_other_ways_to_answer(tmp_path: Path, line: str, told: str, result
         assert result in (await results(at))[0]
 
 
-async def test_a_word_that_comes_again_is_heard_once(tmp_path: Path) -> None:
+async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
@@ -131,7 +131,7 @@ async def test_a_word_that_comes_again_is_heard_once(tmp_path: Path) -> None:
         assert at.channel.texts_in("1") == [question, "Allowed, this once: rm -rf build", "the end"]
 
 
-async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
+async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], leave=RULES, door=people
     ) as at:
@@ -147,7 +147,7 @@ async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
 
 
 class Messenger:
-    """Brings questions to the owner's own chat, as the house does."""
+    """Posts questions to the owner's own chat."""
 
     def __init__(self, at: GatewayHarness, home: Address | None) -> None:
         self._at, self._home = at, home
@@ -163,15 +163,15 @@ class Messenger:
         self._at.gateway.posted(address)
 
 
-async def apart(inbound: Inbound) -> Admitted | Rejected:
-    """Ann owns the agent and has a chat of her own; whoever else writes does so alone."""
+async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
+    """Ann is the owner with a chat of her own; others write in separate chats."""
     if inbound.sender == "ann":
         return Admitted(key=session_key_of(inbound))
     role = Role.GUEST if inbound.sender == "guest" else Role.MEMBER
     return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=role)
 
 
-def carried_in(at: GatewayHarness, home: Address | None) -> None:
+def set_messenger(at: GatewayHarness, home: Address | None) -> None:
     counsel = at.planner.counsel
     assert isinstance(counsel, ApprovalService)
     counsel.set_forwarder(Messenger(at, home))
@@ -180,11 +180,13 @@ def carried_in(at: GatewayHarness, home: Address | None) -> None:
 @pytest.mark.parametrize(
     ("line", "result"), [("yes {}", "done"), ("/approve {}", "done"), ("no {}", "refused")]
 )
-async def test_a_members_question_goes_to_the_owners_own_chat(
+async def test_member_question_is_posted_to_owner_chat(
     tmp_path: Path, line: str, result: str
 ) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
-        carried_in(at, Address("fake", "9"))
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], leave=RULES, door=separate_chats
+    ) as at:
+        set_messenger(at, Address("fake", "9"))
         await say(at, "clean up", "1", "bob")
         there = await asked(at)
         assert "Only the owner can allow this, and was asked." in there
@@ -206,18 +208,20 @@ async def test_a_members_question_goes_to_the_owners_own_chat(
 
 
 @pytest.mark.parametrize(("sender", "home"), [("bob", None), ("guest", Address("fake", "9"))])
-async def test_without_such_a_chat_and_for_guests_it_is_refused(
+async def test_request_is_denied_for_guests_and_without_owner_chat(
     tmp_path: Path, sender: str, home: Address | None
 ) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
-        carried_in(at, home)
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], leave=RULES, door=separate_chats
+    ) as at:
+        set_messenger(at, home)
         await say(at, "clean up", "1", sender)
         await wait_until(lambda: at.channel.texts_in("1")[-1:] == ["the end"])
         assert "the owner is not in this chat" in (await results(at))[0]
         assert at.channel.texts_in("9") == []
 
 
-async def test_nobody_answers(tmp_path: Path) -> None:
+async def test_unanswered_question_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], leave=RULES, clock=clock
@@ -226,13 +230,13 @@ async def test_nobody_answers(tmp_path: Path) -> None:
         question = await asked(at)
         for _ in range(62):
             await clock.advance(1)
-        await at.sees(question, "Nobody answered in time, so it was not done.", "the end")
+        await at.sees(question, "No answer in time, so it was not done.", "the end")
         await at.calm()
         await say(at, "/approve", "2")
         await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
 
 
-async def test_another_word_ends_the_turn_and_its_question(tmp_path: Path) -> None:
+async def test_other_message_ends_turn_and_question(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         await asked(at)
@@ -243,7 +247,7 @@ async def test_another_word_ends_the_turn_and_its_question(tmp_path: Path) -> No
         await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
 
 
-async def test_what_was_allowed_for_the_session_is_not_asked_again(tmp_path: Path) -> None:
+async def test_session_approval_is_not_asked_again(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, *script(), *script(), *script("rm -rf dist"), tools=[shell()], leave=RULES
     ) as at:
@@ -260,12 +264,12 @@ async def test_what_was_allowed_for_the_session_is_not_asked_again(tmp_path: Pat
         await wait_until(lambda: at.channel.texts_in("1").count("the end") == 3)
         assert await results(at) == ["done"] * 3
         await say(at, "/approvals", "6")
-        await wait_until(lambda: CARGO in at.channel.texts_in("1")[-1])
+        await wait_until(lambda: COMMAND in at.channel.texts_in("1")[-1])
         await say(at, "/status", "7")
         await wait_until(lambda: "/yolo is on" in at.channel.texts_in("1")[-1])
 
 
-async def test_clarify_takes_the_next_text(tmp_path: Path) -> None:
+async def test_clarify_uses_the_next_message(tmp_path: Path) -> None:
     ask = assistant_message(tool_call("clarify", question="Which colour?", choices=["red", "blue"]))
     tools = [FakeTool("clarify", clarify, effect=Effect.WRITE)]
     async with gateway_harness(
@@ -281,7 +285,7 @@ async def test_clarify_takes_the_next_text(tmp_path: Path) -> None:
         assert await results(at) == ["blue"]
 
 
-async def test_a_gateway_that_closes_leaves_its_question_open(tmp_path: Path) -> None:
+async def test_shutdown_leaves_question_open(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await say(at, "clean up", "1")
         question = await asked(at)
@@ -293,11 +297,11 @@ async def test_a_gateway_that_closes_leaves_its_question_open(tmp_path: Path) ->
         last = ["Allowed, this once: rm -rf build", "the end"]
         await wait_until(lambda: at.channel.texts_in("1")[-2:] == last)
         assert sum("May I" in text for text in at.channel.texts_in("1")) <= 1
-        assert CARGO in question
+        assert COMMAND in question
 
 
-class Remembering:
-    """Hooks that keep what they are told."""
+class RecordingHooks:
+    """Hooks that record events."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Mapping[str, object]]] = []
@@ -309,11 +313,11 @@ class Remembering:
         return None
 
 
-def test_hooks_hear_of_questions() -> None:
-    hooks = Remembering()
+def test_hooks_receive_question_events() -> None:
+    hooks = RecordingHooks()
     teller = RunHookEmitter(hooks, EventSource(platform="fake"))
     question = Question(
-        id="q", kind=QuestionKind.APPROVAL, session="s", run="r", text="May I?", subject=CARGO,
+        id="q", kind=QuestionKind.APPROVAL, session="s", run="r", text="May I?", subject=COMMAND,
         until=FakeClock().now(),
     )  # fmt: skip
     teller.hear(QuestionAsked(question))
@@ -322,5 +326,5 @@ def test_hooks_hear_of_questions() -> None:
     assert [event for event, _ in hooks.told] == [
         "pre_approval_request", "post_approval_response", "post_approval_response",
     ]  # fmt: skip
-    assert hooks.told[0][1]["command"] == CARGO
+    assert hooks.told[0][1]["command"] == COMMAND
     assert [context.get("choice") for _, context in hooks.told] == [None, "once", "timeout"]

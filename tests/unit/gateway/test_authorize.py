@@ -1,4 +1,4 @@
-"""Who is let in: every combination of what the settings say and what a message shows."""
+"""Access decisions for every combination of settings and senders."""
 
 from itertools import product
 
@@ -28,7 +28,7 @@ from hermes.session.keys import SessionSource
 ME, OTHER, CHAT = "111", "222", "-900"
 
 CHAT_TYPES = ("dm", "group")
-WHO = ("person", "bot", "bot that names us", "nobody")
+SENDERS = ("person", "bot", "bot that names us", "nobody")
 ALLOW_BOTS = ("", "mentions", "all")
 LISTS = ("", OTHER, ME, f"{OTHER},*")
 DENIED = ("", OTHER, ME)
@@ -37,7 +37,7 @@ SWITCHES = tuple(product((False, True), repeat=4))
 
 
 def source(chat_type: str, who: str) -> SessionSource:
-    """People may call themselves what they like: here by the id of somebody who is listed."""
+    """The display name is the id of a listed user, which must not matter."""
     return SessionSource(
         platform="telegram",
         chat_id=CHAT if chat_type == "group" else ME,
@@ -52,7 +52,7 @@ def source(chat_type: str, who: str) -> SessionSource:
 def oracle(
     chat_type: str, who: str, bots: str, users: str, denied: str, switches: tuple[bool, ...]
 ) -> tuple[str, str]:
-    """The same rules in another form: what each fact alone would open, and who may use it."""
+    """The same rules in another form: what each fact admits, and whom."""
     paired, everybody, anywhere, chat = switches
     has_id, is_bot, group = who != "nobody", who.startswith("bot"), chat_type == "group"
     if denied == ME and has_id:
@@ -79,7 +79,7 @@ def oracle(
     return "ignored" if users or chat else "pair", "stranger"
 
 
-def told(verdict: AccessDecision) -> tuple[str, str]:
+def as_tuple(verdict: AccessDecision) -> tuple[str, str]:
     match verdict:
         case Allowed(role, reason):
             return role.value, reason.value
@@ -89,10 +89,10 @@ def told(verdict: AccessDecision) -> tuple[str, str]:
             return "ignored", reason.value
 
 
-def test_the_whole_table_is_as_an_independent_oracle_has_it() -> None:
+def test_access_decisions_match_reference_table() -> None:
     rows = 0
     seen: set[tuple[str, str]] = set()
-    for row in product(CHAT_TYPES, WHO, ALLOW_BOTS, LISTS, DENIED, SWITCHES):
+    for row in product(CHAT_TYPES, SENDERS, ALLOW_BOTS, LISTS, DENIED, SWITCHES):
         chat_type, who, bots, users, denied, (paired, everybody, anywhere, chat) = row
         env = {
             "TELEGRAM_ALLOW_BOTS": bots,
@@ -105,7 +105,7 @@ def test_the_whole_table_is_as_an_independent_oracle_has_it() -> None:
         }
         rules = access_rules_from("telegram", env).with_paired(frozenset({ME if paired else OTHER}))
         sender = sender_of(source(chat_type, who), mentions="names" in who)
-        found = told(decide_access(sender, rules))
+        found = as_tuple(decide_access(sender, rules))
         assert found == oracle(chat_type, who, bots, users, denied, row[-1]), row
         seen.add(found)
         rows += 1
@@ -115,7 +115,7 @@ def test_the_whole_table_is_as_an_independent_oracle_has_it() -> None:
 
 @pytest.mark.parametrize("platform", [one.prefix.lower() for one in PLATFORMS] + ["plugin"])
 @pytest.mark.parametrize("chat_type", ["dm", "group", "channel", "thread", "forum"])
-def test_where_nothing_is_set_nobody_comes_in(platform: str, chat_type: str) -> None:
+def test_default_settings_admit_no_one(platform: str, chat_type: str) -> None:
     rules = access_rules_from(platform, {})
     sender = sender_of(
         SessionSource(platform=platform, chat_id=CHAT, chat_type=chat_type, user_id=ME)
@@ -156,14 +156,14 @@ senders = st.builds(
 
 
 @given(senders, all_rules)
-def test_who_is_denied_is_ignored_whatever_else_holds(sender: Sender, rules: AccessRules) -> None:
+def test_denied_sender_is_always_ignored(sender: Sender, rules: AccessRules) -> None:
     for denied in (*sender.ids, "*"):
         closed = structs.replace(rules, denied=rules.denied | {denied})
         assert decide_access(sender, closed) == Ignored(AccessReason.DENIED)
 
 
 @given(senders, all_rules)
-def test_only_people_with_an_id_are_offered_pairing_and_only_alone(
+def test_pairing_is_offered_only_to_people_in_direct_chats(
     sender: Sender, rules: AccessRules
 ) -> None:
     if isinstance(decide_access(sender, rules), OfferPairing):
@@ -174,7 +174,7 @@ def test_only_people_with_an_id_are_offered_pairing_and_only_alone(
 
 
 @given(senders, all_rules)
-def test_an_owner_is_named_by_id_in_this_kind_of_chat(sender: Sender, rules: AccessRules) -> None:
+def test_owner_must_be_named_by_id_for_the_chat_type(sender: Sender, rules: AccessRules) -> None:
     verdict = decide_access(sender, rules)
     named = rules.owners if sender.direct else rules.group_owners
     is_owner = isinstance(verdict, Allowed) and verdict.role is Role.OWNER
@@ -184,7 +184,7 @@ def test_an_owner_is_named_by_id_in_this_kind_of_chat(sender: Sender, rules: Acc
 
 
 @given(senders, all_rules, all_rules)
-def test_more_ways_in_never_close_one(
+def test_additional_rules_never_revoke_access(
     sender: Sender, rules: AccessRules, more: AccessRules
 ) -> None:
     wider = structs.replace(
@@ -207,16 +207,16 @@ def verdict(
     defaults: dict[str, object] = {"platform": "telegram", "user_id": ME, "chat_id": ME}
     sender = sender_of(SessionSource(**defaults | given))
     rules = access_rules_from(sender.platform, env, Platform(extra=extra or {}))
-    return told(decide_access(sender, rules))
+    return as_tuple(decide_access(sender, rules))
 
 
-def test_the_second_stable_id_counts_for_and_against() -> None:
+def test_second_stable_id_counts_for_allow_and_deny() -> None:
     assert verdict({"TELEGRAM_ALLOWED_USERS": "uuid"}, user_id_alt="uuid") == ("member", "listed")
     env = {"TELEGRAM_ALLOWED_USERS": ME, "TELEGRAM_DENIED_USERS": "uuid"}
     assert verdict(env, user_id_alt="uuid") == ("ignored", "denied")
 
 
-def test_the_lists_of_the_gateway_are_for_all_platforms_or_one() -> None:
+def test_gateway_lists_apply_to_all_platforms_or_one() -> None:
     assert verdict({"GATEWAY_ALLOWED_USERS": ME})[0] == "member"
     assert verdict({"GATEWAY_ALLOWED_USERS": f"telegram:{ME}"})[0] == "member"
     assert verdict({"GATEWAY_ALLOWED_USERS": f"discord:{ME}"})[0] == "ignored"
@@ -224,7 +224,7 @@ def test_the_lists_of_the_gateway_are_for_all_platforms_or_one() -> None:
     assert verdict(env) == ("ignored", "denied")
 
 
-def test_lists_may_stand_in_the_settings() -> None:
+def test_lists_are_read_from_settings() -> None:
     assert verdict({}, {"allow_from": [111]}) == ("member", "listed")
     assert verdict({}, {"allow_from": ["*"], "deny_from": [111]}) == ("ignored", "denied")
     in_group = {"chat_type": "group", "chat_id": CHAT}
@@ -236,7 +236,7 @@ def test_lists_may_stand_in_the_settings() -> None:
     )[0] == ("guest")
 
 
-def test_owners_are_those_named_as_administrators_and_let_in() -> None:
+def test_administrators_are_admitted_as_owners() -> None:
     extra: dict[str, object] = {"allow_admin_from": [111], "allow_from": [111]}
     assert verdict({}, extra) == ("owner", "listed")
     assert verdict({}, extra, chat_type="group", chat_id=CHAT) == ("member", "listed")
@@ -244,7 +244,7 @@ def test_owners_are_those_named_as_administrators_and_let_in() -> None:
     assert verdict({"TELEGRAM_ALLOW_ALL_USERS": "true"}, {"allow_admin_from": "*"})[0] == "guest"
 
 
-def test_a_member_stays_one_where_everybody_is_let_in() -> None:
+def test_listed_user_is_member_on_open_platform() -> None:
     env = {"TELEGRAM_ALLOWED_USERS": ME, "TELEGRAM_ALLOW_ALL_USERS": "yes"}
     assert verdict(env) == ("member", "everybody")
 
@@ -265,61 +265,70 @@ def test_a_member_stays_one_where_everybody_is_let_in() -> None:
         ({}, {"unauthorized_dm_behavior": "Pair"}, "email", "pair"),
     ],
 )
-def test_strangers_are_offered_pairing_where_that_is_wanted(
+def test_unknown_user_is_offered_pairing_when_enabled(
     env: dict[str, str], extra: dict[str, object], platform: str, found: str
 ) -> None:
     assert verdict(env, extra, platform=platform) == (found, "stranger")
 
 
-def test_the_general_setting_can_turn_pairing_off() -> None:
+def test_general_setting_disables_pairing() -> None:
     sender = sender_of(SessionSource(platform="telegram", user_id=ME))
     assert decide_access(
         sender, access_rules_from("telegram", {}, unauthorized="ignore")
     ) == Ignored(AccessReason.UNKNOWN_USER)
 
 
-def test_platforms_with_a_secret_of_their_own_need_no_list() -> None:
+def test_authenticated_platforms_need_no_list() -> None:
     assert verdict({}, platform="webhook", chat_type="webhook") == ("guest", "vouched")
     assert verdict({}, platform="homeassistant", user_id=None) == ("member", "vouched")
     assert verdict({"WEBHOOK_DENIED_USERS": ME}, platform="webhook") == ("ignored", "denied")
 
 
-def test_a_relay_is_believed_only_where_one_is_configured() -> None:
+def test_relay_is_trusted_only_when_configured() -> None:
     sender = sender_of(SessionSource(platform="telegram", user_id=ME), relayed=True)
-    assert told(decide_access(sender, access_rules_from("telegram", {}, relay=True))) == (
+    assert as_tuple(decide_access(sender, access_rules_from("telegram", {}, relay=True))) == (
         "member",
         "relayed",
     )
-    assert told(decide_access(sender, access_rules_from("telegram", {}))) == ("pair", "stranger")
+    assert as_tuple(decide_access(sender, access_rules_from("telegram", {}))) == (
+        "pair",
+        "stranger",
+    )
 
 
-def test_roles_of_a_server_let_people_in_but_not_bots() -> None:
+def test_server_roles_admit_people_but_not_bots() -> None:
     rules = access_rules_from("discord", {"DISCORD_ALLOWED_ROLES": "r1,r2"})
     person = SessionSource(platform="discord", user_id=ME, chat_type="group", chat_id="c")
-    assert told(decide_access(sender_of(person, roles=("r2",)), rules)) == ("member", "role_listed")
-    assert told(decide_access(sender_of(person, roles=("r3",)), rules))[0] == "ignored"
+    assert as_tuple(decide_access(sender_of(person, roles=("r2",)), rules)) == (
+        "member",
+        "role_listed",
+    )
+    assert as_tuple(decide_access(sender_of(person, roles=("r3",)), rules))[0] == "ignored"
     bot = structs.replace(person, is_bot=True)
-    assert told(decide_access(sender_of(bot, roles=("r2",)), rules)) == ("ignored", "unknown_bot")
+    assert as_tuple(decide_access(sender_of(bot, roles=("r2",)), rules)) == (
+        "ignored",
+        "unknown_bot",
+    )
 
 
-def test_a_phone_is_the_same_in_all_its_forms() -> None:
+def test_phone_number_formats_are_equivalent() -> None:
     env = {"WHATSAPP_ALLOWED_USERS": "+15551234567"}
     jid = "15551234567:3@s.whatsapp.net"
     assert verdict(env, platform="whatsapp", user_id=jid) == ("member", "listed")
 
 
-def test_the_part_before_the_at_sign_is_nobody() -> None:
+def test_local_part_of_email_is_not_an_id() -> None:
     env = {"EMAIL_ALLOWED_USERS": "ann,Bob@Example.org"}
     assert verdict(env, platform="email", user_id="ann@evil.example")[0] == "ignored"
     assert verdict(env, platform="email", user_id="bob@example.org")[0] == "member"
 
 
 @pytest.mark.parametrize(("word", "bots"), [("true", "all"), ("None", "none"), ("ALL", "all")])
-def test_words_for_bots(word: str, bots: str) -> None:
+def test_bot_setting_values(word: str, bots: str) -> None:
     assert access_rules_from("slack", {"SLACK_ALLOW_BOTS": word}).bots == bots
 
 
-def test_principals_are_kept_apart() -> None:
+def test_principals_are_distinct_per_platform() -> None:
     ann = sender_of(SessionSource(platform="telegram", user_id=ME, chat_id=CHAT))
     assert principal_of(ann, Role.OWNER) == "owner"
     assert principal_of(ann, Role.MEMBER) == f"telegram:{ME}"

@@ -1,4 +1,4 @@
-"""The one post that shows progress: seldom edited, never after the answer."""
+"""The progress message: edited at a limited rate, never after the answer."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ PACE = ProgressTiming(edit=1.0, typing=500.0, limit=20.0)
 
 
 class CountingChannel(FakeFaultyChannel):
-    """Counts edits; while `gate` is closed, an edit is under way."""
+    """Counts edits; while `gate` is closed, an edit is in progress."""
 
     def __init__(self, *faults: SendFault) -> None:
         super().__init__(*faults)
@@ -56,8 +56,8 @@ class CountingChannel(FakeFaultyChannel):
         await super().edit(receipt, post)
 
 
-class SlowToPost(FakeFaultyChannel):
-    """A post is under way until `posting` is set."""
+class SlowChannel(FakeFaultyChannel):
+    """A post is in progress until `posting` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ class SlowToPost(FakeFaultyChannel):
         return await super().send(to, post)
 
 
-class Left:
-    """Who watches a bubble; until `noted` is set, its post is being written down."""
+class FinalEdits:
+    """Records final edits; until `noted` is set, storing the post is in progress."""
 
     def __init__(self) -> None:
         self.behind: list[tuple[str, str]] = []
@@ -91,7 +91,7 @@ async def rest() -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-async def test_tools_show_at_once_and_edits_keep_their_pace() -> None:
+async def test_tools_are_shown_immediately_and_edits_are_rate_limited() -> None:
     clock, channel = FakeClock(), CountingChannel()
     bubble = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
@@ -114,7 +114,7 @@ async def test_tools_show_at_once_and_edits_keep_their_pace() -> None:
     assert channel.typing_in == set()
 
 
-async def test_a_quick_answer_needs_no_progress() -> None:
+async def test_quick_answer_shows_no_progress() -> None:
     channel = CountingChannel()
     bubble = ProgressMessage(channel, HOME, FakeClock(), PACE)
     async with anyio.create_task_group() as group:
@@ -125,7 +125,7 @@ async def test_a_quick_answer_needs_no_progress() -> None:
     assert channel.posts == {}
 
 
-async def test_text_that_starts_over_is_forgotten() -> None:
+async def test_stream_reset_clears_the_text() -> None:
     clock, channel = FakeClock(), CountingChannel()
     bubble = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
@@ -143,7 +143,7 @@ async def test_text_that_starts_over_is_forgotten() -> None:
         bubble.freeze()
 
 
-async def test_what_is_shown_is_what_the_settings_say() -> None:
+async def test_display_settings_are_followed() -> None:
     clock, channel = FakeClock(), CountingChannel()
     shows = ProgressDisplay(preview=8, between=True, typing=False, cursor=" |")
     bubble = ProgressMessage(channel, HOME, clock, PACE, shows)
@@ -161,7 +161,7 @@ async def test_what_is_shown_is_what_the_settings_say() -> None:
 
 
 @pytest.mark.parametrize(("waited", "given"), [(29.0, "post-1"), (31.0, None)])
-async def test_an_old_post_does_not_become_the_answer(waited: float, given: str | None) -> None:
+async def test_old_post_does_not_become_the_answer(waited: float, given: str | None) -> None:
     clock, channel = FakeClock(), CountingChannel()
     bubble = ProgressMessage(channel, HOME, clock, ProgressTiming(edit=1.0, typing=500.0, old=30.0))
     async with anyio.create_task_group() as group:
@@ -173,7 +173,7 @@ async def test_an_old_post_does_not_become_the_answer(waited: float, given: str 
     assert bubble.owed == (None if given else ("post-1", ANSWER_BELOW))
 
 
-async def test_a_post_whose_receipt_was_lost_never_reads_as_an_answer() -> None:
+async def test_post_without_receipt_never_shows_answer_text() -> None:
     clock, channel = FakeClock(), CountingChannel(SendFault.LOST_REPLY)
     bubble = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
@@ -186,9 +186,9 @@ async def test_a_post_whose_receipt_was_lost_never_reads_as_an_answer() -> None:
         bubble.freeze()
 
 
-async def test_an_edit_under_way_cannot_cover_the_answer() -> None:
-    """The post is left behind with its farewell, and not before that edit is over."""
-    clock, channel, left = FakeClock(), CountingChannel(), Left()
+async def test_edit_in_progress_cannot_overwrite_the_answer() -> None:
+    """The post gets its final text only after that edit has finished."""
+    clock, channel, left = FakeClock(), CountingChannel(), FinalEdits()
     bubble = ProgressMessage(channel, HOME, clock, PACE)
     bubble.set_listeners(left.posted, left)
     async with anyio.create_task_group() as group:
@@ -206,8 +206,8 @@ async def test_an_edit_under_way_cannot_cover_the_answer() -> None:
     assert channel.edits == 1
 
 
-async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
-    channel, left = SlowToPost(), Left()
+async def test_post_not_reused_once_is_never_reused() -> None:
+    channel, left = SlowChannel(), FinalEdits()
     left.noted = anyio.Event()
     bubble = ProgressMessage(channel, HOME, FakeClock(), PACE)
     bubble.set_listeners(left.posted, left)
@@ -225,9 +225,9 @@ async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_post_that_was_given_is_taken_back_when_there_is_no_answer(*, late: bool) -> None:
-    """Whoever was given it answers for it: until then nothing is left behind."""
-    channel, left = CountingChannel(), Left()
+async def test_reused_post_gets_final_text_when_there_is_no_answer(*, late: bool) -> None:
+    """The taker of the post is responsible for it; until then there is no final edit."""
+    channel, left = CountingChannel(), FinalEdits()
     bubble = ProgressMessage(channel, HOME, FakeClock(), PACE)
     bubble.set_listeners(left.posted, left)
     async with anyio.create_task_group() as group:
@@ -245,7 +245,7 @@ async def test_a_post_that_was_given_is_taken_back_when_there_is_no_answer(*, la
 @pytest.mark.parametrize(
     "fault", [SendFault.REFUSED, SendFault.BREAKS, SendFault.HANGS, SendFault.THROTTLED]
 )
-async def test_trouble_with_progress_ends_the_progress_only(fault: SendFault) -> None:
+async def test_failing_edits_only_stop_the_progress(fault: SendFault) -> None:
     clock, channel = FakeClock(), CountingChannel(*[fault] * 10)
     bubble = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
@@ -257,7 +257,7 @@ async def test_trouble_with_progress_ends_the_progress_only(fault: SendFault) ->
         assert bubble.freeze() is None
 
 
-async def test_the_bubble_becomes_the_answer(tmp_path: Path) -> None:
+async def test_progress_message_becomes_the_answer(tmp_path: Path) -> None:
     gates = GatedBody()
     tool = FakeTool("wait", gates)
     script = [assistant_message(tool_call("wait", gate="a"))]
@@ -274,7 +274,7 @@ async def test_the_bubble_becomes_the_answer(tmp_path: Path) -> None:
         await wait_until(lambda: one.channel.typing_in == set())
 
 
-async def test_after_a_word_in_between_the_answer_comes_below_it(tmp_path: Path) -> None:
+async def test_answer_is_posted_below_a_later_message(tmp_path: Path) -> None:
     gates = GatedBody()
     tool = FakeTool("wait", gates)
     script = [assistant_message(tool_call("wait", gate="a"))]
@@ -291,8 +291,8 @@ async def test_after_a_word_in_between_the_answer_comes_below_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("word", ["asked", "said"])
-async def test_a_post_above_what_was_said_meanwhile_does_not_become_the_answer(word: str) -> None:
-    clock, channel, left = FakeClock(), CountingChannel(), Left()
+async def test_post_above_a_later_message_is_not_reused(word: str) -> None:
+    clock, channel, left = FakeClock(), CountingChannel(), FinalEdits()
     question = Question(
         id="q", kind=QuestionKind.CLARIFY, session="s", run="r", text="Which?", until=clock.now()
     )
@@ -312,7 +312,7 @@ async def test_a_post_above_what_was_said_meanwhile_does_not_become_the_answer(w
     assert [words for _, words in left.behind] == [ANSWER_BELOW]
 
 
-async def test_a_tool_that_only_asks_is_seen_by_its_question(tmp_path: Path) -> None:
+async def test_asking_tool_is_shown_by_its_question(tmp_path: Path) -> None:
     gates = GatedBody()
     tools = [FakeTool("inquire", gates, asks=True), FakeTool("wait", gates)]
     script = [assistant_message(tool_call("inquire", gate="b"), tool_call("wait", gate="a"))]
@@ -328,7 +328,7 @@ async def test_a_tool_that_only_asks_is_seen_by_its_question(tmp_path: Path) -> 
         await one.sees("Done.")
 
 
-async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_path: Path) -> None:
+async def test_progress_of_dead_run_is_finished_at_next_start(tmp_path: Path) -> None:
     channel = FakeFaultyChannel()
     rules = GatewayRules(pace=ProgressTiming(edit=0.5))
     clock = FakeClock()
@@ -350,7 +350,7 @@ async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> None:
+async def test_post_that_became_the_answer_needs_no_final_edit(tmp_path: Path) -> None:
     channel = FakeFaultyChannel()
     rules = GatewayRules(pace=ProgressTiming(edit=0.5))
     clock = FakeClock()
@@ -367,7 +367,7 @@ async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> N
         await two.sees("an answer")
 
 
-async def test_an_answer_never_stands_above_an_older_one_that_was_held_up(tmp_path: Path) -> None:
+async def test_answer_is_posted_below_a_delayed_older_one(tmp_path: Path) -> None:
     gates, channel, clock = GatedBody(), FakeFaultyChannel(SendFault.REFUSED), FakeClock()
     scripts = (
         answer_script("older", id="a1"),

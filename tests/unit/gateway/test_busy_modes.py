@@ -1,4 +1,4 @@
-"""What a message does that comes while a turn is running."""
+"""What a message does while a turn is running."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path
         assert await one.open_rows() == []
 
 
-async def test_who_interrupts_is_answered_before_what_was_queued(tmp_path: Path) -> None:
+async def test_interrupting_message_is_answered_before_queued_ones(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     mode = gateway_rules(BusyMode.INTERRUPT)
     async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as one:
@@ -51,7 +51,7 @@ async def test_who_interrupts_is_answered_before_what_was_queued(tmp_path: Path)
         assert await one.open_rows() == []
 
 
-async def test_queue_answers_one_after_the_other(tmp_path: Path) -> None:
+async def test_queue_mode_answers_messages_one_by_one(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     async with gateway_harness(
         tmp_path,
@@ -67,7 +67,7 @@ async def test_queue_answers_one_after_the_other(tmp_path: Path) -> None:
         await one.sees("done", "re: second", "re: third")
 
 
-async def test_collect_answers_all_that_came_in_one_turn(tmp_path: Path) -> None:
+async def test_collect_mode_answers_all_messages_in_one_turn(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     async with gateway_harness(
         tmp_path,
@@ -85,7 +85,7 @@ async def test_collect_answers_all_that_came_in_one_turn(tmp_path: Path) -> None
         assert await one.open_rows() == []
 
 
-async def test_steer_reaches_the_running_turn(tmp_path: Path) -> None:
+async def test_steer_mode_reaches_the_running_turn(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     async with gateway_harness(
         tmp_path, GATED_SCRIPT, tools=[tool], rules=gateway_rules(BusyMode.STEER)
@@ -105,13 +105,13 @@ def _steering(one: GatewayHarness) -> int:
     return len(running.to_steer) if running else 0
 
 
-async def test_a_steering_word_that_comes_too_late_is_a_turn_of_its_own(tmp_path: Path) -> None:
+async def test_late_steering_message_starts_its_own_turn(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, rules=gateway_rules(BusyMode.STEER)) as one:
         await one.channel.say("/steer this way")
         await one.sees("re: this way")
 
 
-async def test_slash_queue_and_slash_steer_beat_the_mode(tmp_path: Path) -> None:
+async def test_queue_and_steer_commands_override_the_mode(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     mode = gateway_rules(BusyMode.INTERRUPT)
     async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as one:
@@ -123,7 +123,7 @@ async def test_slash_queue_and_slash_steer_beat_the_mode(tmp_path: Path) -> None
         await one.sees("Queued.", "Passed on.", "re: rather that", "re: afterwards")
 
 
-async def test_a_burst_is_one_turn(tmp_path: Path) -> None:
+async def test_burst_becomes_one_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, rules=gateway_rules(BusyMode.INTERRUPT, debounce=1.0), clock=clock
@@ -144,7 +144,7 @@ async def by_sender(inbound: Inbound) -> Admitted:
 
 
 @pytest.mark.parametrize("mode", [BusyMode.STEER, BusyMode.INTERRUPT])
-async def test_nobody_speaks_into_somebody_elses_run(tmp_path: Path, mode: BusyMode) -> None:
+async def test_other_principals_do_not_steer_a_run(tmp_path: Path, mode: BusyMode) -> None:
     gates, tool = gated_tool()
     async with gateway_harness(
         tmp_path,
@@ -168,7 +168,7 @@ async def test_nobody_speaks_into_somebody_elses_run(tmp_path: Path, mode: BusyM
 
 
 @pytest.mark.slow
-async def test_a_long_queue_does_not_make_deaf(tmp_path: Path) -> None:
+async def test_long_queue_does_not_block_new_messages(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     mode = gateway_rules(BusyMode.STEER)
     async with gateway_harness(
@@ -176,12 +176,12 @@ async def test_a_long_queue_does_not_make_deaf(tmp_path: Path) -> None:
     ) as one:
         channel, address = one.channel, Address("fake", "1")
         for number in range(120):
-            parcel = inbox_item(
+            item = inbox_item(
                 f"fake:early{number}",
                 "agent:main:fake:dm:1",
                 InboxMessage(user=User(f"e{number}", (Text(f"{number}"),)), address=address),
             )
-            await one.store.queues.put(parcel)
+            await one.store.queues.put(item)
         await channel.say("/queue last")
         await gates.reached("a")
         await channel.say("one more")

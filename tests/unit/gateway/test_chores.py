@@ -1,4 +1,4 @@
-"""A slash command that takes long keeps nobody waiting but what comes after it in its session."""
+"""A slow slash command delays only what follows it in its session."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from support.gateway import GatewayHarness, gateway_harness, gateway_rules, make
 
 pytestmark = pytest.mark.anyio
 
-STOPPED = "“/dig deep” was stopped. It may be done in part."
+STOPPED = "“/dig deep” was stopped. It may be partly done."
 DUG = "Dug."
 
 
-class Digging:
-    """A command that takes until somebody lets it end."""
+class SlowCommand:
+    """A command that runs until it is released."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -36,15 +36,15 @@ class Digging:
 
 
 async def dig(one: GatewayHarness, clock: FakeClock, key: str = "c1") -> None:
-    """It is typed, takes longer than a moment, and is acknowledged all the same."""
+    """Type the slow command and let it be acknowledged while it runs."""
     async with anyio.create_task_group() as group:
         group.start_soon(one.channel.type, make_inbound("/dig deep", key))
         await wait_until(lambda: INLINE_WAIT in clock.slept)
         await clock.advance(INLINE_WAIT)
 
 
-async def test_a_command_that_takes_long_is_acknowledged(tmp_path: Path) -> None:
-    clock, digging = FakeClock(), Digging()
+async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
         await dig(one, clock)
         assert one.channel.acknowledged == ["c1"]
@@ -59,8 +59,8 @@ async def test_a_command_that_takes_long_is_acknowledged(tmp_path: Path) -> None
         assert digging.times == 1
 
 
-async def test_what_comes_after_it_waits_behind_it_in_order(tmp_path: Path) -> None:
-    clock, digging = FakeClock(), Digging()
+async def test_later_messages_wait_in_order(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
     queue = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}, rules=queue) as one:
         await dig(one, clock)
@@ -82,8 +82,8 @@ async def test_what_comes_after_it_waits_behind_it_in_order(tmp_path: Path) -> N
         assert await one.open_rows(AFTER_COMMANDS) == []
 
 
-async def test_status_acts_at_once_and_tells_of_it(tmp_path: Path) -> None:
-    clock, digging = FakeClock(), Digging()
+async def test_status_runs_immediately_and_shows_the_command(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
         await dig(one, clock)
         await one.channel.say("later")
@@ -93,8 +93,8 @@ async def test_status_acts_at_once_and_tells_of_it(tmp_path: Path) -> None:
         assert "running for 41 s, 1 message waiting" in one.channel.texts_in("1")[0]
 
 
-async def test_stop_ends_it_and_sets_aside_what_waits(tmp_path: Path) -> None:
-    clock, digging = FakeClock(), Digging()
+async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
         await dig(one, clock)
         await one.channel.say("later")
@@ -108,24 +108,26 @@ async def test_stop_ends_it_and_sets_aside_what_waits(tmp_path: Path) -> None:
         assert one.gateway.intake.commands == 0
 
 
-async def test_nobody_stops_somebody_elses(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Admitted:
+async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
+    async def authorize(inbound: Inbound) -> Admitted:
         return Admitted(
             key="agent:main:fake:dm:1", principal=inbound.sender, role=Role.MEMBER,
             commands=frozenset({"stop", "dig"}), stops_others=False,
         )  # fmt: skip
 
-    clock, digging = FakeClock(), Digging()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}, door=door) as one:
+    clock, digging = FakeClock(), SlowCommand()
+    async with gateway_harness(
+        tmp_path, clock=clock, urgent={"dig": digging}, door=authorize
+    ) as one:
         await dig(one, clock)
         await one.channel.say("/stop", sender="eve")
-        await one.sees("Nothing that you have asked is going on here.")
+        await one.sees("Nothing you asked for is running here.")
         await one.channel.say("/stop", sender="ann")
-        await one.sees("Nothing that you have asked is going on here.", STOPPED)
+        await one.sees("Nothing you asked for is running here.", STOPPED)
 
 
-async def test_stop_ends_the_turn_and_the_command(tmp_path: Path) -> None:
-    clock, digging = FakeClock(), Digging()
+async def test_stop_cancels_turn_and_command(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, clock=clock, urgent={"dig": digging}
     ) as one:
@@ -137,35 +139,35 @@ async def test_stop_ends_the_turn_and_the_command(tmp_path: Path) -> None:
         assert sorted(one.channel.texts_in("1")) == ["Stopped.", STOPPED]
 
 
-async def test_after_a_crash_it_is_told_of_and_what_waited_is_answered(tmp_path: Path) -> None:
+async def test_crash_reports_command_and_answers_waiting_messages(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": Digging()}) as one:
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": SlowCommand()}) as one:
         await dig(one, clock)
         await one.channel.say("later")
     async with gateway_harness(tmp_path, clock=clock) as two:
-        cut = "“/dig deep” was cut off and may not be done. Send it again if you still want it."
+        cut = "“/dig deep” was interrupted and may not be done. Send it again if you still need it."
         await wait_until(lambda: len(two.channel.texts_in("1")) == 2)
         assert sorted(two.channel.texts_in("1")) == ["re: later", cut]
         await two.calm()
         assert await two.open_rows(AFTER_COMMANDS) == []
 
 
-async def test_a_command_whose_answer_could_not_be_written_is_told_of_later(tmp_path: Path) -> None:
+async def test_command_with_unstored_result_is_reported_later(tmp_path: Path) -> None:
     clock = FakeClock()
     key = "agent:main:fake:dm:1"
-    letter = InboxMessage(user=User("m1", (Text("/dig"),)), address=Address("fake", "1"))
+    message = InboxMessage(user=User("m1", (Text("/dig"),)), address=Address("fake", "1"))
     async with gateway_harness(tmp_path, clock=clock) as one:
         async with open_store(tmp_path / "state.db", clock) as other:
-            await other.queues.put(inbox_item("fake:c1", key, letter, COMMANDS))
+            await other.queues.put(inbox_item("fake:c1", key, message, COMMANDS))
         await wait_until(lambda: one.gateway.supervisor.online("fake"))
         one.gateway.poll_queues()
         await one.sees(
-            "“/dig” was cut off and may not be done. Send it again if you still want it."
+            "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
 
-async def test_a_channel_that_is_cut_off_does_not_wait_for_it(tmp_path: Path) -> None:
-    clock, digging = FakeClock(), Digging()
+async def test_disconnected_channel_does_not_block_delivery(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.channel.type, make_inbound("/dig deep", "c1"))

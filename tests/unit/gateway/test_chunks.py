@@ -1,4 +1,4 @@
-"""Long answers cut into posts: nothing lost, nothing torn, every post within its limit."""
+"""Long answers split into posts: nothing lost, no grapheme split, every post within its limit."""
 
 from itertools import accumulate, pairwise
 
@@ -59,23 +59,23 @@ def check(text: str, limit: ChunkLimits) -> list[Chunk]:
 
 
 @given(answers, st.one_of(limits, tight))
-def test_nothing_is_lost_and_everything_fits(text: str, limit: ChunkLimits) -> None:
+def test_no_text_is_lost_and_every_post_fits(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
 
 @given(st.text(max_size=400), tight)
-def test_any_text_at_all(text: str, limit: ChunkLimits) -> None:
+def test_arbitrary_text(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
 
 @given(st.text(alphabet="`~ \n\ta\u0308\u3000", max_size=600), tight)
 @settings(max_examples=300)
-def test_fences_spaces_and_marks_in_any_order(text: str, limit: ChunkLimits) -> None:
+def test_arbitrary_fences_spaces_and_marks(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
 
 def open_fence(text: str) -> str | None:
-    """The fence that a reader of this post would still find open at its end."""
+    """Return the fence that is still open at the end of this post."""
     mark = None
     for line in text.split("\n"):
         bare = line.strip()
@@ -93,7 +93,7 @@ def open_fence(text: str) -> str | None:
 @example("````python\n" + "x = 1\n" * 200 + "````", ChunkLimits(200))
 @example("````\n" + "```\n" * 200, ChunkLimits(200, count_characters, counters=True))
 @example("```` a title\n" + "y" * 101 + "\n" + "z" * 90 + "\n````\n````\nx\n````", ChunkLimits(113))
-def test_code_is_closed_and_opened_again(text: str, limit: ChunkLimits) -> None:
+def test_split_code_block_is_closed_and_reopened(text: str, limit: ChunkLimits) -> None:
     chunks = check(text, limit)
     assert all(open_fence(chunk.text) is None for chunk in chunks[:-1])
     openers = {line.rstrip() for line in text.split("\n")}
@@ -103,7 +103,7 @@ def test_code_is_closed_and_opened_again(text: str, limit: ChunkLimits) -> None:
 
 
 @given(st.lists(st.sampled_from([*WHOLE, "a", " ", "b"]), max_size=120), tight)
-def test_no_character_is_torn(pieces: list[str], limit: ChunkLimits) -> None:
+def test_graphemes_are_not_split(pieces: list[str], limit: ChunkLimits) -> None:
     text = "".join(pieces)
     chunks = check(text, limit)
     cuts = set(accumulate(len(part) for chunk in chunks for part in (chunk.before, chunk.body)))
@@ -113,12 +113,12 @@ def test_no_character_is_torn(pieces: list[str], limit: ChunkLimits) -> None:
 
 
 def _inner(piece: str, end: int) -> range:
-    # White space at a cut may be left out, so a line end may be parted from what it ends.
+    # White space at a cut may be dropped, so a line break may be separated from its line.
     return range(0) if piece.isspace() else range(end - len(piece) + 1, end)
 
 
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=15), min_size=1), tight)
-def test_words_stay_whole_when_they_can(said: list[str], limit: ChunkLimits) -> None:
+def test_words_are_not_split_when_they_fit(said: list[str], limit: ChunkLimits) -> None:
     chunks = check(" ".join(said), limit)
     assert [word for chunk in chunks for word in chunk.body.split()] == said
 
@@ -127,16 +127,16 @@ def texts(text: str, units: int, *, counters: bool = False) -> list[str]:
     return [chunk.text for chunk in split_text(text, ChunkLimits(units, counters=counters))]
 
 
-def test_a_short_answer_stays_as_it_is() -> None:
+def test_short_answer_is_unchanged() -> None:
     assert texts("Hello.\n\n```\nx", 100, counters=True) == ["Hello.\n\n```\nx"]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t\n", "\u3000" * 500])
-def test_a_blank_answer_needs_no_post(text: str) -> None:
+def test_blank_answer_gives_no_post(text: str) -> None:
     assert split_text(text, ChunkLimits(MIN_UNITS)) == []
 
 
-def test_paragraphs_come_before_lines_sentences_and_words() -> None:
+def test_split_prefers_paragraphs_then_lines_sentences_words() -> None:
     line = "one two three. four five"
     assert texts(f"{line}\n{line}\n\n{line}\n{line}", 90) == [f"{line}\n{line}", f"{line}\n{line}"]
     assert texts(f"{line}\n{line}\n{line}", 60) == [f"{line}\n{line}", line]
@@ -146,17 +146,17 @@ def test_paragraphs_come_before_lines_sentences_and_words() -> None:
     ]
 
 
-def test_a_paragraph_border_near_the_start_is_no_reason_for_a_small_post() -> None:
+def test_early_paragraph_break_does_not_make_a_small_post() -> None:
     assert texts("Hi.\n\n" + "word " * 20, 60)[0] == "Hi.\n\n" + "word " * 10 + "word"
 
 
-def test_the_number_of_a_list_stays_with_its_text() -> None:
+def test_list_number_stays_with_its_text() -> None:
     said = ["Nothing of note here at all.", "Step 1. go on with it"]
     assert texts(" ".join(said), 45) == said
 
 
 @pytest.mark.parametrize("many", [3, 8])
-def test_a_block_that_fits_a_post_is_not_cut(many: int) -> None:
+def test_code_block_that_fits_is_not_split(many: int) -> None:
     block = "```python\n" + "x = 1\n" * 10 + "```"
     said = "Some words." * many
     assert texts(f"{said}\n{block}", 100) == [said, block]
@@ -164,30 +164,30 @@ def test_a_block_that_fits_a_post_is_not_cut(many: int) -> None:
 
 
 @pytest.mark.parametrize("units", range(60, 130))
-def test_no_post_has_a_block_with_nothing_in_it(units: int) -> None:
+def test_no_post_has_an_empty_code_block(units: int) -> None:
     text = "word " * 10 + "\n```py\n" + "x = 1\n" * 30 + "```\n" + "word " * 10
     assert not any("```py\n```" in post for post in texts(text, units))
 
 
-def test_a_line_that_opens_a_block_is_not_cut() -> None:
+def test_opening_fence_line_is_not_split() -> None:
     posts = texts("```js. title\n" + "x" * 300 + "\n```", 100)
     assert all(post.startswith("```js. title\nx") for post in posts)
 
 
-def test_a_block_further_in_than_can_be_kept_is_ordinary_text() -> None:
+def test_deeply_indented_block_is_ordinary_text() -> None:
     text = "word " * 6 + "\n   ```\n" + "   x = 1\n" * 4 + "   ```"
     assert not any(chunk.head or chunk.tail for chunk in check(text, ChunkLimits(MIN_UNITS)))
 
 
-def test_a_line_far_to_the_right_is_moved_to_the_left() -> None:
+def test_excessive_indentation_is_removed() -> None:
     assert texts("x" * 30 + "\n" + " " * 300 + "y", 60) == ["x" * 30, "y"]
 
 
-def test_a_mark_stays_on_the_space_it_sits_on() -> None:
+def test_combining_mark_stays_on_its_space() -> None:
     assert texts("x" * 35 + " \u0308" + "y" * 20, MIN_UNITS) == ["x" * 35, " \u0308" + "y" * 20]
 
 
-def test_a_long_block_goes_on_with_its_language() -> None:
+def test_split_block_keeps_its_language() -> None:
     block = "```python\n" + "x = 1\n" * 12 + "```"
     assert texts(block, 64) == [
         "```python\n" + "x = 1\n" * 8 + "```",
@@ -195,7 +195,7 @@ def test_a_long_block_goes_on_with_its_language() -> None:
     ]
 
 
-def test_a_block_around_a_block_is_closed_by_its_own_fence() -> None:
+def test_nested_block_is_closed_by_its_own_fence() -> None:
     inner = "```js\nlet a\n```\n"
     first, *rest = texts("````markdown\n" + inner * 12 + "````\nEnd.", 100)
     assert first.startswith("````markdown\n```js\n")
@@ -203,20 +203,20 @@ def test_a_block_around_a_block_is_closed_by_its_own_fence() -> None:
     assert all("\n````" in post for post in [first, *rest])
 
 
-def test_a_block_in_a_list_keeps_its_indentation() -> None:
+def test_block_in_a_list_keeps_its_indentation() -> None:
     text = "1. Do this:\n   ```sh\n" + "   make test\n" * 20 + "   ```"
     first, second, *_ = texts(text, 120)
     assert first.endswith("\n   make test\n   ```")
     assert second.startswith("   ```sh\n   make test")
 
 
-def test_indentation_survives_a_cut() -> None:
+def test_indentation_is_kept_after_a_split() -> None:
     first, second = texts("```\n" + "    deep = 1\n" * 8 + "```", 100)
     assert first.endswith("    deep = 1\n```")
     assert second.startswith("```\n    deep = 1")
 
 
-def test_counters_are_inside_the_limit_and_outside_the_code() -> None:
+def test_counters_fit_the_limit_and_stay_outside_code() -> None:
     posts = texts("```\n" + "x = 1\n" * 40 + "```\n" + "word " * 300, 60, counters=True)
     assert all(len(post) <= 60 for post in posts)
     assert [post.rpartition("(")[2] for post in posts] == [
@@ -226,16 +226,16 @@ def test_counters_are_inside_the_limit_and_outside_the_code() -> None:
     assert posts[-1].endswith(f" ({len(posts)}/{len(posts)})")
 
 
-def test_a_fence_too_long_to_repeat_is_ordinary_text() -> None:
+def test_fence_too_long_to_repeat_is_ordinary_text() -> None:
     text = "```" + "info" * 30 + "\n" + "x = 1\n" * 30 + "```"
     assert all(chunk.head == chunk.tail == "" for chunk in check(text, ChunkLimits(100)))
 
 
-def test_a_pile_of_marks_larger_than_a_post_is_cut_all_the_same() -> None:
+def test_oversized_grapheme_is_split() -> None:
     assert len(check("a" + "\u0301" * 500, ChunkLimits(100))) == 6
 
 
-def test_a_limit_too_small_for_anything_is_refused() -> None:
+def test_too_small_limit_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 40 units"):
         split_text("x", ChunkLimits(MIN_UNITS - 1))
 
@@ -254,7 +254,7 @@ def test_a_limit_too_small_for_anything_is_refused() -> None:
     ],
     ids=["prose", "letters", "lines", "flags", "marks", "code", "fences", "ticks"],
 )
-def test_a_huge_answer_takes_work_in_proportion_to_its_size(text: str) -> None:
+def test_splitting_takes_linear_time(text: str) -> None:
     counted = 0
 
     def length(part: str) -> int:

@@ -1,4 +1,4 @@
-"""From the outbox to people: once, in order, and never silently not at all."""
+"""Delivery from the outbox: once, in order, and never dropped silently."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -32,7 +32,7 @@ HOME = Address("fake", "1")
 RULES = DeliveryRules(attempts=4, backoff=Backoff(base=1, cap=8, jitter=0))
 
 
-class Office:
+class DeliveryHarness:
     def __init__(
         self, store: SqliteStore, clock: FakeClock, channel: FakeFaultyChannel, rules: DeliveryRules
     ) -> None:
@@ -54,23 +54,23 @@ class Office:
         return [parked.reason for parked in await self.store.queues.parked("outbox:fake")]
 
     async def finish(self) -> None:
-        """Let time pass until nothing is open any more."""
+        """Advance time until nothing is open."""
         with anyio.fail_after(60):
             while await self.open():
                 await self.clock.advance(0.5)
 
 
 @asynccontextmanager
-async def office(
+async def delivery_harness(
     path: Path,
     *faults: SendFault,
     clock: FakeClock | None = None,
     channel: FakeFaultyChannel | None = None,
     rules: DeliveryRules = RULES,
-) -> AsyncGenerator[Office]:
+) -> AsyncGenerator[DeliveryHarness]:
     clock = clock or FakeClock()
     async with open_store(path / "state.db", clock) as store:
-        one = Office(store, clock, channel or FakeFaultyChannel(*faults), rules)
+        one = DeliveryHarness(store, clock, channel or FakeFaultyChannel(*faults), rules)
         await one.dead.load()
         async with anyio.create_task_group() as group:
             group.start_soon(one.delivery.run)
@@ -82,14 +82,14 @@ async def office(
     ("mode", "quoted"),
     [("off", [None, None]), ("first", ["m-1", None]), ("all", ["m-1", "m-1"])],
 )
-async def test_the_parts_of_an_answer_quote_what_the_settings_say(
+async def test_quoting_follows_the_settings(
     tmp_path: Path, mode: QuotePolicy, quoted: list[str | None]
 ) -> None:
     channel, rules = (
         FakeFaultyChannel(caps=ChannelCapabilities(max_text=100)),
         structs.replace(RULES, replies=mode),
     )
-    async with office(tmp_path, channel=channel, rules=rules) as one:
+    async with delivery_harness(tmp_path, channel=channel, rules=rules) as one:
         await one.post("words " * 25, reply_to="m-1")
         await one.finish()
     assert [post.reply_to for _, post in channel.posts.values()] == quoted
@@ -110,10 +110,10 @@ async def test_the_parts_of_an_answer_quote_what_the_settings_say(
         ([SendFault.LOST_REPLY, SendFault.REFUSED], ["hello", RECOVERED_MARK + "hello"], 3),
     ],
 )
-async def test_it_arrives_in_spite_of(
+async def test_delivery_survives_faults(
     tmp_path: Path, faults: list[SendFault], seen: list[str], calls: int
 ) -> None:
-    async with office(tmp_path, *faults) as one:
+    async with delivery_harness(tmp_path, *faults) as one:
         await one.post("hello")
         await one.finish()
         assert one.channel.texts_in("1") == seen
@@ -126,14 +126,14 @@ async def test_it_arrives_in_spite_of(
     ("faults", "reason", "calls"),
     [
         ([SendFault.REFUSED] * 9, "Given up after 4 attempts.", 4),
-        ([SendFault.BREAKS] * 9, "Sent 3 times, and it is unknown whether it arrived.", 3),
+        ([SendFault.BREAKS] * 9, "Sent 3 times with an unknown outcome.", 3),
         ([SendFault.GONE], "The chat was deleted.", 1),
     ],
 )
-async def test_it_is_given_up_with_a_reason(
+async def test_giving_up_records_a_reason(
     tmp_path: Path, faults: list[SendFault], reason: str, calls: int
 ) -> None:
-    async with office(tmp_path, *faults) as one:
+    async with delivery_harness(tmp_path, *faults) as one:
         await one.post("hello")
         await one.finish()
         assert await one.parked() == [reason]
@@ -144,27 +144,27 @@ async def test_it_is_given_up_with_a_reason(
         assert one.channel.texts_in("2") == ["elsewhere"]
 
 
-async def test_a_dead_address_is_not_tried_again_until_it_speaks(tmp_path: Path) -> None:
+async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: Path) -> None:
     gone = Address("fake", "1")
-    async with office(tmp_path, SendFault.GONE) as one:
+    async with delivery_harness(tmp_path, SendFault.GONE) as one:
         await one.post("first")
         await one.finish()
         await one.post("second")
         await one.finish()
         assert one.channel.calls == 1
         assert one.dead.all() == {gone: "The chat was deleted."}
-    async with office(tmp_path) as one:
+    async with delivery_harness(tmp_path) as one:
         assert one.dead.reason(gone) == "The chat was deleted."
         await one.dead.revive(gone)
         await one.post("third")
         await one.finish()
         assert one.channel.texts_in("1") == ["third"]
         await one.dead.mark_dead(gone, "Again.")
-    async with office(tmp_path) as one:
+    async with delivery_harness(tmp_path) as one:
         assert one.dead.reason(gone) == "Again."
 
 
-async def test_of_too_many_dead_addresses_the_oldest_is_forgiven(tmp_path: Path) -> None:
+async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     first, second, third = (Address("fake", chat) for chat in "123")
     async with open_store(tmp_path / "state.db", FakeClock()) as store:
         dead = DeadTargets(store, FakeClock(), most=2)
@@ -178,9 +178,9 @@ async def test_of_too_many_dead_addresses_the_oldest_is_forgiven(tmp_path: Path)
         assert later.all() == dead.all()
 
 
-async def test_ten_hours_offline_use_up_no_attempt(tmp_path: Path) -> None:
+async def test_offline_time_uses_no_attempts(tmp_path: Path) -> None:
     online = False
-    async with office(tmp_path) as one:
+    async with delivery_harness(tmp_path) as one:
         one.delivery.set_online_check(lambda: online)
         await one.post("hello")
         for _ in range(20):
@@ -193,9 +193,9 @@ async def test_ten_hours_offline_use_up_no_attempt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [2 * 86400.0, -2 * 86400.0])
-async def test_what_waits_is_delivered_though_the_clock_is_set(tmp_path: Path, step: float) -> None:
-    """Put forward it makes nothing too old, put back it keeps nothing claimed."""
-    async with office(tmp_path, SendFault.REFUSED) as one:
+async def test_clock_changes_do_not_prevent_delivery(tmp_path: Path, step: float) -> None:
+    """A clock set forward makes nothing stale; set back, it keeps nothing claimed."""
+    async with delivery_harness(tmp_path, SendFault.REFUSED) as one:
         await one.post("hello")
         await wait_until(lambda: one.channel.calls == 1)
         one.clock.step(step)
@@ -206,60 +206,60 @@ async def test_what_waits_is_delivered_though_the_clock_is_set(tmp_path: Path, s
 
 
 @pytest.mark.slow
-async def test_what_is_too_old_is_parked(tmp_path: Path) -> None:
-    async with office(tmp_path) as one:
+async def test_stale_message_is_parked(tmp_path: Path) -> None:
+    async with delivery_harness(tmp_path) as one:
         one.delivery.set_online_check(lambda: one.clock.monotonic() > 90_000)
         await one.post("hello")
         for _ in range(60):
             await one.clock.advance(1800)
         await one.finish()
-        assert await one.parked() == ["Too old to be of use."]
+        assert await one.parked() == ["Too old to deliver."]
 
 
-async def test_a_long_text_goes_on_where_it_stopped(tmp_path: Path) -> None:
+async def test_long_text_resumes_at_the_next_chunk(tmp_path: Path) -> None:
     channel = FakeFaultyChannel(
         SendFault.NONE, SendFault.REFUSED, SendFault.NONE, caps=ChannelCapabilities(max_text=100)
     )
     text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(4))
-    async with office(tmp_path, channel=channel) as one:
+    async with delivery_harness(tmp_path, channel=channel) as one:
         await one.post(text)
         await one.finish()
         assert "\n\n".join(channel.texts_in("1")) == text
         assert channel.calls == 5
 
 
-async def test_only_the_doubtful_part_is_marked(tmp_path: Path) -> None:
+async def test_only_the_uncertain_chunk_is_marked(tmp_path: Path) -> None:
     channel = FakeFaultyChannel(
         SendFault.NONE, SendFault.LOST_REPLY, caps=ChannelCapabilities(max_text=100)
     )
     text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(3))
-    async with office(tmp_path, channel=channel) as one:
+    async with delivery_harness(tmp_path, channel=channel) as one:
         await one.post(text)
         await one.finish()
         starts = [seen[:18] for seen in channel.texts_in("1")]
         assert [start[:12] == RECOVERED_MARK for start in starts] == [False, False, True, False]
 
 
-async def test_a_crash_between_send_and_settlement_is_marked(tmp_path: Path) -> None:
+async def test_crash_after_send_marks_the_repetition(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with office(tmp_path, SendFault.HANGS, clock=clock) as one:
+    async with delivery_harness(tmp_path, SendFault.HANGS, clock=clock) as one:
         await one.post("hello")
         await wait_until(lambda: one.channel.calls == 1)
-    async with office(tmp_path, clock=clock) as one:
+    async with delivery_harness(tmp_path, clock=clock) as one:
         await one.finish()
         assert one.channel.texts_in("1") == [RECOVERED_MARK + "hello"]
 
 
-async def test_a_hanging_chat_does_not_keep_others_waiting(tmp_path: Path) -> None:
-    async with office(tmp_path, SendFault.HANGS) as one:
+async def test_hanging_chat_does_not_block_others(tmp_path: Path) -> None:
+    async with delivery_harness(tmp_path, SendFault.HANGS) as one:
         await one.post("stuck", "1")
         await wait_until(lambda: one.channel.calls == 1)
         await one.post("through", "2")
         await wait_until(lambda: one.channel.texts_in("2") == ["through"])
 
 
-async def test_a_bubble_becomes_the_answer(tmp_path: Path) -> None:
-    async with office(tmp_path) as one:
+async def test_progress_message_is_edited_into_the_answer(tmp_path: Path) -> None:
+    async with delivery_harness(tmp_path) as one:
         receipt = await one.channel.send(Address("fake", "1"), Outbound((Text("working"),)))
         await one.post("done", bubble=receipt.id)
         await one.finish()
@@ -279,10 +279,10 @@ class RefusesOneEdit(FakeFaultyChannel):
         await super().edit(receipt, post)
 
 
-async def test_a_bubble_that_was_left_is_never_the_answer_too(tmp_path: Path) -> None:
-    """The post that went out instead may have arrived."""
+async def test_abandoned_progress_message_never_becomes_the_answer(tmp_path: Path) -> None:
+    """The post that was sent instead may have arrived."""
     channel = RefusesOneEdit(SendFault.NONE, SendFault.LOST_REPLY)
-    async with office(tmp_path, channel=channel) as one:
+    async with delivery_harness(tmp_path, channel=channel) as one:
         receipt = await channel.send(Address("fake", "1"), Outbound((Text("working"),)))
         await one.post("done", bubble=receipt.id)
         await one.finish()
@@ -294,12 +294,12 @@ async def test_a_bubble_that_was_left_is_never_the_answer_too(tmp_path: Path) ->
     [(0, False, UNDELIVERED), (3, False, "done"), (3, True, RECOVERED_MARK + "done")],
     ids=["refused", "in doubt", "in doubt elsewhere"],
 )
-async def test_the_post_of_an_answer_that_is_given_up_says_so(
+async def test_progress_message_of_undelivered_answer_says_so(
     tmp_path: Path, unsure: int, apart: bool, words: str
 ) -> None:
-    """Unless the answer may stand there: that is written once more, and never covered."""
+    """If the answer may already be there, it is written again and never overwritten."""
     old = datetime(2020, 1, 1, tzinfo=UTC)
-    async with office(tmp_path) as one:
+    async with delivery_harness(tmp_path) as one:
         reply = OutboxMessage(
             address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure, apart=apart
         )
@@ -312,8 +312,8 @@ async def test_the_post_of_an_answer_that_is_given_up_says_so(
         assert read_outbox_message(parked.parcel).bubble is None
 
 
-async def test_what_cannot_be_read_is_parked(tmp_path: Path) -> None:
-    async with office(tmp_path) as one:
+async def test_undecodable_item_is_parked(tmp_path: Path) -> None:
+    async with delivery_harness(tmp_path) as one:
         topic = topic_of(Address("fake", "1"))
         body = Raw(b'{"type":"other"}')
         await one.store.queues.put(QueueItem(key="x", lane="outbox:fake", topic=topic, body=body))
@@ -325,14 +325,14 @@ async def test_what_cannot_be_read_is_parked(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-async def test_order_per_chat_under_faults(tmp_path: Path, seed: int) -> None:
+async def test_order_per_chat_is_kept_under_faults(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     harmless = [SendFault.NONE] * 6 + [SendFault.REFUSED, SendFault.THROTTLED, SendFault.OFFLINE]
     channel = FakeFaultyChannel(chance=lambda: chance.choice(harmless))
     expected: dict[str, list[str]] = {str(chat): [] for chat in range(12)}
-    # Nothing is given up here: four refusals in a row do happen by chance.
+    # Nothing is given up here: four refusals in a row can happen by chance.
     patient = DeliveryRules(attempts=100, backoff=RULES.backoff)
-    async with office(tmp_path, channel=channel, rules=patient) as one:
+    async with delivery_harness(tmp_path, channel=channel, rules=patient) as one:
         for number in range(10):
             for chat, texts in expected.items():
                 texts.append(f"post {number}")
@@ -342,16 +342,16 @@ async def test_order_per_chat_under_faults(tmp_path: Path, seed: int) -> None:
     check_posts(expected, channel.texts_in, RECOVERED_MARK)
 
 
-def test_the_judge_sees_what_is_wrong() -> None:
+def test_order_check_detects_errors() -> None:
     for seen in (["a"], ["b", "a"], ["a", "a", "b"], ["a", "b", "c"]):
         with pytest.raises(UnexpectedPosts):
             check_posts({"1": ["a", "b"]}, lambda chat, seen=seen: seen, RECOVERED_MARK)
     check_posts({"1": ["a", "b"]}, lambda chat: ["a", RECOVERED_MARK + "a", "b"], RECOVERED_MARK)
 
 
-async def test_what_was_brought_is_told_of_once_it_has_arrived(tmp_path: Path) -> None:
+async def test_cross_post_is_reported_after_delivery(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
-    async with office(tmp_path, SendFault.REFUSED) as one:
+    async with delivery_harness(tmp_path, SendFault.REFUSED) as one:
         one.delivery.tells(lambda address, text: told.append((address.chat, text)))
         await one.post("news", brought=True)
         await wait_until(lambda: one.channel.calls == 1)

@@ -1,4 +1,4 @@
-"""Slash commands in a chat: for the person who types them, in the session that is theirs."""
+"""Slash commands in a chat act for their caller and on the caller's session."""
 
 from pathlib import Path
 
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.anyio
 KEY = "agent:main:fake:dm:1"
 
 
-async def strangers(inbound: Inbound) -> Admitted | Rejected:
-    """Ann owns the house; everybody else is a member with sessions of their own."""
+async def owner_or_member(inbound: Inbound) -> Admitted | Rejected:
+    """Ann is the owner; everyone else is a member with separate sessions."""
     if inbound.sender == "ann":
         return Admitted(key=session_key_of(inbound))
     return Admitted(
@@ -42,7 +42,7 @@ async def strangers(inbound: Inbound) -> Admitted | Rejected:
     )
 
 
-def furnish(one: GatewayHarness) -> FakeServices:
+def add_commands(one: GatewayHarness) -> FakeServices:
     fake_services, models, facts = FakeServices(), FakeModelSelector(), FakeFacts()
 
     def context(conversation: Conversation) -> CommandContext:
@@ -53,7 +53,7 @@ def furnish(one: GatewayHarness) -> FakeServices:
 
 
 async def last(one: GatewayHarness, text: str, *, chat: str = "1", sender: str = "ann") -> str:
-    """Say something and read what it is answered with."""
+    """Send a message and return the reply."""
     before = len(one.channel.texts_in(chat))
     await one.channel.say(text, chat=chat, sender=sender)
     await wait_until(lambda: len(one.channel.texts_in(chat)) > before)
@@ -67,16 +67,16 @@ async def session_at(one: GatewayHarness, key: str = KEY) -> Session:
     return found
 
 
-async def test_a_look_around_begins_no_session(tmp_path: Path) -> None:
+async def test_read_only_commands_start_no_session(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         for line in ("/help", "/stop", "/status", "/usage", "/whoami", "/version"):
             await last(one, line)
         assert await one.store.archive_for(OWNER).list(SessionFilter()) == []
 
 
-async def test_what_is_chosen_before_the_first_word_is_kept(tmp_path: Path) -> None:
+async def test_choices_before_the_first_message_are_stored(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
-        furnish(one)
+        add_commands(one)
         await last(one, "/title Trip")
         await last(one, "/reasoning high")
         await last(one, "hello")
@@ -85,7 +85,7 @@ async def test_what_is_chosen_before_the_first_word_is_kept(tmp_path: Path) -> N
         assert len(await one.store.archive_for(OWNER).list(SessionFilter())) == 1
 
 
-async def test_resume_brings_a_session_to_the_chat(tmp_path: Path) -> None:
+async def test_resume_moves_a_session_to_the_chat(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, clock=clock) as one:
         await last(one, "first")
@@ -104,8 +104,8 @@ async def test_resume_brings_a_session_to_the_chat(tmp_path: Path) -> None:
         assert (await session_at(one)).id == first.id
 
 
-async def test_the_owner_may_take_a_session_from_elsewhere(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=strangers) as one:
+async def test_owner_can_resume_a_session_from_elsewhere(tmp_path: Path) -> None:
+    async with gateway_harness(tmp_path, door=owner_or_member) as one:
         await last(one, "mine", chat="2", sender="bob")
         theirs = await session_at(one, "agent:main:fake:dm:2")
         assert theirs.system
@@ -117,8 +117,8 @@ async def test_the_owner_may_take_a_session_from_elsewhere(tmp_path: Path) -> No
         assert await one.texts("2") == ["anew", "re: anew"]
 
 
-async def test_nobody_else_may(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=strangers) as one:
+async def test_member_cannot_resume_sessions_of_others(tmp_path: Path) -> None:
+    async with gateway_harness(tmp_path, door=owner_or_member) as one:
         await last(one, "mine")
         mine = await session_at(one)
         await last(one, "/title Secret")
@@ -131,9 +131,9 @@ async def test_nobody_else_may(tmp_path: Path) -> None:
         assert told.endswith("nothing was used.")
 
 
-async def test_in_a_shared_chat_the_past_is_everybodys_own(tmp_path: Path) -> None:
-    """The chat's session is the owner's; a member who speaks in it sees none of the others."""
-    async with gateway_harness(tmp_path, door=strangers) as one:
+async def test_shared_chat_lists_only_own_sessions(tmp_path: Path) -> None:
+    """The chat's session is the owner's; a member sees none of the owner's other sessions."""
+    async with gateway_harness(tmp_path, door=owner_or_member) as one:
         await last(one, "private", chat="9")
         await last(one, "hello all")
         told = await last(one, "/sessions", sender="bob")
@@ -143,7 +143,7 @@ async def test_in_a_shared_chat_the_past_is_everybodys_own(tmp_path: Path) -> No
         assert "/work" in await last(one, "/status")
 
 
-async def test_a_session_at_work_elsewhere_is_not_taken(tmp_path: Path) -> None:
+async def test_session_busy_elsewhere_is_not_resumed(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         await one.channel.say("work", chat="2")
         await wait_until(lambda: len(one.model.requests) == 1)
@@ -154,7 +154,7 @@ async def test_a_session_at_work_elsewhere_is_not_taken(tmp_path: Path) -> None:
         assert (await session_at(one, "agent:main:fake:dm:2")).id == busy.id
 
 
-async def test_a_session_that_was_lost_meanwhile_is_not_taken(tmp_path: Path) -> None:
+async def test_session_with_lost_lease_is_not_resumed(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await last(one, "theirs", chat="2")
         await last(one, "mine")
@@ -179,9 +179,9 @@ async def test_branch_in_a_chat(tmp_path: Path) -> None:
         assert len(await one.store.archive_for(OWNER).messages(old.id)) == 2
 
 
-async def test_busy_is_for_the_owner_and_counts_for_the_next_turn(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=strangers) as one:
-        fake_services = furnish(one)
+async def test_busy_is_owner_only_and_applies_to_the_next_turn(tmp_path: Path) -> None:
+    async with gateway_harness(tmp_path, door=owner_or_member) as one:
+        fake_services = add_commands(one)
         assert "interrupt it" in await last(one, "/busy")
         refused = await last(one, "/busy queue", sender="bob")
         assert refused.startswith("Only an owner chooses that")
@@ -190,8 +190,8 @@ async def test_busy_is_for_the_owner_and_counts_for_the_next_turn(tmp_path: Path
         assert fake_services.kept == [BusyMode.QUEUE]
 
 
-async def test_who_am_i(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=strangers) as one:
+async def test_whoami(tmp_path: Path) -> None:
+    async with gateway_harness(tmp_path, door=owner_or_member) as one:
         lines = (await last(one, "/whoami", sender="bob")).splitlines()
         facts = dict(line.split(maxsplit=1) for line in lines)
         assert (facts["id"], facts["platform"], facts["role"]) == ("bob", "fake", "member")
@@ -201,8 +201,8 @@ async def test_who_am_i(tmp_path: Path) -> None:
 
 
 async def test_sethome_and_restart(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=strangers) as one:
-        fake_services = furnish(one)
+    async with gateway_harness(tmp_path, door=owner_or_member) as one:
+        fake_services = add_commands(one)
         for line in ("/sethome", "/restart", "/debug", "/platform"):
             assert "owner only" in await last(one, line, chat="2", sender="bob")
         await last(one, "/sethome@somebot")
@@ -211,8 +211,8 @@ async def test_sethome_and_restart(tmp_path: Path) -> None:
         assert fake_services.restarts == 1
 
 
-class Censor:
-    """Hooks that remember, and decide as they are told."""
+class DecidingHooks:
+    """Hooks that record events and return preset decisions."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, HookContext]] = []
@@ -228,9 +228,9 @@ class Censor:
         return self.decisions.get(event)
 
 
-async def test_hooks_hear_of_commands_and_may_keep_them(tmp_path: Path) -> None:
+async def test_hooks_receive_commands_and_can_deny_them(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
-        censor = Censor()
+        censor = DecidingHooks()
         one.gateway.desk.set_hooks(censor)
         await last(one, "hello")
         censor.decisions["command:undo"] = HookDecision(HookVerdict.DENY, "Not on Sundays.")
@@ -256,9 +256,9 @@ async def test_hooks_hear_of_commands_and_may_keep_them(tmp_path: Path) -> None:
         }
 
 
-async def test_hooks_cannot_hold_back_a_stop(tmp_path: Path) -> None:
+async def test_hooks_cannot_block_stop(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
-        censor = Censor()
+        censor = DecidingHooks()
         censor.decisions["command:stop"] = HookDecision(HookVerdict.DENY)
         one.gateway.desk.set_hooks(censor)
         await one.channel.say("work")
@@ -268,9 +268,9 @@ async def test_hooks_cannot_hold_back_a_stop(tmp_path: Path) -> None:
         assert censor.asked == []
 
 
-async def test_hooks_hear_of_a_reset(tmp_path: Path) -> None:
+async def test_hooks_receive_resets(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
-        censor = Censor()
+        censor = DecidingHooks()
         one.gateway.desk.set_hooks(censor)
         await last(one, "hello")
         old = await session_at(one)
@@ -284,21 +284,21 @@ async def test_hooks_hear_of_a_reset(tmp_path: Path) -> None:
         ]
 
 
-async def test_an_unknown_command_reaches_no_hook(tmp_path: Path) -> None:
+async def test_unknown_command_reaches_no_hook(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
-        censor = Censor()
+        censor = DecidingHooks()
         one.gateway.desk.set_hooks(censor)
         await last(one, "/nonsense")
         await last(one, "/quit")
         assert censor.heard == []
 
 
-async def test_hooks_are_asked_about_the_gateways_own_commands(tmp_path: Path) -> None:
+async def test_hooks_decide_about_gateway_commands(tmp_path: Path) -> None:
     async def approve(order: object) -> str:
         return "Approved."
 
     async with gateway_harness(tmp_path, answer_script("x"), urgent={"approve": approve}) as one:
-        censor = Censor()
+        censor = DecidingHooks()
         one.gateway.desk.set_hooks(censor)
         assert await last(one, "/approve") == "Approved."
         censor.decisions["command:approve"] = HookDecision(HookVerdict.DENY)

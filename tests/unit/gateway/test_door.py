@@ -1,4 +1,4 @@
-"""The door as a chat meets it: who comes in, as whom, with which commands, in which session."""
+"""Access control of a profile: admission, role, commands and session key."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ HERE = ChatId(space="work", platform="chat", kind="dm", chat="c")
 COMMANDS = ("help", "new", "restart", "stop", "whoami")
 
 
-def said(
+def make_message(
     sender: str = "1", *, channel: str = "chat", about: InboundDetails | None = None
 ) -> Inbound:
     return Inbound(
@@ -30,7 +30,7 @@ def said(
     )
 
 
-class Hall:
+class AccessHarness:
     def __init__(self, folder: Path, keys: SessionKeyRules | None = None, **rules: object) -> None:
         self.pairing = Pairing(folder, FakeClock())
         platform = PlatformRules(**rules)  # type: ignore[arg-type]
@@ -39,14 +39,14 @@ class Hall:
         self.door = AccessControl("work", {"chat": platform}, self.pairing, COMMANDS, keys)
 
 
-async def test_nobody_comes_in_unless_something_lets_them(tmp_path: Path) -> None:
-    assert await Hall(tmp_path).door(said()) == Rejected()
-    assert await Hall(tmp_path).door(said(channel="elsewhere")) == Rejected()
+async def test_unknown_user_is_rejected(tmp_path: Path) -> None:
+    assert await AccessHarness(tmp_path).door(make_message()) == Rejected()
+    assert await AccessHarness(tmp_path).door(make_message(channel="elsewhere")) == Rejected()
 
 
-async def test_an_owner_is_the_owner(tmp_path: Path) -> None:
+async def test_owner_is_admitted_as_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
-    assert await Hall(tmp_path, access=access).door(said()) == Admitted(
+    assert await AccessHarness(tmp_path, access=access).door(make_message()) == Admitted(
         key="agent:work:chat:dm:c",
         place=HERE,
         principal="owner",
@@ -55,10 +55,12 @@ async def test_an_owner_is_the_owner(tmp_path: Path) -> None:
     )
 
 
-async def test_a_member_is_somebody_else_with_commands_of_their_own(tmp_path: Path) -> None:
+async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
     gated = CommandAccess(gated=True, permitted=frozenset({"new"}))
-    hall = Hall(tmp_path, access=AccessRules(users=frozenset({"1"})), direct_commands=gated)
-    assert await hall.door(said()) == Admitted(
+    harness = AccessHarness(
+        tmp_path, access=AccessRules(users=frozenset({"1"})), direct_commands=gated
+    )
+    assert await harness.door(make_message()) == Admitted(
         key="agent:work:chat:dm:c",
         place=HERE,
         principal="chat:1",
@@ -66,65 +68,67 @@ async def test_a_member_is_somebody_else_with_commands_of_their_own(tmp_path: Pa
         role=Role.MEMBER,
         commands=frozenset({"new", "help", "whoami", "stop"}),
     )
-    shared = await hall.door(said(about=InboundDetails(chat_type="group")))
+    shared = await harness.door(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)
     assert shared.stops_others
     gates = {"direct_commands": gated, "group_commands": CommandAccess(gated=True)}
-    everybodys = Hall(
+    everybodys = AccessHarness(
         tmp_path,
         SessionKeyRules(per_user_in_groups=False),
         access=AccessRules(users=frozenset({"1"})),
         **gates,
     )
-    shared = await everybodys.door(said(about=InboundDetails(chat_type="group")))
+    shared = await everybodys.door(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)
     assert shared.commands == {"help", "whoami", "stop"}
     assert not shared.stops_others
 
 
-async def test_an_administrator_need_not_be_listed_twice(tmp_path: Path) -> None:
+async def test_administrator_need_not_be_in_the_allow_list(tmp_path: Path) -> None:
     access = AccessRules(
         users=frozenset({"2"}), owners=frozenset({"1", "*"}), group_owners=frozenset({"3"})
     )
-    hall = Hall(tmp_path, access=access)
-    welcome = await hall.door(said())
-    assert isinstance(welcome, Admitted)
-    assert welcome.role is Role.OWNER
+    harness = AccessHarness(tmp_path, access=access)
+    admitted = await harness.door(make_message())
+    assert isinstance(admitted, Admitted)
+    assert admitted.role is Role.OWNER
     group = InboundDetails(chat_type="group")
-    assert isinstance(await hall.door(said("3", about=group)), Admitted)
-    # The one who is named for groups is a stranger elsewhere, and so is whoever is not named.
-    assert await hall.door(said("3")) == Rejected()
-    assert await hall.door(said("1", about=group)) == Rejected()
+    assert isinstance(await harness.door(make_message("3", about=group)), Admitted)
+    # An admin of groups is unknown elsewhere, and so is anyone not named.
+    assert await harness.door(make_message("3")) == Rejected()
+    assert await harness.door(make_message("1", about=group)) == Rejected()
     denied = structs.replace(access, denied=frozenset({"1"}))
-    assert await Hall(tmp_path, access=denied).door(said()) == Rejected()
+    assert await AccessHarness(tmp_path, access=denied).door(make_message()) == Rejected()
 
 
-async def test_what_a_machine_sends_is_data(tmp_path: Path) -> None:
-    welcome = await Hall(tmp_path, access=AccessRules(vouched=Role.GUEST)).door(said())
-    assert isinstance(welcome, Admitted)
-    assert (welcome.trust, welcome.role) == (Trust.DATA, Role.GUEST)
+async def test_webhook_text_is_untrusted(tmp_path: Path) -> None:
+    admitted = await AccessHarness(tmp_path, access=AccessRules(vouched=Role.GUEST)).door(
+        make_message()
+    )
+    assert isinstance(admitted, Admitted)
+    assert (admitted.trust, admitted.role) == (Trust.DATA, Role.GUEST)
 
 
-async def test_a_stranger_gets_a_code_once_and_is_let_in_by_it(tmp_path: Path) -> None:
-    hall = Hall(tmp_path, access=AccessRules(pairing=True))
-    turned = await hall.door(said())
+async def test_unknown_user_gets_one_code_and_is_admitted_after_approval(tmp_path: Path) -> None:
+    harness = AccessHarness(tmp_path, access=AccessRules(pairing=True))
+    turned = await harness.door(make_message())
     assert isinstance(turned, Rejected)
     code = turned.reply.rsplit(" ", 1)[1]
     assert f"hermes -p work pairing approve chat {code}" in turned.reply
-    assert await hall.door(said()) == Rejected()
-    assert isinstance(hall.pairing.approve("chat", code), PairedUser)
-    welcome = await hall.door(said())
-    assert isinstance(welcome, Admitted)
-    assert welcome.role is Role.MEMBER
+    assert await harness.door(make_message()) == Rejected()
+    assert isinstance(harness.pairing.approve("chat", code), PairedUser)
+    admitted = await harness.door(make_message())
+    assert isinstance(admitted, Admitted)
+    assert admitted.role is Role.MEMBER
 
 
-async def test_a_guest_who_was_paired_is_a_member(tmp_path: Path) -> None:
-    hall = Hall(tmp_path, access=AccessRules(everybody=True, pairing=True))
-    before = await hall.door(said())
+async def test_paired_guest_becomes_member(tmp_path: Path) -> None:
+    harness = AccessHarness(tmp_path, access=AccessRules(everybody=True, pairing=True))
+    before = await harness.door(make_message())
     assert isinstance(before, Admitted)
-    issued = hall.pairing.request("chat", "1")
-    hall.pairing.approve("chat", issued.code)  # type: ignore[union-attr]
-    after = await hall.door(said())
+    issued = harness.pairing.request("chat", "1")
+    harness.pairing.approve("chat", issued.code)  # type: ignore[union-attr]
+    after = await harness.door(make_message())
     assert isinstance(after, Admitted)
     assert (before.role, after.role) == (Role.GUEST, Role.MEMBER)
 
@@ -153,25 +157,28 @@ async def test_a_guest_who_was_paired_is_a_member(tmp_path: Path) -> None:
         (GroupRules(only=frozenset({"other"})), InboundDetails(), True),
     ],
 )
-async def test_groups(
+async def test_group_rules(
     tmp_path: Path, groups: GroupRules, about: InboundDetails, heard: bool
 ) -> None:
-    hall = Hall(tmp_path, access=AccessRules(users=frozenset({"1"})), groups=groups)
-    assert isinstance(await hall.door(said(about=about)), Admitted) is heard
+    harness = AccessHarness(tmp_path, access=AccessRules(users=frozenset({"1"})), groups=groups)
+    assert isinstance(await harness.door(make_message(about=about)), Admitted) is heard
 
 
-async def test_a_message_for_another_profile_gets_a_session_there(tmp_path: Path) -> None:
-    hall = Hall(tmp_path, access=AccessRules(users=frozenset({"1"})))
-    welcome = await hall.door.welcome(said(channel="chat@work"), "play")
-    assert isinstance(welcome, Admitted)
-    assert (welcome.key, welcome.principal) == ("agent:play:chat@work:dm:c", "chat@work:1")
+async def test_routed_message_uses_the_other_profiles_key(tmp_path: Path) -> None:
+    harness = AccessHarness(tmp_path, access=AccessRules(users=frozenset({"1"})))
+    admitted = await harness.door.welcome(make_message(channel="chat@work"), "play")
+    assert isinstance(admitted, Admitted)
+    assert (admitted.key, admitted.principal) == ("agent:play:chat@work:dm:c", "chat@work:1")
 
 
-async def test_people_share_a_group_when_the_settings_say_so(tmp_path: Path) -> None:
+async def test_group_session_is_shared_when_configured(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1", "2"}))
     for per_user, keys in ((True, 2), (False, 1)):
-        hall = Hall(tmp_path, SessionKeyRules(per_user_in_groups=per_user), access=access)
+        harness = AccessHarness(
+            tmp_path, SessionKeyRules(per_user_in_groups=per_user), access=access
+        )
         doors = [
-            await hall.door(said(who, about=InboundDetails(chat_type="group"))) for who in "12"
+            await harness.door(make_message(who, about=InboundDetails(chat_type="group")))
+            for who in "12"
         ]
         assert len({door.key for door in doors if isinstance(door, Admitted)}) == keys

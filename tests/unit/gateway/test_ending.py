@@ -1,4 +1,4 @@
-"""How long the end of a gateway may take, in truth and as others are told."""
+"""The time budget of a gateway shutdown."""
 
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from support.gateway import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_slowest_end_is_within_the_sum(tmp_path: Path) -> None:
-    """A turn ends at the last moment, and the platform does not answer to what it said."""
+async def test_slowest_shutdown_fits_the_budget(tmp_path: Path) -> None:
+    """A turn ends at the last moment, and the platform does not respond to its answer."""
     gates, tool = gated_tool()
     clock, channel = FakeClock(), FakeFaultyChannel(*[SendFault.HANGS] * 100)
     async with gateway_harness(
@@ -49,7 +49,7 @@ async def test_the_slowest_end_is_within_the_sum(tmp_path: Path) -> None:
         assert one.gateway.shutdown_seconds == shutdown_seconds(NO_POLLING.drain)
 
 
-def test_nobody_gives_up_before_it_has_ended() -> None:
+def test_stop_timeouts_cover_the_budget() -> None:
     assert (
         STOP_TIMEOUT
         == stop_timeout(DRAIN_SECONDS)

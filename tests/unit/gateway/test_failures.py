@@ -1,4 +1,4 @@
-"""What people in chats read when a turn has failed."""
+"""What users in chats see when a turn has failed."""
 
 from pathlib import Path
 
@@ -28,46 +28,44 @@ from support.turns import assistant_message
 
 pytestmark = pytest.mark.anyio
 
-WHY = "no connection to openai at http://10.0.0.7:8000/v1. Choose another model: hermes setup"
+ERROR = "no connection to openai at http://10.0.0.7:8000/v1. Choose another model: hermes setup"
 
 
-async def of_bob(inbound: Inbound) -> Admitted | Rejected:
+async def admit_bob(inbound: Inbound) -> Admitted | Rejected:
     role = Role.MEMBER if inbound.sender == "bob" else Role.OWNER
     return Admitted(
         key=session_key_of(inbound), principal=inbound.sender, trust=Trust.GUEST, role=role
     )
 
 
-async def test_only_the_owner_reads_what_only_the_owner_can_mend(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with gateway_harness(tmp_path, door=of_bob) as one:
-        one.planner.broken = WHY
+async def test_only_owner_sees_the_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with gateway_harness(tmp_path, door=admit_bob) as one:
+        one.planner.broken = ERROR
         await one.channel.say("hello")
-        await one.sees(WHY + SHELL_NOTE)
+        await one.sees(ERROR + SHELL_NOTE)
         caplog.clear()
         await one.channel.say("hello", chat="2", sender="bob")
         await one.sees(OWNER_MUST_FIX, chat="2")
         await one.calm()
-    assert WHY in caplog.text
+    assert ERROR in caplog.text
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.GUEST])
-def test_others_read_what_they_can_do_themselves(role: Role) -> None:
-    assert failure_message(Unreachable.code, WHY, role) == MODEL_UNREACHABLE
+def test_others_get_a_general_message(role: Role) -> None:
+    assert failure_message(Unreachable.code, ERROR, role) == MODEL_UNREACHABLE
     assert failure_message(UsageError.code, "Say something first.", role) == "Say something first."
-    assert failure_message(Unauthorized.code, WHY, role) == OWNER_MUST_FIX
-    assert failure_message(SpendCapReached.code, WHY, role) == SPEND_LIMIT_REACHED
-    assert failure_message(LeaseLost.code, WHY, role) == INTERRUPTED
-    assert failure_message("interrupted", WHY, role) == INTERRUPTED
+    assert failure_message(Unauthorized.code, ERROR, role) == OWNER_MUST_FIX
+    assert failure_message(SpendCapReached.code, ERROR, role) == SPEND_LIMIT_REACHED
+    assert failure_message(LeaseLost.code, ERROR, role) == INTERRUPTED
+    assert failure_message("interrupted", ERROR, role) == INTERRUPTED
     assert failure_message("", "", role) == INTERNAL_ERROR
 
 
-def test_what_names_no_command_is_left_as_it_is() -> None:
+def test_text_without_command_is_unchanged() -> None:
     assert failure_message("policy", "It was declined.", Role.OWNER) == "It was declined."
 
 
-def test_a_command_names_the_profile_that_it_is_for() -> None:
+def test_command_gets_the_profile_flag() -> None:
     told = (
         "Choose another: hermes setup, or `hermes -z hi`. See hermes profile list, hermes -p a -z x"
     )
@@ -78,15 +76,15 @@ def test_a_command_names_the_profile_that_it_is_for() -> None:
     )
 
 
-def test_a_limit_tells_others_nothing_of_what_failed_besides() -> None:
-    ended = RunEnded("r", Outcome.EXHAUSTED, f"The summary failed: {WHY}", "steps")
+def test_limit_message_hides_details_from_others() -> None:
+    ended = RunEnded("r", Outcome.EXHAUSTED, f"The summary failed: {ERROR}", "steps")
     said = [assistant_message("So far.")]
     assert final_reply_text(ended, said, None, Role.GUEST) == f"So far.\n\n{STEP_LIMIT_REACHED}"
-    assert final_reply_text(ended, said, None) == f"So far.\n\nThe summary failed: {WHY}"
+    assert final_reply_text(ended, said, None) == f"So far.\n\nThe summary failed: {ERROR}"
 
 
-def test_what_is_cut_off_elsewhere_has_reached_no_limit_of_steps() -> None:
-    ended = RunEnded("r", Outcome.EXHAUSTED, f"It fell silent: {WHY}", "truncated")
+def test_other_limits_are_not_reported_as_step_limit() -> None:
+    ended = RunEnded("r", Outcome.EXHAUSTED, f"It fell silent: {ERROR}", "truncated")
     assert (
         final_reply_text(ended, [assistant_message("So far.")], None, Role.GUEST)
         == f"So far.\n\n{UNFINISHED}"

@@ -1,4 +1,4 @@
-"""Who writes far too fast is told so; what was taken is never refused, and nothing twice."""
+"""The inbound limit refuses messages that come too fast, but never accepted ones."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ async def member(inbound: Inbound) -> Admitted:
     )
 
 
-async def test_repetitions_do_not_count(tmp_path: Path) -> None:
+async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, door=member, rules=gateway_rules(BusyMode.QUEUE)) as one:
         for _ in range(INBOUND_BURST + 1):
             await one.channel.type(make_inbound("hello", "k1"))
@@ -34,14 +34,14 @@ async def test_repetitions_do_not_count(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-async def test_who_is_too_fast_is_told_once_and_nothing_refused_is_taken_later(
+async def test_too_fast_user_is_notified_once_and_refusals_are_final(
     tmp_path: Path,
 ) -> None:
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, door=member, rules=gateway_rules(BusyMode.COLLECT), clock=clock
     ) as one:
-        # Something that is taken and says nothing, so that what is said can be told apart.
+        # A command that is accepted and says nothing, so that replies can be told apart.
         for number in range(INBOUND_BURST):
             await one.channel.type(make_inbound("/queue x", f"k{number}", chat="2"))
         for number in range(3):
@@ -56,7 +56,7 @@ async def test_who_is_too_fast_is_told_once_and_nothing_refused_is_taken_later(
         assert len([text for text in one.channel.texts_in("2") if text == "re: x"]) == INBOUND_BURST
 
 
-async def test_what_can_be_sent_again_is_not_taken_at_all(tmp_path: Path) -> None:
+async def test_webhook_call_over_the_limit_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel(name="webhook")
     async with gateway_harness(tmp_path, door=member, channel=channel, clock=clock) as one:

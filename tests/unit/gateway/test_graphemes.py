@@ -1,4 +1,4 @@
-"""Characters as people see them; the expected clusters are those of UAX 29."""
+"""Grapheme boundaries; the expected clusters follow UAX 29."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize("clusters", [c for _, c in CLUSTERS], ids=[name for name, _ in CLUSTERS])
-def test_borders_are_between_clusters_and_nowhere_else(clusters: list[str]) -> None:
+def test_boundaries_are_exactly_between_clusters(clusters: list[str]) -> None:
     text = "".join(clusters)
     expected = {0}
     for cluster in clusters:
@@ -44,7 +44,7 @@ def test_borders_are_between_clusters_and_nowhere_else(clusters: list[str]) -> N
 
 
 @given(st.text(max_size=40), st.integers(0, 40))
-def test_the_last_border_is_one_and_no_other_lies_behind_it(text: str, at: int) -> None:
+def test_last_boundary_is_the_last_one(text: str, at: int) -> None:
     at = min(at, len(text))
     found = last_boundary(text, at, 0)
     assert found <= at
@@ -53,6 +53,6 @@ def test_the_last_border_is_one_and_no_other_lies_behind_it(text: str, at: int) 
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0x7F), max_size=20))
-def test_ascii_is_cut_anywhere_but_in_a_line_end(text: str) -> None:
+def test_ascii_has_boundaries_everywhere_except_in_crlf(text: str) -> None:
     for at in range(len(text) + 1):
         assert is_boundary(text, at) == (text[at - 1 : at + 1] != "\r\n" or at == 0)

@@ -1,4 +1,4 @@
-"""What was heard of an answer when the program ended is no answer: the turn goes on."""
+"""A partial answer left by a crash is not delivered; the turn is resumed."""
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ from support.gateway import EchoModel, gateway_harness, wait_until
 pytestmark = pytest.mark.anyio
 
 
-class Halting(EchoModel):
-    """`heard` is set when the first piece of the answer was taken in."""
+class HangingModel(EchoModel):
+    """`heard` is set when the first piece of the answer was received."""
 
     def __init__(self) -> None:
         super().__init__([TextDelta("Half"), Pause.FOREVER])
@@ -28,8 +28,8 @@ class Halting(EchoModel):
             self.heard.set()
 
 
-async def test_half_an_answer_is_not_delivered_as_one(tmp_path: Path) -> None:
-    model = Halting()
+async def test_partial_answer_is_not_delivered(tmp_path: Path) -> None:
+    model = HangingModel()
     async with gateway_harness(tmp_path) as one:
         one.planner.model = model
         await one.channel.say("hi")

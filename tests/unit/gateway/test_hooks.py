@@ -1,4 +1,4 @@
-"""Hooks hear what they asked for, and however badly they behave, nobody waits for them."""
+"""Hooks receive their events, and a misbehaving hook blocks nothing."""
 
 import threading
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from support.turns import EventRecorder, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def source(name: str, handle: HookHandler, *events: str) -> HookSource:
@@ -47,18 +47,18 @@ def source(name: str, handle: HookHandler, *events: str) -> HookSource:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         while not true():
             await anyio.lowlevel.checkpoint()
 
 
-def unasked(hook: str, command: str) -> HookDecision:
-    sentence = f"/{command} is not run: the hook {hook} could not be asked; try again."
+def unavailable_decision(hook: str, command: str) -> HookDecision:
+    sentence = f"/{command} was not run: the hook {hook} did not answer. Try again."
     return HookDecision(HookVerdict.DENY, sentence)
 
 
 class Listener:
-    """A hook that remembers, and the gate it may be told to wait at."""
+    """A hook that records events and can wait at a gate."""
 
     def __init__(self, value: object = None) -> None:
         self.heard: list[tuple[str, dict[str, object]]] = []
@@ -71,11 +71,11 @@ class Listener:
         self.heard.append((event, context))
         self.inside.set()
         if self.waits:
-            self.gate.wait(PATIENCE)
+            self.gate.wait(TIMEOUT)
         return self.value
 
 
-async def test_an_event_goes_to_those_who_want_it() -> None:
+async def test_event_reaches_subscribed_hooks() -> None:
     ends, commands = Listener(), Listener()
     sources = [source("a", ends, "agent:end"), source("b", commands, "command:*")]
     async with open_hooks(sources, SystemClock()) as bus:
@@ -90,7 +90,7 @@ async def test_an_event_goes_to_those_who_want_it() -> None:
         assert given == {"platform": "fake"}
 
 
-async def test_what_waits_at_the_end_is_still_heard() -> None:
+async def test_queued_events_are_handled_at_close() -> None:
     listener = Listener()
     async with open_hooks([source("a", listener)], SystemClock()) as bus:
         for number in range(50):
@@ -98,7 +98,7 @@ async def test_what_waits_at_the_end_is_still_heard() -> None:
     assert [context["n"] for _, context in listener.heard] == list(range(50))
 
 
-async def test_async_handlers_run_too() -> None:
+async def test_async_handlers_run() -> None:
     heard: list[str] = []
 
     async def handle(event: str, context: dict[str, object]) -> object:
@@ -111,7 +111,7 @@ async def test_async_handlers_run_too() -> None:
     assert heard == ["command:x"]
 
 
-async def test_an_async_handler_that_never_ends_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hanging_async_handler_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     ended = threading.Event()
 
     async def handle(event: str, context: dict[str, object]) -> None:
@@ -127,7 +127,7 @@ async def test_an_async_handler_that_never_ends_is_ended(caplog: pytest.LogCaptu
     assert "hook slow failed at agent:end" in caplog.text
 
 
-async def test_one_that_raises_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_hook_is_logged_and_continues(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
 
     def handle(event: str, context: dict[str, object]) -> None:
@@ -137,12 +137,12 @@ async def test_one_that_raises_is_logged_and_goes_on(caplog: pytest.LogCaptureFi
     async with open_hooks([source("bad", handle, "agent:end", "command:*")], SystemClock()) as bus:
         bus.emit("agent:end", {})
         bus.emit("agent:end", {})
-        assert await bus.decide("command:x", {}) == unasked("bad", "x")
+        assert await bus.decide("command:x", {}) == unavailable_decision("bad", "x")
     assert len(heard) == 3
     assert "oops" in caplog.text
 
 
-async def test_one_that_hangs_loses_only_its_own_events() -> None:
+async def test_hanging_hook_loses_only_its_own_events() -> None:
     hangs, fine = Listener(), Listener()
     hangs.waits = True
     clock = FakeClock()
@@ -158,7 +158,7 @@ async def test_one_that_hangs_loses_only_its_own_events() -> None:
     assert len(hangs.heard) == 4
 
 
-async def test_closing_does_not_wait_for_ever() -> None:
+async def test_close_has_a_timeout() -> None:
     hangs = Listener()
     hangs.waits = True
     clock = FakeClock()
@@ -173,16 +173,16 @@ async def test_closing_does_not_wait_for_ever() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(live)
-        # Time that went on before would be time that the hook took to load.
+        # Time passing before that would count as load time.
         await until(hangs.inside.is_set)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             while not closed.is_set():
                 await clock.advance(5)
     hangs.gate.set()
     assert len(hangs.heard) == 1
 
 
-async def test_the_first_that_denies_or_handles_wins() -> None:
+async def test_first_deny_or_handled_wins() -> None:
     def says(decision: str, message: str) -> HookHandler:
         return lambda event, context: {"decision": decision, "message": message, "more": 1}
 
@@ -199,15 +199,13 @@ async def test_the_first_that_denies_or_handles_wins() -> None:
 
 
 @pytest.mark.parametrize("value", ["deny", 7, {"decision": "maybe"}, {"message": "x"}, [1]])
-async def test_what_is_no_decision_decides_nothing(
-    value: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_decision_is_ignored(value: Any, caplog: pytest.LogCaptureFixture) -> None:
     async with open_hooks([source("odd", Listener(value), "command:*")], SystemClock()) as bus:
         assert await bus.decide("command:new", {}) is None
-    assert "hook odd returned what is no decision" in caplog.text
+    assert "hook odd returned an invalid decision" in caplog.text
 
 
-async def test_nobody_waits_long_for_a_decision_and_later_ones_not_at_all() -> None:
+async def test_decision_times_out_and_stuck_hook_is_skipped() -> None:
     hangs = Listener({"decision": "deny"})
     hangs.waits = True
     clock = FakeClock()
@@ -221,18 +219,18 @@ async def test_nobody_waits_long_for_a_decision_and_later_ones_not_at_all() -> N
             group.start_soon(ask, bus)
             await until(hangs.inside.is_set)
             await clock.advance(2)
-        assert decisions == [unasked("hangs", "new")]
-        with anyio.fail_after(PATIENCE):
-            assert await bus.decide("command:undo", {}) == unasked("hangs", "undo")
+        assert decisions == [unavailable_decision("hangs", "new")]
+        with anyio.fail_after(TIMEOUT):
+            assert await bus.decide("command:undo", {}) == unavailable_decision("hangs", "undo")
         hangs.waits = False
         hangs.gate.set()
-        with anyio.fail_after(PATIENCE):
-            while await bus.decide("command:undo", {}) == unasked("hangs", "undo"):
+        with anyio.fail_after(TIMEOUT):
+            while await bus.decide("command:undo", {}) == unavailable_decision("hangs", "undo"):
                 await anyio.lowlevel.checkpoint()
             assert await bus.decide("command:undo", {}) == HookDecision(HookVerdict.DENY)
 
 
-async def test_a_command_does_not_wait_for_events() -> None:
+async def test_decision_does_not_wait_for_events() -> None:
     busy = Listener({"decision": "deny", "message": "no"})
     busy.waits = True
     clock = FakeClock()
@@ -243,13 +241,13 @@ async def test_a_command_does_not_wait_for_events() -> None:
         await until(busy.inside.is_set)
         await clock.advance(60)
         busy.waits = False
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             assert await bus.decide("command:new", {}) == HookDecision(HookVerdict.DENY, "no")
         assert [event for event, _ in busy.heard] == ["agent:end", "command:new"]
         busy.gate.set()
 
 
-async def test_a_command_is_denied_when_too_many_wait_to_be_decided() -> None:
+async def test_command_is_denied_when_the_decision_queue_is_full() -> None:
     busy = Listener()
     busy.waits = True
     clock = FakeClock()
@@ -266,27 +264,27 @@ async def test_a_command_is_denied_when_too_many_wait_to_be_decided() -> None:
             group.start_soon(ask, bus, "b")
             await anyio.wait_all_tasks_blocked()
             await ask(bus, "c")
-            assert decisions == [unasked("busy", "c")]
+            assert decisions == [unavailable_decision("busy", "c")]
             busy.gate.set()
         assert decisions[1:] == [None, None]
         assert bus.dropped() == {"busy": 1}
 
 
-async def test_stop_is_told_but_never_asked_about() -> None:
+async def test_stop_is_emitted_but_never_decided() -> None:
     listener = Listener({"decision": "deny"})
     async with open_hooks([source("a", listener, "command:*")], SystemClock()) as bus:
         assert await bus.decide("command:stop", {}) is None
     assert [event for event, _ in listener.heard] == ["command:stop"]
 
 
-async def test_one_that_cannot_be_loaded_is_left_out() -> None:
+async def test_hook_that_fails_to_load_is_disabled() -> None:
     gate = threading.Event()
 
     def broken() -> HookHandler:
         raise ConnectionError("no")
 
     def hangs() -> HookHandler:
-        gate.wait(PATIENCE)
+        gate.wait(TIMEOUT)
         return Listener()
 
     fine = Listener()
@@ -302,15 +300,15 @@ async def test_one_that_cannot_be_loaded_is_left_out() -> None:
             async with open_hooks(sources, clock) as bus:
                 assert bus.names == ["fine"]
                 assert bus.warnings == [
-                    "the hook broken is left out: ConnectionError('no')",
-                    "the hook hangs is left out: it took more than 10 seconds to load",
+                    "hook broken is disabled: ConnectionError('no')",
+                    "hook hangs is disabled: it took more than 10 seconds to load",
                 ]
                 bus.emit("agent:end", {})
             group.cancel_scope.cancel()
 
         group.start_soon(live)
         await anyio.wait_all_tasks_blocked()
-        # Each has a thread of its own: time goes on when only the one that hangs is waited for.
+        # Each hook has its own thread; time passes once only the hanging one is waited for.
         await _until(lambda: clock.sleepers == 1)
         await clock.advance(10)
         await _until(lambda: bool(fine.heard))
@@ -320,16 +318,16 @@ async def test_one_that_cannot_be_loaded_is_left_out() -> None:
 
 async def _until(true: Callable[[], bool]) -> None:
     with anyio.fail_after(60):
-        while not true():  # noqa: ASYNC110 - a thread tells nobody
+        while not true():  # noqa: ASYNC110 - threads have no event to wait for
             await anyio.sleep(0.001)
 
 
-async def test_no_hooks_decide_nothing() -> None:
+async def test_no_hooks_returns_no_decision() -> None:
     NoHooks().emit("agent:end", {})
     assert await NoHooks().decide("command:new", {}) is None
 
 
-class Notes:
+class RecordingHooks:
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, object]]] = []
 
@@ -340,13 +338,13 @@ class Notes:
         return None
 
 
-def test_an_occasion_says_who_and_where() -> None:
-    letter = InboxMessage(
+def test_event_source_fields() -> None:
+    message = InboxMessage(
         user=User("m1", (Text("x" * 900),)),
         address=Address("fake@ann", "7", "t"),
         asker=Requester(user="bob"),
     )
-    occasion = event_source(letter, "agent:main:fake:group:7:t", "s1")
+    occasion = event_source(message, "agent:main:fake:group:7:t", "s1")
     assert occasion.context(more=1) == {
         "platform": "fake",
         "user_id": "bob",
@@ -357,11 +355,11 @@ def test_an_occasion_says_who_and_where() -> None:
         "message": "x" * 500,
         "more": 1,
     }
-    assert event_source(letter, "odd").chat_type == ""
+    assert event_source(message, "odd").chat_type == ""
 
 
-def test_a_run_is_told_from_its_events() -> None:
-    notes = Notes()
+def test_run_events_are_emitted() -> None:
+    notes = RecordingHooks()
     teller = RunHookEmitter(notes, EventSource(session_id="s1", message="hello"))
     for event in (
         RunStarted("r1", "s1"),
@@ -383,8 +381,8 @@ def test_a_run_is_told_from_its_events() -> None:
     assert (end["response"], end["outcome"], end["message"]) == ("Seen.", "done", "hello")
 
 
-async def test_turns_are_told_once_wherever_they_come_from(tmp_path: Path) -> None:
-    notes, ear = Notes(), EventRecorder()
+async def test_turns_are_emitted_once_from_any_surface(tmp_path: Path) -> None:
+    notes, ear = RecordingHooks(), EventRecorder()
     async with gateway_harness(tmp_path, hooks=notes) as one:
         await one.channel.say("in a chat")
         await one.sees("re: in a chat")
@@ -408,8 +406,8 @@ async def test_turns_are_told_once_wherever_they_come_from(tmp_path: Path) -> No
     assert notes.told[-1][1]["response"] == "re: again"
 
 
-def test_other_events() -> None:
-    notes, occasion = Notes(), EventSource(session_id="s1")
+def test_session_and_startup_events() -> None:
+    notes, occasion = RecordingHooks(), EventSource(session_id="s1")
     emit_startup(notes, {"slack", "fake"})
     emit_session_start(notes, occasion)
     emit_session_end(notes, occasion, "new")

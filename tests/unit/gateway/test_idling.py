@@ -1,4 +1,4 @@
-"""A silent turn comes to an end, but not while it waits for a person."""
+"""An idle turn is ended, but not while it waits for a person."""
 
 import anyio
 import pytest
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 RULES = ActorRules(idle=100.0, idle_warning=60.0)
 
 
-async def test_who_waits_for_a_person_is_not_idle() -> None:
+async def test_turn_waiting_for_a_person_is_not_idle() -> None:
     clock, warnings = FakeClock(), list[str]()
     now = clock.monotonic()
     run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now)
@@ -41,13 +41,13 @@ async def test_who_waits_for_a_person_is_not_idle() -> None:
         assert len(warnings) == 1
         run.note(Notice("there it is"), clock.monotonic())
         await clock.advance(99)
-        # Every silence is announced anew.
+        # Every idle period is announced again.
         assert (len(warnings), run.cause) == (2, None)
         await clock.advance(2)
         assert run.cause is CancelCause.IDLE
 
 
-async def test_a_long_turn_says_that_it_goes_on() -> None:
+async def test_long_running_turn_sends_a_progress_notice() -> None:
     clock, channel = FakeClock(), FakeFaultyChannel()
     bubble = ProgressMessage(channel, Address("fake", "1"), clock, ProgressTiming(typing=9_000.0))
     now = clock.monotonic()
@@ -62,15 +62,15 @@ async def test_a_long_turn_says_that_it_goes_on() -> None:
         await anyio.wait_all_tasks_blocked()
         await clock.advance(181)
         await clock.advance(2)
-        assert channel.texts_in("1") == ["begun\nStill at it, after 3 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill working after 3 minutes."]
         run.asking = {"q"}
         await clock.advance(180)
         await clock.advance(2)
-        assert channel.texts_in("1") == ["begun\nStill at it, after 3 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill working after 3 minutes."]
         run.asking = set()
         await clock.advance(180)
         await clock.advance(2)
-        assert channel.texts_in("1") == ["begun\nStill at it, after 9 minutes."]
+        assert channel.texts_in("1") == ["begun\nStill working after 9 minutes."]
         bubble.freeze()
         group.cancel_scope.cancel()
 
@@ -79,5 +79,5 @@ async def test_a_long_turn_says_that_it_goes_on() -> None:
     ("seconds", "said"),
     [(1, "1 second"), (90, "90 seconds"), (900, "15 minutes"), (30_000, "8 hours")],
 )
-def test_lengths_in_words(seconds: float, said: str) -> None:
+def test_format_duration(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said

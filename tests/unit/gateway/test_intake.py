@@ -1,4 +1,4 @@
-"""From a platform's update to one durable row: once, before it is acknowledged."""
+"""Intake stores each update once, before it is acknowledged."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from support.gateway import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_message_is_answered_where_it_came_from(tmp_path: Path) -> None:
+async def test_message_is_answered_in_its_chat(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, answer_script("Good day.")) as one:
         await one.channel.say("hello", chat="7")
         await one.sees("Good day.", chat="7")
@@ -37,7 +37,7 @@ async def test_a_message_is_answered_where_it_came_from(tmp_path: Path) -> None:
         assert await one.open_rows("outbox:fake") == []
 
 
-async def test_the_same_update_again_changes_nothing(tmp_path: Path) -> None:
+async def test_duplicate_update_is_ignored(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         for _ in range(3):
             await one.channel.type(make_inbound("hello", "u1"))
@@ -49,11 +49,11 @@ async def test_the_same_update_again_changes_nothing(tmp_path: Path) -> None:
         assert len(one.model.requests) == 2
 
 
-async def test_a_strangers_message_starts_nothing(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Admitted | Rejected:
+async def test_message_from_unknown_user_starts_nothing(tmp_path: Path) -> None:
+    async def authorize(inbound: Inbound) -> Admitted | Rejected:
         return Rejected("Who are you?" if inbound.sender == "ann" else "")
 
-    async with gateway_harness(tmp_path, door=door) as one:
+    async with gateway_harness(tmp_path, door=authorize) as one:
         await one.channel.say("hello")
         await one.channel.say("hello", sender="bob", chat="2")
         await one.channel.say("/stop", sender="bob", chat="2")
@@ -63,11 +63,11 @@ async def test_a_strangers_message_starts_nothing(tmp_path: Path) -> None:
     assert one.channel.texts_in("2") == []
 
 
-async def test_who_speaks_is_kept_with_the_session(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Admitted | Rejected:
+async def test_principal_is_stored_with_the_session(tmp_path: Path) -> None:
+    async def authorize(inbound: Inbound) -> Admitted | Rejected:
         return Admitted(key="agent:main:fake:dm:1", principal="fake:ann", trust=Trust.GUEST)
 
-    async with gateway_harness(tmp_path, door=door) as one:
+    async with gateway_harness(tmp_path, door=authorize) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")
         session = await one.store.archive_for("fake:ann").by_key("agent:main:fake:dm:1")
@@ -78,7 +78,7 @@ async def test_who_speaks_is_kept_with_the_session(tmp_path: Path) -> None:
     assert asked.trust is Trust.GUEST
 
 
-async def test_a_sign_of_life_comes_before_the_answer(tmp_path: Path) -> None:
+async def test_reaction_comes_before_the_answer(tmp_path: Path) -> None:
     channel = FakeFaultyChannel()
     async with gateway_harness(tmp_path, HANGING_SCRIPT, channel=channel) as one:
         await one.channel.type(make_inbound("hello", "u1"))
@@ -87,7 +87,7 @@ async def test_a_sign_of_life_comes_before_the_answer(tmp_path: Path) -> None:
     assert len(channel.reactions) == 1
 
 
-async def test_commands_answer_while_a_turn_hangs(tmp_path: Path) -> None:
+async def test_commands_run_while_a_turn_hangs(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         await one.channel.say("work")
         await wait_until(lambda: len(one.model.requests) == 1)
@@ -104,7 +104,7 @@ async def test_commands_answer_while_a_turn_hangs(tmp_path: Path) -> None:
     assert "in the middle of a turn" in undo
 
 
-async def test_a_command_is_done_once(tmp_path: Path) -> None:
+async def test_duplicate_command_runs_once(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")
@@ -116,7 +116,7 @@ async def test_a_command_is_done_once(tmp_path: Path) -> None:
         )
 
 
-async def test_an_unknown_command_says_so(tmp_path: Path) -> None:
+async def test_unknown_command_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("/stpo")
         await one.sees("There is no command /stpo. Did you mean /stop?")
@@ -124,16 +124,16 @@ async def test_an_unknown_command_says_so(tmp_path: Path) -> None:
         await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: /etc/hosts is a file")
 
 
-async def test_a_command_may_be_closed_to_somebody(tmp_path: Path) -> None:
-    async def door(inbound: Inbound) -> Admitted | Rejected:
+async def test_forbidden_command_is_refused(tmp_path: Path) -> None:
+    async def authorize(inbound: Inbound) -> Admitted | Rejected:
         return Admitted(key="agent:main:fake:dm:1", commands=frozenset({"help"}))
 
-    async with gateway_harness(tmp_path, door=door) as one:
+    async with gateway_harness(tmp_path, door=authorize) as one:
         await one.channel.say("/new")
         await one.sees("/new is not for you here. /help lists what there is.")
 
 
-async def test_new_begins_anew(tmp_path: Path) -> None:
+async def test_new_starts_a_new_session(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("first")
         await one.sees("re: first")
@@ -145,7 +145,7 @@ async def test_new_begins_anew(tmp_path: Path) -> None:
     assert len(one.model.requests[1].messages) == 1
 
 
-async def test_a_command_for_another_bot_is_not_ours(tmp_path: Path) -> None:
+async def test_command_for_another_bot_is_ignored(tmp_path: Path) -> None:
     def typed(text: str, key: str, about: InboundDetails) -> Inbound:
         return structs.replace(make_inbound(text, key), about=about)
 
@@ -159,7 +159,7 @@ async def test_a_command_for_another_bot_is_not_ours(tmp_path: Path) -> None:
         await one.sees(called.format("Ours"), called.format("Mine"), "re: mail me@home")
 
 
-async def test_retry_asks_again(tmp_path: Path) -> None:
+async def test_retry_repeats_the_question(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, answer_script("bad", id="a1"), answer_script("good", id="a2")
     ) as one:
@@ -171,7 +171,7 @@ async def test_retry_asks_again(tmp_path: Path) -> None:
         assert await one.texts() == ["question", "good"]
 
 
-async def test_other_commands_plug_in(tmp_path: Path) -> None:
+async def test_gateway_commands_can_be_added(tmp_path: Path) -> None:
     async def approve(order: object) -> str:
         return "Approved."
 
@@ -182,14 +182,14 @@ async def test_other_commands_plug_in(tmp_path: Path) -> None:
         await one.sees("Approved.")
 
 
-async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
+async def test_command_interrupted_by_a_crash_is_reported(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        letter = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
-        await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", letter, COMMANDS))
+        message = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
+        await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", message, COMMANDS))
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees(
-            "“/undo 3” was cut off and may not be done. Send it again if you still want it."
+            "“/undo 3” was interrupted and may not be done. Send it again if you still need it."
         )
         await one.calm()
         assert await one.open_rows(COMMANDS) == []
@@ -200,19 +200,19 @@ async def stuck(order: object) -> str:
     raise AssertionError("unreachable")
 
 
-async def test_a_command_that_hangs_is_cut_off_after_a_while(tmp_path: Path) -> None:
+async def test_hanging_command_times_out(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.channel.type, make_inbound("/dig deep", "c1"))
             await wait_until(lambda: one.gateway.intake.commands == 1)
             await clock.advance(COMMAND_TIMEOUT + 1)
-        await one.sees("“/dig deep” took too long and was cut off. It may be done in part.")
+        await one.sees("“/dig deep” timed out. It may be partly done.")
         await one.calm()
         assert await one.open_rows(COMMANDS) == []
 
 
-async def test_a_command_that_hangs_holds_no_end_and_is_told_of(tmp_path: Path) -> None:
+async def test_hanging_command_does_not_block_shutdown_and_is_reported(tmp_path: Path) -> None:
     clock = FakeClock()
     with anyio.fail_after(GATEWAY_TIMEOUT):
         async with (
@@ -223,11 +223,11 @@ async def test_a_command_that_hangs_holds_no_end_and_is_told_of(tmp_path: Path) 
             await wait_until(lambda: one.gateway.intake.commands == 1)
     async with gateway_harness(tmp_path, clock=clock) as two:
         await two.sees(
-            "“/dig” was cut off and may not be done. Send it again if you still want it."
+            "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
 
-async def test_a_gateway_that_closes_lets_a_command_end(tmp_path: Path) -> None:
+async def test_shutdown_lets_a_command_finish(tmp_path: Path) -> None:
     clock, gate = FakeClock(), anyio.Event()
 
     async def slow(order: object) -> str:
@@ -248,7 +248,7 @@ async def test_a_gateway_that_closes_lets_a_command_end(tmp_path: Path) -> None:
         assert one.channel.texts_in("1") == ["Dug."]
 
 
-async def test_not_acknowledged_while_the_store_cannot_write(tmp_path: Path) -> None:
+async def test_update_is_not_acknowledged_while_the_store_fails(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         store = one.store
         await one.channel.say("hello")
@@ -261,7 +261,7 @@ async def test_not_acknowledged_while_the_store_cannot_write(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_two_hundred_sessions_at_once(tmp_path: Path) -> None:
+async def test_two_hundred_concurrent_sessions(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, door=admit_everyone) as one:
         async with anyio.create_task_group() as group:
             for chat in range(200):
@@ -275,7 +275,7 @@ async def test_two_hundred_sessions_at_once(tmp_path: Path) -> None:
         assert one.channel.texts_in(str(chat)) == [f"re: hi {chat}"]
 
 
-async def test_answers_are_the_models_own(tmp_path: Path) -> None:
+async def test_answer_has_the_models_provenance(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("hello")
         await one.sees("re: hello")

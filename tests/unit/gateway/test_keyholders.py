@@ -1,4 +1,4 @@
-"""Two places are two sessions, also when their ids make one key of them."""
+"""Two chats never share a session, even if their ids produce the same key."""
 
 from pathlib import Path
 
@@ -21,69 +21,69 @@ from support.gateway import gateway_harness, wait_until
 pytestmark = pytest.mark.anyio
 
 
-def place_of(address: Address) -> ChatId:
+def chat_id_of_address(address: Address) -> ChatId:
     source = SessionSource(
         platform=address.channel, chat_id=address.chat, thread_id=address.thread, chat_type="group"
     )
     return chat_id_of(source)
 
 
-async def door(inbound: Inbound) -> Admitted | Rejected:
-    place = place_of(inbound.address)
+async def authorize(inbound: Inbound) -> Admitted | Rejected:
+    place = chat_id_of_address(inbound.address)
     return Admitted(key=place.key, place=place)
 
 
-def said(key: str, address: Address) -> Inbound:
+def make_message(key: str, address: Address) -> Inbound:
     return Inbound(key, address, "ann", (Text(f"hello {key}"),))
 
 
-WHOLE, PARTED = Address("fake", "a:b"), Address("fake", "a", "b")
+WHOLE, SPLIT = Address("fake", "a:b"), Address("fake", "a", "b")
 
 
-async def test_ids_with_a_colon_do_not_bring_two_chats_together(tmp_path: Path) -> None:
-    opened: Authorize = door
+async def test_ids_with_a_colon_do_not_share_a_session(tmp_path: Path) -> None:
+    opened: Authorize = authorize
     clock = FakeClock()
-    assert place_of(WHOLE).key == place_of(PARTED).key
+    assert chat_id_of_address(WHOLE).key == chat_id_of_address(SPLIT).key
     async with gateway_harness(tmp_path, door=opened, clock=clock) as one:
-        await one.channel.type(said("1", WHOLE))
-        await one.channel.type(said("2", PARTED))
+        await one.channel.type(make_message("1", WHOLE))
+        await one.channel.type(make_message("2", SPLIT))
         await wait_until(lambda: len(one.channel.posts) == 2)
         await one.calm()
     async with gateway_harness(tmp_path, door=opened, clock=clock) as two:
-        await two.channel.type(said("3", PARTED))
+        await two.channel.type(make_message("3", SPLIT))
         await wait_until(lambda: len(two.channel.posts) == 1)
         (request,) = two.model.requests
         heard = [
             part.text for one in request.messages for part in one.parts if isinstance(part, Text)
         ]
         assert heard == ["hello 2", "re: hello 2", "hello 3"]
-        session = await two.store.archive_for(OWNER).by_key(place_of(WHOLE).key)
+        session = await two.store.archive_for(OWNER).by_key(chat_id_of_address(WHOLE).key)
         assert session is not None
         rows = await two.store.archive_for(OWNER).messages(session.id)
         assert len(rows) == 2
 
 
-async def test_of_many_at_once_one_has_the_plain_key(tmp_path: Path) -> None:
+async def test_concurrent_chats_get_distinct_keys(tmp_path: Path) -> None:
     clock = FakeClock()
-    keys: dict[Address, set[str]] = {WHOLE: set(), PARTED: set()}
+    keys: dict[Address, set[str]] = {WHOLE: set(), SPLIT: set()}
     async with open_store(tmp_path / "state.db", clock) as store:
 
         async def ask(address: Address) -> None:
-            place = place_of(address)
+            place = chat_id_of_address(address)
             keys[address].add(await SessionKeys(store, clock).assign(place.key, place, address))
 
         async with anyio.create_task_group() as group:
             for _ in range(8):
                 group.start_soon(ask, WHOLE)
-                group.start_soon(ask, PARTED)
-        (whole,), (parted,) = keys[WHOLE], keys[PARTED]
+                group.start_soon(ask, SPLIT)
+        (whole,), (parted,) = keys[WHOLE], keys[SPLIT]
         assert whole != parted
-        assert place_of(WHOLE).key in {whole, parted}
+        assert chat_id_of_address(WHOLE).key in {whole, parted}
         assert await keys_at(store, WHOLE) == [whole]
 
 
 @given(chat=st.text(), thread=st.text(), user=st.text(), kind=st.sampled_from(["dm", "group"]))
-def test_the_parts_make_the_key(chat: str, thread: str, user: str, kind: str) -> None:
+def test_key_is_built_from_its_parts(chat: str, thread: str, user: str, kind: str) -> None:
     source = SessionSource(
         platform="irc", chat_id=chat, thread_id=thread, user_id=user, chat_type=kind
     )

@@ -1,4 +1,4 @@
-"""Progress posts that stand beside their answer, or outlive their run, are put right."""
+"""Progress messages that did not become the answer, or outlive their run, get a final text."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -53,13 +53,13 @@ pytestmark = pytest.mark.anyio
 
 RULES = GatewayRules(pace=ProgressTiming(edit=1.0, typing=500.0, limit=20.0), look=86_400.0)
 HOME = Address("fake", "1")
-FAREWELLS = final_edits_name("fake")
+FINAL_EDITS = final_edits_name("fake")
 PROGRESS = '· wait {"gate":"a"}'
 WAITS = [assistant_message(tool_call("wait", gate="a"))]
 
 
-class Stubborn(FakeFaultyChannel):
-    """Refuses so many edits to each of these words."""
+class EditRefusingChannel(FakeFaultyChannel):
+    """Refuses a number of edits to each of these texts."""
 
     def __init__(self, **refusals: int) -> None:
         super().__init__()
@@ -74,48 +74,48 @@ class Stubborn(FakeFaultyChannel):
         await super().edit(receipt, post)
 
 
-class Faltering(SqliteStore):
-    """So many times nothing can be written."""
+class FailingStore(SqliteStore):
+    """Fails a number of writes."""
 
     failures = 0
 
     @classmethod
-    async def open(cls, path: Path, clock: Clock) -> "Faltering":
+    async def open(cls, path: Path, clock: Clock) -> "FailingStore":
         store = await super().open(path, clock)
         assert isinstance(store, cls)
         return store
 
     @property
     def queues(self) -> SqliteQueues:
-        return FalteringLanes(self, self._engine, self._clock)
+        return FailingQueues(self, self._engine, self._clock)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
-        self.falter()
+        self.fail_once()
         await super().commit(*writes, fence=fence)
 
-    def falter(self) -> None:
+    def fail_once(self) -> None:
         if self.failures:
             self.failures -= 1
             raise StoreError("The disk is busy.")
 
 
-class FalteringLanes(SqliteQueues):
-    def __init__(self, store: Faltering, engine: Engine, clock: Clock) -> None:
+class FailingQueues(SqliteQueues):
+    def __init__(self, store: FailingStore, engine: Engine, clock: Clock) -> None:
         super().__init__(engine, clock)
         self._store = store
 
     async def claim(
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
     ) -> Sequence[QueueItem]:
-        self._store.falter()
+        self._store.fail_once()
         return await super().claim(lane, topic, holder, lease, limit)
 
 
-class House:
-    """Leftovers on a real store, and the place of one channel."""
+class StaleProgressHarness:
+    """StaleProgress on a real store with one channel."""
 
     def __init__(
-        self, store: Faltering, clock: FakeClock, channel: FakeFaultyChannel, group: TaskGroup
+        self, store: FailingStore, clock: FakeClock, channel: FakeFaultyChannel, group: TaskGroup
     ) -> None:
         self.store, self.clock, self.channel, self.group = store, clock, channel, group
         self.leftovers = StaleProgress(store, clock)
@@ -123,7 +123,7 @@ class House:
         self.pacer = RateLimiter(clock, channel.caps)
 
     async def shows(self, run: str, text: str = PROGRESS) -> str:
-        """A run shows its progress; returns the name of the post."""
+        """Post the progress of a run and return the post's id."""
         receipt = await self.channel.send(HOME, Outbound((Text(text),)))
         await self.leftovers.remember(run, HOME, receipt.id)
         return receipt.id
@@ -132,45 +132,45 @@ class House:
         place = EditChannel(self.channel, lambda: self.online, self.pacer)
         self.group.start_soon(self.leftovers.run, HOME.channel, place)
 
-    async def settled(self, lane: str = FAREWELLS) -> None:
-        """Let time go by until the lane is empty."""
+    async def settled(self, lane: str = FINAL_EDITS) -> None:
+        """Advance time until the queue is empty."""
         with anyio.fail_after(60):
             while await self.store.queues.topics(lane):
                 await self.clock.advance(1.0)
 
 
 @asynccontextmanager
-async def house(
+async def stale_progress_harness(
     path: Path, channel: FakeFaultyChannel | None = None, clock: FakeClock | None = None
-) -> AsyncGenerator[House]:
+) -> AsyncGenerator[StaleProgressHarness]:
     clock = clock or FakeClock()
-    store = await Faltering.open(path / "state.db", clock)
+    store = await FailingStore.open(path / "state.db", clock)
     try:
         async with anyio.create_task_group() as group:
-            yield House(store, clock, channel or FakeFaultyChannel(), group)
+            yield StaleProgressHarness(store, clock, channel or FakeFaultyChannel(), group)
             group.cancel_scope.cancel()
     finally:
         await store.close()
 
 
-async def at_work(one: GatewayHarness, gates: GatedBody) -> None:
+async def start_work(one: GatewayHarness, gates: GatedBody) -> None:
     await one.channel.say("work")
     await gates.reached("a")
     await wait_until(lambda: one.channel.texts_in("1") == [PROGRESS])
 
 
-async def passes(one: GatewayHarness, clock: FakeClock) -> None:
-    """Let time go by until nothing is left to be put right."""
+async def wait_for_final_edits(one: GatewayHarness, clock: FakeClock) -> None:
+    """Advance time until no final edit is left."""
     with anyio.fail_after(60):
         for lane in (LIVE_PROGRESS, final_edits_name("fake")):
             while await one.store.queues.topics(lane):
                 await clock.advance(1.0)
 
 
-async def test_a_post_beside_its_answer_is_put_right(tmp_path: Path) -> None:
+async def test_post_next_to_its_answer_gets_a_final_edit(tmp_path: Path) -> None:
     gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"Done.": 1, ANSWER_BELOW: 2})
+    channel = EditRefusingChannel(**{"Done.": 1, ANSWER_BELOW: 2})
     async with gateway_harness(
         tmp_path,
         WAITS,
@@ -180,19 +180,19 @@ async def test_a_post_beside_its_answer_is_put_right(tmp_path: Path) -> None:
         channel=channel,
         clock=clock,
     ) as one:
-        await at_work(one, gates)
+        await start_work(one, gates)
         gates.open("a")
         await wait_until(lambda: "Done." in channel.texts_in("1"))
         await one.calm()
-        await passes(one, clock)
+        await wait_for_final_edits(one, clock)
         assert channel.texts_in("1") == [ANSWER_BELOW, "Done."]
         assert channel.refusals == {"Done.": 0, ANSWER_BELOW: 0}
 
 
-async def test_a_post_whose_answer_is_given_up_shows_no_progress_for_ever(tmp_path: Path) -> None:
+async def test_post_of_undelivered_answer_gets_a_final_edit(tmp_path: Path) -> None:
     gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"Done.": 1_000_000})
+    channel = EditRefusingChannel(**{"Done.": 1_000_000})
     async with gateway_harness(
         tmp_path,
         WAITS,
@@ -202,21 +202,21 @@ async def test_a_post_whose_answer_is_given_up_shows_no_progress_for_ever(tmp_pa
         channel=channel,
         clock=clock,
     ) as one:
-        await at_work(one, gates)
+        await start_work(one, gates)
         channel.faults = [SendFault.REFUSED] * 100
         gates.open("a")
         with anyio.fail_after(60):
             while not await one.store.queues.parked("outbox:fake"):
                 await clock.advance(10.0)
-        await passes(one, clock)
+        await wait_for_final_edits(one, clock)
         assert channel.texts_in("1") == [UNDELIVERED]
 
 
-async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path: Path) -> None:
-    """The answer could not take the post's place, and the platform refuses for a while."""
+async def test_shutdown_waits_for_final_edits(tmp_path: Path) -> None:
+    """The answer did not replace the post, and the platform refuses edits for a while."""
     gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"Stopped.": 9, "This was stopped.": 3})
+    channel = EditRefusingChannel(**{"Stopped.": 9, "This run was stopped.": 3})
     async with gateway_harness(
         tmp_path,
         WAITS,
@@ -226,22 +226,22 @@ async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path:
         channel=channel,
         clock=clock,
     ) as one:
-        await at_work(one, gates)
+        await start_work(one, gates)
         await one.channel.say("/stop")
         await wait_until(lambda: one.running() is None)
         one.gateway.close()
         with anyio.fail_after(60):
             while not one.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        assert "This was stopped." in channel.texts_in("1")
+        assert "This run was stopped." in channel.texts_in("1")
         assert PROGRESS not in channel.texts_in("1")
         assert await one.open_rows(LIVE_PROGRESS) == []
 
 
-async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
+async def test_shutdown_ends_even_if_edits_keep_failing(tmp_path: Path) -> None:
     gates, clock = GatedBody(), FakeClock()
     tool = FakeTool("wait", gates)
-    channel = Stubborn(**{"This was stopped.": 1_000_000})
+    channel = EditRefusingChannel(**{"This run was stopped.": 1_000_000})
     async with gateway_harness(
         tmp_path,
         WAITS,
@@ -251,7 +251,7 @@ async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
         channel=channel,
         clock=clock,
     ) as one:
-        await at_work(one, gates)
+        await start_work(one, gates)
         await one.channel.say("/stop")
         await wait_until(lambda: one.running() is None)
         begun = clock.monotonic()
@@ -262,33 +262,33 @@ async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
         assert clock.monotonic() - begun <= one.gateway.shutdown_seconds
     channel.refusals.clear()
     async with gateway_harness(tmp_path, rules=RULES, channel=channel, clock=clock) as two:
-        await passes(two, clock)
+        await wait_for_final_edits(two, clock)
         assert channel.texts_in("1")[0] == RUN_STOPPED
 
 
-async def test_while_the_platform_is_away_they_wait_for_it(tmp_path: Path) -> None:
+async def test_final_edits_wait_for_an_offline_platform(tmp_path: Path) -> None:
     gates, clock, channel = GatedBody(), FakeClock(), FakeFaultyChannel()
     tool = FakeTool("wait", gates)
     async with gateway_harness(
         tmp_path, WAITS, tools=[tool], rules=RULES, channel=channel, clock=clock
     ) as one:
-        await at_work(one, gates)
-    async with house(tmp_path, channel, clock) as at:
+        await start_work(one, gates)
+    async with stale_progress_harness(tmp_path, channel, clock) as at:
         at.online = False
         await at.leftovers.recover()
         at.begin()
         await clock.advance(3600)
         assert channel.texts_in("1") == [PROGRESS]
         with anyio.fail_after(60):
-            # A house that closes does not wait for a platform that is away.
+            # Shutdown does not wait for a platform that is offline.
             await at.leftovers.drain()
         at.online = True
         await at.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
 
 
-async def test_no_trouble_of_the_store_lets_a_running_turn_end_in_its_post(tmp_path: Path) -> None:
-    async with house(tmp_path) as at:
+async def test_store_errors_do_not_end_the_post_of_a_running_turn(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as at:
         await at.shows("run-old")
         await at.leftovers.recover()
         at.store.failures = 3
@@ -302,8 +302,8 @@ async def test_no_trouble_of_the_store_lets_a_running_turn_end_in_its_post(tmp_p
         assert await at.store.queues.topics(LIVE_PROGRESS)
 
 
-async def test_turns_begin_when_it_is_known_what_an_earlier_process_left(tmp_path: Path) -> None:
-    async with house(tmp_path) as at:
+async def test_turns_start_after_recovery(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as at:
         await at.shows("run-old")
         at.store.failures = 1
         with pytest.raises(StoreError):
@@ -313,9 +313,9 @@ async def test_turns_begin_when_it_is_known_what_an_earlier_process_left(tmp_pat
         assert not await at.store.queues.topics(LIVE_PROGRESS)
 
 
-@pytest.mark.parametrize("lane", [LIVE_PROGRESS, FAREWELLS])
-async def test_a_row_that_cannot_be_read_is_parked(tmp_path: Path, lane: str) -> None:
-    async with house(tmp_path) as at:
+@pytest.mark.parametrize("lane", [LIVE_PROGRESS, FINAL_EDITS])
+async def test_undecodable_row_is_parked(tmp_path: Path, lane: str) -> None:
+    async with stale_progress_harness(tmp_path) as at:
         body = Raw(b'{"post": 7}')
         broken = QueueItem(key="run-1:bubble:x", lane=lane, topic=topic_of(HOME), body=body)
         await at.store.queues.put(broken)
@@ -327,8 +327,8 @@ async def test_a_row_that_cannot_be_read_is_parked(tmp_path: Path, lane: str) ->
         assert [one.parcel.key for one in await at.store.queues.parked(lane)] == [broken.key]
 
 
-async def test_rows_of_older_versions_are_put_right(tmp_path: Path) -> None:
-    async with house(tmp_path) as at:
+async def test_rows_of_older_versions_get_a_final_edit(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as at:
         receipt = await at.channel.send(HOME, Outbound((Text(PROGRESS),)))
         body = Raw(msgspec.json.encode(receipt.id))
         old = QueueItem(key="run-1:bubble", lane=LIVE_PROGRESS, topic=topic_of(HOME), body=body)
@@ -340,8 +340,8 @@ async def test_rows_of_older_versions_are_put_right(tmp_path: Path) -> None:
         assert not await at.store.queues.topics(LIVE_PROGRESS)
 
 
-class Strict(FakeFaultyChannel):
-    """Answers edits with what is planned for a post, and notes when each was asked for."""
+class PlannedEditChannel(FakeFaultyChannel):
+    """Answers edits with the faults planned for a post, and records their times."""
 
     def __init__(self, clock: FakeClock, caps: ChannelCapabilities | None = None) -> None:
         super().__init__(caps=caps)
@@ -359,10 +359,10 @@ class Strict(FakeFaultyChannel):
         await super().edit(receipt, post)
 
 
-async def test_farewells_keep_the_pace_of_the_account(tmp_path: Path) -> None:
+async def test_final_edits_respect_the_rate_limit(tmp_path: Path) -> None:
     clock = FakeClock()
-    channel = Strict(clock, ChannelCapabilities(max_text=4096, rate=1.0))
-    async with house(tmp_path, channel, clock) as at:
+    channel = PlannedEditChannel(clock, ChannelCapabilities(max_text=4096, rate=1.0))
+    async with stale_progress_harness(tmp_path, channel, clock) as at:
         first, second, third = [await at.shows(f"run-{number}") for number in range(3)]
         channel.plan = {first: [Throttled("Too much.", wait=30.0, everywhere=True)]}
         await at.leftovers.recover()
@@ -380,10 +380,10 @@ async def test_farewells_keep_the_pace_of_the_account(tmp_path: Path) -> None:
         assert all(later - sooner >= 1.0 for sooner, later in pairwise(rest))
 
 
-async def test_one_slow_post_keeps_no_other_waiting(tmp_path: Path) -> None:
+async def test_slow_edit_does_not_block_others(tmp_path: Path) -> None:
     clock = FakeClock()
-    channel = Strict(clock)
-    async with house(tmp_path, channel, clock) as at:
+    channel = PlannedEditChannel(clock)
+    async with stale_progress_harness(tmp_path, channel, clock) as at:
         slow, quick = await at.shows("run-1"), await at.shows("run-2")
         channel.held = {slow: anyio.Event()}
         await at.leftovers.recover()
@@ -395,10 +395,10 @@ async def test_one_slow_post_keeps_no_other_waiting(tmp_path: Path) -> None:
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART, INTERRUPTED_BY_RESTART]
 
 
-async def test_what_cannot_be_changed_any_more_is_given_up_for_good(tmp_path: Path) -> None:
+async def test_deleted_post_is_given_up(tmp_path: Path) -> None:
     clock = FakeClock()
-    channel = Strict(clock)
-    async with house(tmp_path, channel, clock) as at:
+    channel = PlannedEditChannel(clock)
+    async with stale_progress_harness(tmp_path, channel, clock) as at:
         gone, refused = await at.shows("run-1"), await at.shows("run-2")
         channel.plan = {
             gone: [TargetGone("The chat was deleted.")],
@@ -414,8 +414,8 @@ async def test_what_cannot_be_changed_any_more_is_given_up_for_good(tmp_path: Pa
         assert (asked.count(gone), asked.count(refused)) == (1, MAX_FAILURES)
 
 
-async def test_what_is_owed_is_written_down_as_soon_as_the_store_can(tmp_path: Path) -> None:
-    async with house(tmp_path) as at:
+async def test_pending_edits_are_stored_once_the_store_recovers(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as at:
         post = await at.shows("run-1")
         at.begin()
         at.store.failures = 2
@@ -426,8 +426,8 @@ async def test_what_is_owed_is_written_down_as_soon_as_the_store_can(tmp_path: P
         assert at.store.failures == 0
 
 
-async def test_after_a_crash_a_post_says_what_it_owed(tmp_path: Path) -> None:
-    async with house(tmp_path) as at:
+async def test_final_text_is_applied_after_a_crash(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as at:
         post = await at.shows("run-1")
         await at.store.commit(final_edit_amendment("run-1", post, RUN_STOPPED))
         await at.leftovers.recover()

@@ -1,4 +1,4 @@
-"""What stands below an answer: only what is so, and only where it is wished for."""
+"""The footer below an answer shows only facts, and only if enabled."""
 
 from pathlib import Path
 
@@ -10,20 +10,20 @@ from hermes.schema.messages import Message, Usage
 from support.gateway import gateway_harness, wait_until
 from support.turns import FakeTool, assistant_message, tool_call, tool_result
 
-ENVELOPE = "*** Begin Patch\n*** Update File: a\n*** Delete File: b/../c\n*** End Patch"
+PATCH = "*** Begin Patch\n*** Update File: a\n*** Delete File: b/../c\n*** End Patch"
 FOOTER = ("model", "context_pct", "cwd", "of-another-version")
 
 
-def tried(name: str, id: str, *, failed: bool, **args: str) -> list[Message]:  # noqa: A002
+def tool_attempt(name: str, id: str, *, failed: bool, **args: str) -> list[Message]:  # noqa: A002
     said = "no such passage\nin it" if failed else "fine"
     return [assistant_message(tool_call(name, id=id, **args)), tool_result(id, said, failed=failed)]
 
 
-def test_a_file_that_no_call_changed_is_named_with_the_last_reason() -> None:
+def test_unchanged_file_is_listed_with_the_last_reason() -> None:
     said = [
-        *tried("patch", "1", failed=True, path="notes.txt"),
-        *tried("write_file", "2", failed=False, path="other"),
-        *tried("read_file", "3", failed=True, path="unread"),
+        *tool_attempt("patch", "1", failed=True, path="notes.txt"),
+        *tool_attempt("write_file", "2", failed=False, path="other"),
+        *tool_attempt("read_file", "3", failed=True, path="unread"),
     ]
     assert failed_file_changes(said) == {"notes.txt": "no such passage in it"}
     below = AnswerFooter(verifies=True).below(said)
@@ -31,29 +31,32 @@ def test_a_file_that_no_call_changed_is_named_with_the_last_reason() -> None:
     assert AnswerFooter().below(said) == ""
 
 
-def test_what_a_later_call_changed_is_changed() -> None:
+def test_file_changed_by_a_later_call_is_not_listed() -> None:
     said = [
-        *tried("patch", "1", failed=True, path="./notes.txt"),
-        *tried("write_file", "2", failed=False, path="notes.txt"),
+        *tool_attempt("patch", "1", failed=True, path="./notes.txt"),
+        *tool_attempt("write_file", "2", failed=False, path="notes.txt"),
     ]
     assert failed_file_changes(said) == {}
 
 
-def test_the_files_of_an_envelope_are_its_files() -> None:
-    assert [*failed_file_changes(tried("patch", "1", failed=True, patch=ENVELOPE))] == ["a", "c"]
+def test_files_of_a_patch_are_found() -> None:
+    assert [*failed_file_changes(tool_attempt("patch", "1", failed=True, patch=PATCH))] == [
+        "a",
+        "c",
+    ]
 
 
-def test_many_are_counted() -> None:
+def test_further_files_are_counted() -> None:
     said = [
         one
         for n in range(MAX_FILES + 2)
-        for one in tried("write_file", str(n), failed=True, path=str(n))
+        for one in tool_attempt("write_file", str(n), failed=True, path=str(n))
     ]
     *named, more = AnswerFooter(verifies=True).below(said).splitlines()
-    assert (len(named), more) == (MAX_FILES, "⚠ nor were 2 more")
+    assert (len(named), more) == (MAX_FILES, "⚠ and 2 more")
 
 
-def test_the_footer_tells_what_it_is_asked_for() -> None:
+def test_footer_shows_the_configured_fields() -> None:
     script = AnswerFooter(
         fields=FOOTER, folder="/home/me/work", home="/home/me", window=lambda *_: 1_000
     )
@@ -67,7 +70,7 @@ def test_the_footer_tells_what_it_is_asked_for() -> None:
 
 
 @pytest.mark.anyio
-async def test_it_stands_below_the_answer_and_not_in_the_transcript(tmp_path: Path) -> None:
+async def test_footer_is_delivered_but_not_in_the_transcript(tmp_path: Path) -> None:
     async def refuses(*_: object) -> str:
         raise ToolError("no such passage")
 

@@ -1,4 +1,4 @@
-"""Whatever people do and in whatever order: answer k is for question k, and nothing comes twice."""
+"""In any order of actions, answer k belongs to question k and nothing is delivered twice."""
 
 import tempfile
 from collections import Counter
@@ -20,11 +20,11 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Pause, ScriptStep
 from support.gateway import GatewayHarness, gateway_harness, make_inbound, wait_until
 
-ACTS = ["say", "say", "say", "again", "stop", "queue", "steer", "settle", "hang", "restart"]
+ACTIONS = ["say", "say", "say", "again", "stop", "queue", "steer", "settle", "hang", "restart"]
 
 
-class Story:
-    """Plays acts on a gateway and remembers what was asked, in which order."""
+class Scenario:
+    """Plays actions on a gateway and records the questions in order."""
 
     def __init__(self, folder: Path, busy: BusyMode) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Story:
             case "hang":
                 one.model.scripts.append(self.hang)
             case "settle":
-                await wait_until(lambda: self.rests(one))
+                await wait_until(lambda: self.is_idle(one))
             case _:
                 pass
 
@@ -77,11 +77,11 @@ class Story:
         self.hung += 1
         return [Pause.FOREVER]
 
-    def rests(self, one: GatewayHarness) -> bool:
+    def is_idle(self, one: GatewayHarness) -> bool:
         return not one.gateway.actors.snapshot() or self.hung > one.model.abandoned_streams
 
     async def finish(self, one: GatewayHarness) -> None:
-        """Nothing hangs any more; one more question must be answered like any other."""
+        """Let everything finish; one more question must be answered normally."""
         one.model.scripts.clear()
         await self.stop(one)
         await one.calm()
@@ -92,9 +92,9 @@ class Story:
         self.transcript = await one.texts()
 
     def questions(self) -> list[str]:
-        """What the visible answers are for: the last word each repeats."""
+        """Return the questions the visible answers belong to: the last word each repeats."""
         seen = self.channel.texts_in("1")
-        # What may have arrived before a cut comes again, and says so.
+        # What may have arrived before an interruption is repeated with a mark.
         first = [
             text
             for text in seen
@@ -106,14 +106,14 @@ class Story:
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", list(BusyMode))
 @settings(max_examples=15, deadline=None)
-@given(acts=st.lists(st.sampled_from(ACTS), max_size=12))
-def test_every_answer_is_for_its_question(busy: BusyMode, acts: list[str]) -> None:
+@given(acts=st.lists(st.sampled_from(ACTIONS), max_size=12))
+def test_every_answer_belongs_to_its_question(busy: BusyMode, acts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        builder = Story(Path(folder), busy)
+        builder = Scenario(Path(folder), busy)
         anyio.run(builder.play, acts)
     order = [builder.asked.index(word) for word in builder.questions() if word in builder.asked]
     assert len(order) == len(set(order))
-    # A steering word is for the running turn, so it may overtake what is queued behind that.
+    # A steering message reaches the running turn and may overtake queued ones.
     if busy is not BusyMode.STEER and "steer" not in acts:
         assert order == sorted(order)
     heard = Counter(text for text in builder.transcript if text in builder.asked)

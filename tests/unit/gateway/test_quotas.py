@@ -1,4 +1,4 @@
-"""How often somebody may ask, counted over restarts."""
+"""Turn quotas, counted across restarts."""
 
 from pathlib import Path
 
@@ -21,32 +21,34 @@ def powers(platform: str, role: Role) -> RolePermissions:
     return RolePermissions(quota=Quota(per_hour=2)) if role is Role.GUEST else RolePermissions()
 
 
-async def guests(inbound: Inbound) -> Admitted:
+async def admit_guest(inbound: Inbound) -> Admitted:
     role = Role.OWNER if inbound.sender == "me" else Role.GUEST
     return Admitted(key=session_key_of(inbound), principal=f"fake:{inbound.sender}", role=role)
 
 
-class Counted:
-    """Quotas on a store of their own connection, as another process would have them."""
+class OtherProcessQuotas:
+    """Quotas with a separate store connection, like another process."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
 
-    async def refusal(self, letter: InboxMessage) -> str:
+    async def refusal(self, message: InboxMessage) -> str:
         async with open_store(self._path / "state.db", self._clock) as store:
-            return await TurnQuotas(store, self._clock, powers).refusal(letter)
+            return await TurnQuotas(store, self._clock, powers).refusal(message)
 
 
-async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None:
+async def test_third_question_in_an_hour_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
-    counted = Counted(tmp_path, clock)
-    async with gateway_harness(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
+    counted = OtherProcessQuotas(tmp_path, clock)
+    async with gateway_harness(
+        tmp_path, clock=clock, door=admit_guest, refusal=counted.refusal
+    ) as one:
         for text in ("one", "two"):
             await one.channel.say(text)
             await one.calm()
         await one.channel.say("three")
-        refused = "You may ask 2 times in an hour here. Try again in 60 minutes."
+        refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
         await one.sees("re: one", "re: two", refused)
         assert await one.texts() == ["one", "re: one", "two", "re: two"]
         assert await one.open_rows() == []
@@ -59,17 +61,19 @@ async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None
         await one.sees("re: one", "re: two", refused, "re: seven")
 
 
-async def test_in_a_shared_chat_everybodys_turns_are_their_own(tmp_path: Path) -> None:
+async def test_shared_chat_counts_turns_per_user(tmp_path: Path) -> None:
     clock = FakeClock()
-    counted = Counted(tmp_path, clock)
-    async with gateway_harness(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
-        # The session is that of whoever spoke first.
+    counted = OtherProcessQuotas(tmp_path, clock)
+    async with gateway_harness(
+        tmp_path, clock=clock, door=admit_guest, refusal=counted.refusal
+    ) as one:
+        # The session belongs to the first speaker.
         for text, sender in (("one", "ann"), ("two", "bob"), ("three", "bob")):
             await one.channel.say(text, sender=sender)
             await one.calm()
         await one.channel.say("four", sender="ann")
         await one.calm()
-        refused = "You may ask 2 times in an hour here. Try again in 60 minutes."
+        refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
         await one.channel.say("five", sender="bob")
         await one.sees("re: one", "re: two", "re: three", "re: four", refused)
         await one.channel.say("six", chat="2", sender="bob")

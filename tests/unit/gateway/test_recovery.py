@@ -1,4 +1,4 @@
-"""What a start finds of the sessions that an earlier process left."""
+"""Recovery of sessions that an earlier process left."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +36,7 @@ from support.turns import assistant_message
 pytestmark = pytest.mark.anyio
 
 
-async def test_draining_lets_a_turn_end_and_begins_none(tmp_path: Path) -> None:
+async def test_draining_finishes_a_turn_and_starts_none(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     mode = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(
@@ -56,7 +56,7 @@ async def test_draining_lets_a_turn_end_and_begins_none(tmp_path: Path) -> None:
         await two.sees("re: later")
 
 
-async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path) -> None:
+async def test_interrupted_turn_resumes_after_restart(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         await one.channel.say("work")
@@ -75,13 +75,13 @@ async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path)
     assert "restarted" in note
 
 
-def crashed(rows: list[User]) -> list[QueueItem]:
+def queue_items(rows: list[User]) -> list[QueueItem]:
     where = Address("fake", "1")
-    letters = [InboxMessage(user=user, address=where) for user in rows]
-    return [inbox_item(f"fake:{letter.user.id}", SESSION_KEY, letter) for letter in letters]
+    messages = [InboxMessage(user=user, address=where) for user in rows]
+    return [inbox_item(f"fake:{message.user.id}", SESSION_KEY, message) for message in messages]
 
 
-async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path: Path) -> None:
+async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         asked, waiting = User("m1", (Text("first"),)), User("m2", (Text("second"),))
@@ -90,8 +90,8 @@ async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path
             AppendMessage("s1", "r1", asked, clock.now()),
             AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
-        for parcel in crashed([asked, waiting]):
-            await store.queues.put(parcel)
+        for item in queue_items([asked, waiting]):
+            await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.sees("(recovered) The answer.", "re: second")
@@ -100,7 +100,7 @@ async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path
     assert len(one.model.requests) == 1
 
 
-async def test_an_answer_is_not_recovered_by_who_lost_the_session_meanwhile(
+async def test_answer_is_not_recovered_after_losing_the_lease(
     tmp_path: Path,
 ) -> None:
     clock, asked = FakeClock(), User("m1", (Text("first"),))
@@ -110,7 +110,7 @@ async def test_an_answer_is_not_recovered_by_who_lost_the_session_meanwhile(
             AppendMessage("s1", "r1", asked, clock.now()),
             AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
-        await store.queues.put(crashed([asked])[0])
+        await store.queues.put(queue_items([asked])[0])
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     patient = structs.replace(NO_POLLING, actors=ActorRules(backoff=Backoff(77.0, 77.0, 0.0)))
     async with gateway_harness(tmp_path, clock=clock, runs=StolenLeaseRunner, rules=patient) as one:
@@ -120,7 +120,7 @@ async def test_an_answer_is_not_recovered_by_who_lost_the_session_meanwhile(
         await two.sees("(recovered) The answer.")
 
 
-async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path) -> None:
+async def test_crashing_session_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         asked = User("m1", (Text("reboot"),))
@@ -128,8 +128,8 @@ async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
             *(AppendMessage("s1", "r", one, clock.now()) for one in (asked, *_notes(2))),
         )
-        for parcel in crashed([asked]):
-            await store.queues.put(parcel)
+        for item in queue_items([asked]):
+            await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as one:
         await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
@@ -146,7 +146,7 @@ async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path
 
 
 @pytest.mark.parametrize(("hours", "goes_on"), [(0.9, True), (5, False)])
-async def test_a_turn_that_was_left_long_ago_is_not_taken_up_unasked(
+async def test_turn_interrupted_long_ago_is_not_resumed(
     tmp_path: Path, hours: float, goes_on: bool
 ) -> None:
     clock = FakeClock()
@@ -156,8 +156,8 @@ async def test_a_turn_that_was_left_long_ago_is_not_taken_up_unasked(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
             AppendMessage("s1", "r", asked, clock.now()),
         )
-        for parcel in crashed([asked]):
-            await store.queues.put(parcel)
+        for item in queue_items([asked]):
+            await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     await clock.advance(hours * 3600)
     late = structs.replace(NO_POLLING, actors=ActorRules(fresh=3600.0))
@@ -174,7 +174,7 @@ def _notes(count: int) -> list[User]:
     return [nudge("resumed") for _ in range(count)]
 
 
-async def test_what_was_brought_from_elsewhere_is_no_answer(tmp_path: Path) -> None:
+async def test_cross_post_is_not_taken_for_an_answer(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         await one.channel.say("what now?")
         await wait_until(lambda: len(one.model.requests) == 1)
@@ -187,7 +187,7 @@ async def test_what_was_brought_from_elsewhere_is_no_answer(tmp_path: Path) -> N
         assert len(two.model.requests) == 1
 
 
-async def test_a_row_that_cannot_be_read_is_parked(tmp_path: Path) -> None:
+async def test_undecodable_row_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         await store.queues.put(

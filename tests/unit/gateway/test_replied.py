@@ -1,4 +1,4 @@
-"""A reply to the post of a question answers that question, however many others wait."""
+"""A reply to a question's post answers that question, however many others are open."""
 
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,10 @@ HOME = Address("fake", "9")
 
 
 async def act(args: dict[str, Any], context: ToolContext) -> str:
-    wish = ApprovalRequest(  # noqa: S604 - a word of our own
+    request = ApprovalRequest(  # noqa: S604 - a word of our own
         tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work"
     )
-    decision = await context.ask(wish)
+    decision = await context.ask(request)
     return "done" if decision.allowed else decision.why
 
 
@@ -56,7 +56,7 @@ TOOLS = [
 ]
 
 
-def wishing(command: str):
+def request_script(command: str):
     return [assistant_message(tool_call("shell", command=command))]
 
 
@@ -75,14 +75,14 @@ class Messenger:
         self._at.gateway.posted(address)
 
 
-async def apart(inbound: Inbound) -> Admitted | Rejected:
-    """Ann owns the agent; whoever else writes is a member, each in a chat of their own."""
+async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
+    """Ann is the owner; others are members, each in a separate chat."""
     if inbound.sender == "ann":
         return Admitted(key=session_key_of(inbound))
     return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER)
 
 
-def carried_in(at: GatewayHarness) -> None:
+def set_messenger(at: GatewayHarness) -> None:
     counsel = at.planner.counsel
     assert isinstance(counsel, ApprovalService)
     counsel.set_forwarder(Messenger(at))
@@ -95,7 +95,7 @@ async def say(at: GatewayHarness, text: str, key: str, **more: str) -> None:
 
 
 async def post_with(at: GatewayHarness, words: str, chat: str) -> str:
-    """The platform's name for the post that says so, once it is settled that it arrived."""
+    """Return the id of the post with this text, once it is stored as delivered."""
 
     def found() -> list[str]:
         posts = at.channel.posts.items()
@@ -114,24 +114,26 @@ async def results(at: GatewayHarness, chat: str) -> list[str]:
     return [text_of(one) for one in await at.transcript(chat) if isinstance(one, Result)]
 
 
-async def said(at: GatewayHarness, chat: str) -> list[str]:
+async def user_texts(at: GatewayHarness, chat: str) -> list[str]:
     return [text_of(one) for one in await at.transcript(chat) if isinstance(one, User)]
 
 
 @pytest.mark.parametrize(
     ("first", "second"), [("yes", "no"), ("no", "yes"), ("/approve", "/deny not now")]
 )
-async def test_of_two_carried_questions_the_one_replied_to(
+async def test_reply_answers_the_question_replied_to(
     tmp_path: Path, first: str, second: str
 ) -> None:
     scripts = [
-        wishing("rm -rf build"),
-        wishing("rm -rf dist"),
+        request_script("rm -rf build"),
+        request_script("rm -rf dist"),
         answer_script("the end"),
         answer_script("the end"),
     ]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
-        carried_in(at)
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=separate_chats
+    ) as at:
+        set_messenger(at)
         await say(at, "clean up", "1", sender="bob", chat="1")
         older = await post_with(at, "rm -rf build", "9")
         await say(at, "clean up too", "2", sender="cleo", chat="2")
@@ -145,11 +147,18 @@ async def test_of_two_carried_questions_the_one_replied_to(
         assert (await results(at, "2") == ["done"]) == (second in {"yes", "/approve"})
 
 
-async def test_a_clarification_beside_a_request_for_leave(tmp_path: Path) -> None:
+async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> None:
     ask = [assistant_message(tool_call("clarify", question="Which colour?"))]
-    scripts = [wishing("rm -rf build"), ask, answer_script("the end"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
-        carried_in(at)
+    scripts = [
+        request_script("rm -rf build"),
+        ask,
+        answer_script("the end"),
+        answer_script("the end"),
+    ]
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=separate_chats
+    ) as at:
+        set_messenger(at)
         await say(at, "clean up", "1", sender="bob", chat="1")
         leave = await post_with(at, "rm -rf build", "9")
         await say(at, "paint", "2", chat="9")
@@ -163,8 +172,8 @@ async def test_a_clarification_beside_a_request_for_leave(tmp_path: Path) -> Non
         assert await results(at, "1") != ["done"]
 
 
-async def test_words_that_decide_nothing_leave_it_open(tmp_path: Path) -> None:
-    scripts = [wishing("rm -rf build"), answer_script("the end")]
+async def test_undecided_reply_leaves_the_question_open(tmp_path: Path) -> None:
+    scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -175,10 +184,10 @@ async def test_words_that_decide_nothing_leave_it_open(tmp_path: Path) -> None:
         assert await results(at, "1") == ["done"]
 
 
-async def test_a_reply_to_what_is_over(tmp_path: Path) -> None:
-    """A yes is told that it comes too late; other words are something to say."""
+async def test_reply_to_a_closed_question(tmp_path: Path) -> None:
+    """A late yes is refused; other text is a normal message."""
     clock = FakeClock()
-    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -191,10 +200,10 @@ async def test_a_reply_to_what_is_over(tmp_path: Path) -> None:
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "re: then do it by hand")
 
 
-async def test_every_post_of_a_long_question_is_the_question(tmp_path: Path) -> None:
+async def test_every_post_of_a_long_question_counts(tmp_path: Path) -> None:
     command = f"rm -rf build # {'x' * 300}"
     channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=200))
-    scripts = [wishing(command), answer_script("the end")]
+    scripts = [request_script(command), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel) as at:
         await say(at, "clean up", "1")
         await post_with(at, "rm -rf build", "1")
@@ -208,9 +217,9 @@ async def test_every_post_of_a_long_question_is_the_question(tmp_path: Path) -> 
         assert await results(at, "1") == ["done"]
 
 
-async def test_it_is_known_after_a_restart_and_forgotten_in_time(tmp_path: Path) -> None:
+async def test_question_posts_survive_restart_and_expire(tmp_path: Path) -> None:
     clock = FakeClock()
-    script = wishing("rm -rf build")
+    script = request_script("rm -rf build")
     async with gateway_harness(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -231,8 +240,14 @@ async def test_it_is_known_after_a_restart_and_forgotten_in_time(tmp_path: Path)
 
 @pytest.mark.parametrize("words", ["yes", "ok", "always"])
 @pytest.mark.parametrize("whose", ["the agent's", "a person's"])
-async def test_yes_to_another_post_has_to_name_it(tmp_path: Path, words: str, whose: str) -> None:
-    scripts = [answer_script("lunch at noon?"), wishing("rm -rf build"), answer_script("the end")]
+async def test_yes_to_another_post_must_name_the_question(
+    tmp_path: Path, words: str, whose: str
+) -> None:
+    scripts = [
+        answer_script("lunch at noon?"),
+        request_script("rm -rf build"),
+        answer_script("the end"),
+    ]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "hello", "0")
         other = await post_with(at, "lunch", "1")
@@ -244,12 +259,12 @@ async def test_yes_to_another_post_has_to_name_it(tmp_path: Path, words: str, wh
         assert not await results(at, "1")
         await say(at, f"{words} please, the red one", "3", to="bobs-message")
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert (await said(at, "1"))[-1] == f"{words} please, the red one"
+        assert (await user_texts(at, "1"))[-1] == f"{words} please, the red one"
         assert "done" not in await results(at, "1")
 
 
-async def test_words_to_another_post_answer_what_they_name(tmp_path: Path) -> None:
-    scripts = [wishing("rm -rf build"), answer_script("the end")]
+async def test_reply_to_another_post_answers_the_named_question(tmp_path: Path) -> None:
+    scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -260,8 +275,10 @@ async def test_words_to_another_post_answer_what_they_name(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("line", ["/approve", "/approve session", "/deny not now"])
-async def test_a_command_to_another_post_has_to_name_it(tmp_path: Path, line: str) -> None:
-    scripts = [wishing("rm -rf build"), answer_script("the end")]
+async def test_command_replying_to_another_post_must_name_the_question(
+    tmp_path: Path, line: str
+) -> None:
+    scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -274,12 +291,12 @@ async def test_a_command_to_another_post_has_to_name_it(tmp_path: Path, line: st
 
 
 @pytest.mark.parametrize("days", [8, 29, 60])
-async def test_a_yes_to_an_old_question_allows_nothing_else(tmp_path: Path, days: int) -> None:
+async def test_yes_to_an_old_question_approves_nothing_else(tmp_path: Path, days: int) -> None:
     clock = FakeClock()
     scripts = [
-        wishing("rm -rf build"),
+        request_script("rm -rf build"),
         answer_script("one"),
-        wishing("rm -rf /srv/data"),
+        request_script("rm -rf /srv/data"),
         answer_script("the end"),
     ]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
@@ -303,11 +320,11 @@ async def test_a_yes_to_an_old_question_allows_nothing_else(tmp_path: Path, days
         assert "done" not in await results(at, "1")
 
 
-async def test_a_question_that_waits_in_another_thread_is_not_over(tmp_path: Path) -> None:
+async def test_question_in_another_thread_stays_open(tmp_path: Path) -> None:
     async def by_thread(inbound: Inbound) -> Admitted | Rejected:
         return Admitted(key=f"{session_key_of(inbound)}:{inbound.address.thread or ''}")
 
-    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -324,7 +341,7 @@ async def test_a_question_that_waits_in_another_thread_is_not_over(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_words_that_come_too_late_for_a_clarification_are_not_lost(tmp_path: Path) -> None:
+async def test_late_clarification_becomes_a_message(tmp_path: Path) -> None:
     clock = FakeClock()
     ask = [assistant_message(tool_call("clarify", question="Which colour?"))]
     async with gateway_harness(
@@ -338,20 +355,20 @@ async def test_words_that_come_too_late_for_a_clarification_are_not_lost(tmp_pat
         answers = QuestionAnswers(counsel, sessions, QuestionPosts(at.store, clock))
         inbound = make_inbound("blue", "2")
         user = User("m2", inbound.parts, Trust.OWNER)
-        letter = InboxMessage(user=user, address=inbound.address, reply_to=post)
-        welcome = Admitted(key=session_key_of(inbound))
-        assert await answers.takes(welcome, letter)
+        message = InboxMessage(user=user, address=inbound.address, reply_to=post)
+        admitted = Admitted(key=session_key_of(inbound))
+        assert await answers.takes(admitted, message)
         await clock.advance(counsel.seconds(QuestionKind.CLARIFY) + 1)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await answers.take(welcome, letter) is None
+        assert await answers.take(admitted, message) is None
 
 
-async def test_a_bystanders_words_reach_the_agent(tmp_path: Path) -> None:
+async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None:
     async def shared(inbound: Inbound) -> Admitted | Rejected:
-        one = await apart(inbound)
+        one = await separate_chats(inbound)
         return structs.replace(one, key=SESSION_KEY) if isinstance(one, Admitted) else one
 
-    scripts = [wishing("rm -rf build"), answer_script("the end")]
+    scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared) as at:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
@@ -361,11 +378,11 @@ async def test_a_bystanders_words_reach_the_agent(tmp_path: Path) -> None:
         assert not any("nothing is decided yet" in one for one in at.channel.texts_in("1"))
 
 
-async def test_a_note_of_a_post_has_a_state_of_its_own(tmp_path: Path) -> None:
+async def test_question_post_record_state(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, clock=clock) as at:
         posts = QuestionPosts(at.store, clock)
         await at.store.commit(posts.noted("ask_1", HOME, "p1"))
-        (matter,) = await at.store.records.find(QUESTION_POST_KIND)
-        assert matter.state == "asked"
+        (record,) = await at.store.records.find(QUESTION_POST_KIND)
+        assert record.state == "asked"
         assert await posts.question_in(HOME, "p1") == "ask_1"

@@ -1,4 +1,4 @@
-"""When a chat begins anew by itself."""
+"""Automatic session resets."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,20 +35,20 @@ def test_due(mode: str, hours_ago: float, due: ResetReason | None) -> None:
     assert policy.due(KEY, NOW - timedelta(hours=hours_ago), NOW) is due
 
 
-def test_a_day_begins_where_the_person_lives() -> None:
+def test_day_starts_in_the_configured_time_zone() -> None:
     policy = ResetPolicy(general=SessionReset(mode="daily"), zone=ZoneInfo("Asia/Tokyo"))
-    # Four in the morning there is seven in the evening of the day before here.
+    # 04:00 there is 19:00 of the previous day here.
     assert policy.due(KEY, NOW.replace(hour=18, day=9), NOW) is ResetReason.DAILY
     assert policy.due(KEY, NOW.replace(hour=20, day=9), NOW) is None
 
 
-def test_before_the_hour_the_day_is_yesterday() -> None:
+def test_before_the_reset_hour_the_previous_day_counts() -> None:
     policy = ResetPolicy(general=SessionReset(mode="daily", at_hour=13), zone=UTC)
     assert policy.due(KEY, NOW - timedelta(hours=22), NOW) is None
     assert policy.due(KEY, NOW - timedelta(hours=24), NOW) is ResetReason.DAILY
 
 
-def test_the_nearest_rule_wins() -> None:
+def test_most_specific_rule_wins() -> None:
     policy = ResetPolicy(
         by_type={"dm": SessionReset(mode="idle", idle_minutes=60)},
         by_platform={"other": SessionReset(mode="idle", idle_minutes=30)},
@@ -64,13 +64,13 @@ def test_the_nearest_rule_wins() -> None:
     ("minutes", "length"),
     [(1, "1 minute"), (45, "45 minutes"), (60, "an hour"), (90, "90 minutes"), (120, "2 hours")],
 )
-def test_the_silence_is_told_in_plain_words(minutes: int, length: str) -> None:
+def test_idle_notice_text(minutes: int, length: str) -> None:
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=minutes))
-    assert f"nobody wrote for {length}." in policy.sentence(KEY, ResetReason.IDLE)
+    assert f"there was no message for {length}." in policy.sentence(KEY, ResetReason.IDLE)
 
 
 @pytest.mark.parametrize(("hours", "waits"), [(23.9, True), (24.1, False)])
-def test_a_process_keeps_its_session_for_a_while(hours: float, waits: bool) -> None:
+def test_running_process_keeps_the_session_for_a_while(hours: float, waits: bool) -> None:
     begun = [NOW - timedelta(days=9), NOW - timedelta(hours=hours)]
     assert ResetPolicy().waits_for(KEY, begun, NOW) is waits
     own = ResetPolicy(by_platform={"fake": SessionReset(bg_process_max_age_hours=0)})
@@ -78,7 +78,7 @@ def test_a_process_keeps_its_session_for_a_while(hours: float, waits: bool) -> N
 
 
 @pytest.mark.anyio
-async def test_a_session_whose_process_runs_goes_on(tmp_path: Path) -> None:
+async def test_session_with_running_process_is_not_reset(tmp_path: Path) -> None:
     clock = FakeClock()
     begun = [clock.now()]
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
@@ -101,7 +101,7 @@ async def test_a_session_whose_process_runs_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None:
+async def test_idle_chat_is_reset_with_a_notice(tmp_path: Path) -> None:
     clock = FakeClock()
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
     rules = structs.replace(NO_POLLING, resets=policy)
@@ -115,8 +115,8 @@ async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None
         await one.calm()
         await clock.advance(3700)
         await one.channel.say("three")
-        told = "This is a new session, because nobody wrote for an hour. "
-        told += "/resume goes back to earlier ones."
+        told = "This is a new session because there was no message for an hour. "
+        told += "Use /resume to go back."
         await one.sees("re: one", "re: two", told, "re: three")
         assert await one.texts() == ["three", "re: three"]
         listed = await one.store.archive_for(OWNER).list(SessionFilter())

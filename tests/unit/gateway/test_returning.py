@@ -1,4 +1,4 @@
-"""Whoever asked for a restart in a chat is told when it is over."""
+"""Chats that asked for a restart are notified afterwards."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ SETTINGS = "platforms: {fake: {extra: {allow_from: [ann], allow_admin_from: [ann
 HERE, HOME = Address("fake", "1"), Address("fake", "home")
 
 
-async def test_each_place_is_told_once(tmp_path: Path) -> None:
+async def test_each_address_is_notified_once(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         for place in (HERE, HERE, HOME):
             await request_restart_notice(one.store, place)
@@ -40,7 +40,7 @@ async def test_each_place_is_told_once(tmp_path: Path) -> None:
         assert await one.store.queues.topics(RESTARTS) == []
 
 
-async def test_where_nobody_delivers_or_listens_nothing_is_said(tmp_path: Path) -> None:
+async def test_unserved_channels_are_not_notified(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await request_restart_notice(one.store, HERE)
         await post_restart_notices(one.store, one.clock, [HOME], {"another"})
@@ -48,7 +48,7 @@ async def test_where_nobody_delivers_or_listens_nothing_is_said(tmp_path: Path) 
         assert await one.store.queues.topics(RESTARTS) == []
 
 
-async def test_the_command_notes_who_asked_before_it_restarts(tmp_path: Path) -> None:
+async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(SETTINGS)
     channel, asked = FakeChannel(), list[bool]()
     async with open_app(

@@ -1,4 +1,4 @@
-"""What roles allow: tools, commands, and turns per hour and day."""
+"""Permissions of roles: tools, commands and turns per hour and day."""
 
 from collections.abc import Iterable
 
@@ -32,11 +32,11 @@ TOOLS = [
     ToolSpec("write_file", "", {}, Effect.WRITE),
     ToolSpec("terminal", "", {}, Effect.OUTSIDE),
 ]
-SETS = {"safe": ["web_search"], "file": ["read_file", "write_file"]}
+TOOLSETS = {"safe": ["web_search"], "file": ["read_file", "write_file"]}
 
 
 def tools_of(names: Iterable[str]) -> list[str]:
-    return [tool for name in names for tool in SETS[name]]
+    return [tool for name in names for tool in TOOLSETS[name]]
 
 
 def tools_for(role: Role, extra: dict[str, object] | None = None) -> list[str]:
@@ -46,16 +46,16 @@ def tools_for(role: Role, extra: dict[str, object] | None = None) -> list[str]:
     ]
 
 
-def test_a_guest_can_neither_write_nor_look_into_files() -> None:
+def test_guest_cannot_read_or_write_files() -> None:
     assert tools_for(Role.OWNER) == tools_for(Role.MEMBER) == [spec.name for spec in TOOLS]
     assert tools_for(Role.GUEST) == ["web_search"]
 
 
-def test_tools_of_servers_are_for_whom_the_settings_name_them() -> None:
+def test_mcp_tools_require_a_named_toolset() -> None:
     def of(role: Role, member: dict[str, object]) -> list[str]:
         powers = role_permissions_from({"roles": {"member": member}})[role]
         tools = [*TOOLS, ToolSpec("mcp__hub__list", "", {}, Effect.READ)]
-        sets = {**SETS, "hub": ["mcp__hub__list"]}
+        sets = {**TOOLSETS, "hub": ["mcp__hub__list"]}
         found = permitted_tools(
             powers, tools, lambda names: [one for name in names for one in sets[name]]
         )
@@ -67,7 +67,7 @@ def test_tools_of_servers_are_for_whom_the_settings_name_them() -> None:
     assert of(Role.MEMBER, {"toolsets": ["file", "hub"]}) == ["mcp__hub__list"]
 
 
-def test_settings_change_a_role_and_leave_the_others() -> None:
+def test_settings_change_only_the_named_role() -> None:
     extra: dict[str, object] = {
         "roles": {
             "guest": {"toolsets": ["safe", "file"], "turns_per_hour": 5},
@@ -86,13 +86,13 @@ def test_settings_change_a_role_and_leave_the_others() -> None:
     "roles",
     [{"king": {}}, {"guest": {"tools": []}}, {"guest": {"turns_per_hour": -1}}, {"guest": 3}, [1]],
 )
-def test_wrong_settings_are_told(roles: object) -> None:
+def test_invalid_settings_are_reported(roles: object) -> None:
     with pytest.raises(ConfigError, match="`roles`") as caught:
         role_permissions_from({"roles": roles})
     assert "turns_per_hour" in caught.value.hint
 
 
-def test_commands_are_open_to_members_until_an_owner_is_named() -> None:
+def test_members_may_run_commands_until_an_owner_is_named() -> None:
     access = command_access({}, "dm")
     assert access.may_run(Role.MEMBER, "/restart")
     assert access.may_run(Role.OWNER, "restart")
@@ -100,7 +100,7 @@ def test_commands_are_open_to_members_until_an_owner_is_named() -> None:
     assert all(access.may_run(Role.GUEST, name) for name in GUEST_COMMANDS | ALWAYS_ALLOWED)
 
 
-def test_with_an_owner_others_have_what_is_listed() -> None:
+def test_named_owner_restricts_others_to_the_list() -> None:
     access = command_access(
         {"allow_admin_from": "1", "user_allowed_commands": ["/Status", "reload-mcp"]}, "dm"
     )
@@ -114,7 +114,7 @@ def test_with_an_owner_others_have_what_is_listed() -> None:
     assert access.may_run(Role.OWNER, "some-shortcut-nobody-registered")
 
 
-def test_groups_have_lists_of_their_own() -> None:
+def test_groups_have_separate_lists() -> None:
     extra: dict[str, object] = {
         "group_allow_admin_from": [2],
         "group_user_allowed_commands": "status",
@@ -131,16 +131,16 @@ def test_groups_have_lists_of_their_own() -> None:
     assert not gated.may_run(Role.MEMBER, "model")
 
 
-def test_the_commands_of_direct_chats_do_not_leak_into_groups() -> None:
+def test_direct_chat_commands_do_not_apply_to_groups() -> None:
     extra = {"user_allowed_commands": "yolo", "group_allow_admin_from": "1"}
     assert not command_access(extra, "group").may_run(Role.MEMBER, "yolo")
 
 
-def test_everybody_as_administrator_gates_nothing() -> None:
+def test_wildcard_administrator_restricts_nothing() -> None:
     assert not command_access({"allow_admin_from": "*"}, "dm").gated
 
 
-class Hand:
+class ManualClock:
     """A clock that is set by hand."""
 
     def __init__(self) -> None:
@@ -150,13 +150,13 @@ class Hand:
         return self.time
 
 
-def meter(most_people: int = 100) -> tuple[TurnCounter, Hand]:
-    hand = Hand()
+def turn_counter(most_people: int = 100) -> tuple[TurnCounter, ManualClock]:
+    hand = ManualClock()
     return TurnCounter(hand, most_people), hand
 
 
-def test_a_quota_tells_when_there_is_room_again() -> None:
-    turns, clock = meter()
+def test_exceeded_quota_reports_the_wait() -> None:
+    turns, clock = turn_counter()
     quota = Quota(per_hour=2)
     assert turns.take("ann", quota) is None
     clock.time = 600
@@ -168,21 +168,21 @@ def test_a_quota_tells_when_there_is_room_again() -> None:
     assert turns.take("ann", quota) is None
 
 
-def test_the_longer_wait_is_told() -> None:
-    turns, _ = meter()
+def test_longer_wait_is_reported() -> None:
+    turns, _ = turn_counter()
     quota = Quota(per_hour=1, per_day=1)
     assert turns.take("ann", quota) is None
     assert turns.take("ann", quota) == QuotaExceeded(1, DAY, DAY)
 
 
-def test_no_turns_at_all() -> None:
-    turns, _ = meter()
+def test_zero_quota_refuses_every_turn() -> None:
+    turns, _ = turn_counter()
     assert turns.take("ann", Quota(per_hour=0)) == QuotaExceeded(0, HOUR, HOUR)
     assert turns.people == 0
 
 
-def test_without_a_quota_nobody_is_remembered() -> None:
-    turns, _ = meter()
+def test_users_without_quota_are_not_remembered() -> None:
+    turns, _ = turn_counter()
     assert all(turns.take("ann", Quota()) is None for _ in range(1000))
     assert turns.people == 0
 
@@ -195,10 +195,8 @@ steps = st.lists(
 
 
 @given(quotas, steps)
-def test_no_window_ever_holds_more_than_its_limit(
-    quota: Quota, steps: list[tuple[str, float]]
-) -> None:
-    turns, clock = meter()
+def test_window_never_exceeds_its_limit(quota: Quota, steps: list[tuple[str, float]]) -> None:
+    turns, clock = turn_counter()
     taken: dict[str, list[float]] = {"a": [], "b": []}
     for who, later in steps:
         clock.time += later
@@ -219,15 +217,15 @@ def test_no_window_ever_holds_more_than_its_limit(
     st.integers(1, 20), st.lists(st.tuples(st.integers(0, 200), st.floats(0, DAY)), max_size=300)
 )
 def test_memory_is_bounded(most: int, steps: list[tuple[int, float]]) -> None:
-    turns, clock = meter(most)
+    turns, clock = turn_counter(most)
     for who, later in steps:
         clock.time += later
         turns.take(str(who), Quota(per_day=3))
         assert turns.people <= most
 
 
-def test_who_has_not_come_for_a_day_is_forgotten() -> None:
-    turns, clock = meter()
+def test_users_are_forgotten_after_a_day() -> None:
+    turns, clock = turn_counter()
     for number in range(50):
         turns.take(str(number), Quota(per_day=3))
     clock.time = DAY + 1
@@ -243,7 +241,7 @@ def test_who_has_not_come_for_a_day_is_forgotten() -> None:
         ("webhook", {"guest": {"turns_per_hour": 5}}, Quota(5)),
     ],
 )
-def test_who_has_a_secret_has_only_the_quota_that_was_set(
+def test_authenticated_platform_has_only_the_configured_quota(
     platform: str, roles: dict[str, dict[str, int]], quota: Quota
 ) -> None:
     config = Config(platforms={platform: Platform(extra={"roles": roles})})

@@ -1,4 +1,4 @@
-"""The whole gateway in a rough world: repeated and shuffled updates, restarts, failing sends."""
+"""The whole gateway under repeated and shuffled updates, restarts and failing sends."""
 
 import random
 from pathlib import Path
@@ -18,7 +18,7 @@ from support.gateway import gateway_harness, make_inbound
 
 pytestmark = pytest.mark.anyio
 
-CHATS, QUESTIONS, LIVES = 8, 6, 3
+CHATS, QUESTIONS, RESTARTS = 8, 6, 3
 RULES = GatewayRules(
     actors=ActorRules(busy=BusyMode.QUEUE),
     delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), unsure=20, attempts=50),
@@ -28,7 +28,7 @@ RULES = GatewayRules(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-async def test_nothing_lost_nothing_doubled_unmarked(tmp_path: Path, seed: int) -> None:
+async def test_no_message_is_lost_or_repeated_unmarked(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     faults = [SendFault.NONE] * 8 + [
         SendFault.REFUSED,
@@ -39,7 +39,7 @@ async def test_nothing_lost_nothing_doubled_unmarked(tmp_path: Path, seed: int) 
     channel = FakeFaultyChannel(chance=lambda: chance.choice(faults))
     clock = FakeClock()
     asked: list[tuple[str, str]] = []
-    for life in range(LIVES):
+    for life in range(RESTARTS):
         async with gateway_harness(tmp_path, channel=channel, rules=RULES, clock=clock) as one:
             for number in range(QUESTIONS):
                 row = [(str(chat), f"{life}.{number}.{chat}") for chat in range(CHATS)]
@@ -48,7 +48,7 @@ async def test_nothing_lost_nothing_doubled_unmarked(tmp_path: Path, seed: int) 
                 again = chance.sample(asked, k=3)
                 for chat, text in [*row, *again]:
                     await one.channel.type(make_inbound(text, text, chat=chat))
-            if life == LIVES - 1:
+            if life == RESTARTS - 1:
                 with anyio.fail_after(60):
                     await one.calm()
                 assert await one.open_rows() == []
@@ -63,7 +63,7 @@ async def test_nothing_lost_nothing_doubled_unmarked(tmp_path: Path, seed: int) 
         for chat in expected
     }
     for chat, texts in expected.items():
-        # A turn that was cut off by a restart is answered after a note of the house.
+        # A turn interrupted by a restart is answered after a note of the program.
         ends = [text for text in dict.fromkeys(answered[chat]) if "restarted" not in text]
         assert ends == [text for text in texts if text in ends]
         assert len(dict.fromkeys(answered[chat])) == len(texts)

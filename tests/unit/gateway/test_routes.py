@@ -1,4 +1,4 @@
-"""The route that says most about a place wins."""
+"""The most specific profile route wins."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def route(profile: str, **fields: object) -> ProfileRoute:
     return ProfileRoute(profile=profile, **fields)
 
 
-def test_without_a_fitting_route_there_is_no_profile() -> None:
+def test_no_matching_route_gives_no_profile() -> None:
     assert routed_profile(HERE, []) is None
     assert routed_profile(HERE, [route("a", platform="slack"), route("b", chat_id="x")]) is None
 
@@ -37,13 +37,13 @@ def test_without_a_fitting_route_there_is_no_profile() -> None:
         {"enabled": False},
     ],
 )
-def test_every_given_field_must_fit(other: dict[str, object]) -> None:
+def test_every_field_of_a_route_must_match(other: dict[str, object]) -> None:
     full = {"platform": "discord", "guild_id": "g", "chat_id": "c", "thread_id": "t"}
     assert routed_profile(HERE, [route("a", **full)]) == "a"
     assert routed_profile(HERE, [route("a", **full | other)]) is None
 
 
-def test_thread_over_chat_over_guild_over_platform() -> None:
+def test_thread_beats_chat_beats_guild_beats_platform() -> None:
     routes = [
         route("platform", platform="discord"),
         route("guild", guild_id="g"),
@@ -56,24 +56,24 @@ def test_thread_over_chat_over_guild_over_platform() -> None:
         routes.pop()
 
 
-def test_a_thread_counts_more_than_chat_and_guild_together() -> None:
+def test_thread_beats_chat_and_guild_together() -> None:
     assert (
         routed_profile(HERE, [route("a", chat_id="c", guild_id="g"), route("b", thread_id="t")])
         == "b"
     )
 
 
-def test_a_chat_is_found_through_the_one_it_lies_in_but_its_own_route_is_nearer() -> None:
+def test_parent_chat_matches_but_own_route_wins() -> None:
     parent, own = route("parent", chat_id="p"), route("own", chat_id="c")
     assert routed_profile(HERE, [parent]) == "parent"
     assert routed_profile(HERE, [parent, own]) == routed_profile(HERE, [own, parent]) == "own"
 
 
-def test_of_equals_the_first_wins_and_one_without_a_profile_never() -> None:
+def test_first_of_equal_routes_wins_and_empty_profile_never() -> None:
     assert routed_profile(HERE, [route("", chat_id="c"), route("a"), route("b")]) == "a"
 
 
-def test_a_place_without_ids_fits_no_route_that_asks_for_them() -> None:
+def test_chat_without_ids_matches_no_route_with_ids() -> None:
     bare = SessionSource(platform="discord")
     asks = ({"chat_id": "c"}, {"thread_id": "t"}, {"guild_id": "g"})
     assert all(routed_profile(bare, [route("a", **fields)]) is None for fields in asks)
@@ -102,7 +102,7 @@ places = st.builds(
 
 
 @given(places, routes)
-def test_as_a_plain_reading_of_the_rule_has_it(place: SessionSource, given_routes: list) -> None:
+def test_routing_matches_reference_implementation(place: SessionSource, given_routes: list) -> None:
     best, found = -1, None
     for one in given_routes:
         asked = {

@@ -1,4 +1,4 @@
-"""Names of variables, lists of ids, and the one form in which ids are compared."""
+"""Names of variables, lists of ids, and canonical ids."""
 
 import pytest
 
@@ -22,17 +22,17 @@ from hermes.gateway.platform_settings import (
         ("msgraph_webhook", "MSGRAPH_ALLOWED_USERS"),
     ],
 )
-def test_the_variables_are_those_that_the_program_knows(platform: str, name: str) -> None:
+def test_variable_names_are_known_settings(platform: str, name: str) -> None:
     assert platform_variable(platform, "ALLOWED_USERS") == name
     assert name in VARIABLES
     assert home_variables(platform)[-1] in VARIABLES
 
 
-def test_a_plugin_has_variables_too() -> None:
+def test_plugin_platform_has_variables() -> None:
     assert platform_variable("my-chat", "ALLOWED_USERS") == "MY_CHAT_ALLOWED_USERS"
 
 
-def test_some_platforms_have_another_word_for_home() -> None:
+def test_home_variable_of_some_platforms_differs() -> None:
     assert home_variables("slack") == ("SLACK_HOME_CHANNEL",)
     assert home_variables("email") == ("EMAIL_HOME_ADDRESS", "EMAIL_HOME_CHANNEL")
     assert home_variables("matrix") == ("MATRIX_HOME_ROOM", "MATRIX_HOME_CHANNEL")
@@ -48,7 +48,7 @@ def test_some_platforms_have_another_word_for_home() -> None:
         *((nothing, ()) for nothing in (None, "", [], True, {}, 1.5)),
     ],
 )
-def test_a_list_is_a_list_however_it_is_written(value: object, entries: tuple[str, ...]) -> None:
+def test_parse_list_formats(value: object, entries: tuple[str, ...]) -> None:
     assert parse_list(value) == entries
 
 
@@ -65,11 +65,11 @@ def test_a_list_is_a_list_however_it_is_written(value: object, entries: tuple[st
         ("telegram", "15551234567@s.whatsapp.net", "15551234567@s.whatsapp.net"),
     ],
 )
-def test_a_person_has_one_form_on_a_platform(platform: str, user: str, form: str) -> None:
+def test_canonical_id(platform: str, user: str, form: str) -> None:
     assert canonical_id(platform, user) == form
     assert canonical_id(platform, form) == form
 
 
-def test_yes_and_no() -> None:
+def test_is_true() -> None:
     assert all(map(is_true, ["1", "true", "YES", " on "]))
     assert not any(map(is_true, ["", "0", "false", "no", "off", "maybe"]))

@@ -1,4 +1,4 @@
-"""Names and words of people's own that mean a command of ours."""
+"""Command aliases and reset triggers from the settings."""
 
 from pathlib import Path
 
@@ -23,24 +23,24 @@ CONFIG = Config(
     reset_triggers=("/new", "Start over", " "),
 )
 TAKEN = ("new", "stop", "title")
-OURS = shortcuts_from(CONFIG, TAKEN)
+SHORTCUTS = shortcuts_from(CONFIG, TAKEN)
 
 
-def test_what_the_settings_come_to() -> None:
+def test_shortcuts_from_settings() -> None:
     assert shortcuts_from(CONFIG, TAKEN) == Shortcuts(
         names={"/name": "/title", "/trip": "/title Trip"},
         barred=frozenset({"/disk"}),
         anew=frozenset({"start over"}),
     )
-    assert OURS.meant("/name@us My  plan") == "/title My  plan"
-    assert OURS.meant("start OVER ") == "/new"
+    assert SHORTCUTS.meant("/name@us My  plan") == "/title My  plan"
+    assert SHORTCUTS.meant("start OVER ") == "/new"
     for text in ("start over now", "name it", "/names", "/disk", ""):
-        assert OURS.meant(text) == text
+        assert SHORTCUTS.meant(text) == text
 
 
-async def test_in_a_chat(tmp_path: Path) -> None:
+async def test_shortcuts_in_a_chat(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
-        one.gateway.intake.set_shortcuts(OURS)
+        one.gateway.intake.set_shortcuts(SHORTCUTS)
         await one.channel.say("hello")
         await one.sees("re: hello")
         await one.calm()
@@ -48,7 +48,7 @@ async def test_in_a_chat(tmp_path: Path) -> None:
         called = "This session is now called “Trip to Rome”."
         await one.sees("re: hello", called)
         await one.channel.say("/disk")
-        refused = f"{NO_SHELL} Ask for it in words: then it runs behind the wall."
+        refused = f"{NO_SHELL} Ask for it in words; it then runs in the sandbox."
         await one.sees("re: hello", called, refused)
         await one.channel.say("Start over")
         await one.calm()

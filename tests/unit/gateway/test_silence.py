@@ -1,4 +1,4 @@
-"""What is kept from people because the agent meant to say nothing."""
+"""Silent replies are recognised and not delivered."""
 
 import pytest
 from hypothesis import given
@@ -14,32 +14,30 @@ MARKERS = ["[SILENT]", "SILENT", "NO_REPLY", "NO REPLY", "[NO_REPLY]", "[NO REPL
     before=st.text(" \n\t*_`\"'(.!-", max_size=5),
     after=st.text(" \n\t*_`\"').!,;:-\u2026", max_size=5),
 )
-def test_a_marker_alone_is_silence_whatever_stands_at_its_edges(
-    marker: str, before: str, after: str
-) -> None:
+def test_marker_alone_is_silent(marker: str, before: str, after: str) -> None:
     assert silent_reply_kind(before + marker + after) is SilentReply.MARKER
 
 
 @pytest.mark.parametrize("marker", MARKERS)
 @pytest.mark.parametrize("said", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
-def test_a_marker_among_other_words_is_delivered(marker: str, said: str) -> None:
+def test_marker_within_text_is_delivered(marker: str, said: str) -> None:
     assert silent_reply_kind(said.format(marker)) is None
 
 
 @pytest.mark.parametrize("reply", ["[silent]", "no_reply", "[No_Reply]", "`[Silent]`"])
-def test_what_no_language_writes_counts_in_any_case(reply: str) -> None:
+def test_bracketed_marker_is_case_insensitive(reply: str) -> None:
     assert silent_reply_kind(reply) is SilentReply.MARKER
 
 
 @pytest.mark.parametrize(
     "reply", ["Silent", "silent.", "No reply.", "Silence", "no response", "Quiet!"]
 )
-def test_an_ordinary_word_is_an_answer(reply: str) -> None:
+def test_ordinary_word_is_an_answer(reply: str) -> None:
     assert silent_reply_kind(reply) is None
 
 
 @pytest.mark.parametrize("reply", ["", " \n", "\u200b"])
-def test_an_empty_reply_is_not_taken_for_silence(reply: str) -> None:
+def test_empty_reply_is_not_silent(reply: str) -> None:
     assert silent_reply_kind(reply) is None
 
 
@@ -57,7 +55,7 @@ def test_an_empty_reply_is_not_taken_for_silence(reply: str) -> None:
         *(".", "\u2026", "...", "\U0001f507", "\U0001f910\ufe0f"),
     ],
 )
-def test_narrated_silence_is_kept_back_only_when_asked(reply: str) -> None:
+def test_narrated_silence_is_silent_only_when_enabled(reply: str) -> None:
     assert silent_reply_kind(reply) is SilentReply.NARRATION
     assert silent_reply_kind(reply, narration=False) is None
 
@@ -74,5 +72,5 @@ def test_other_short_replies_are_delivered(reply: str) -> None:
 
 
 @given(st.text(max_size=200))
-def test_a_reply_of_words_is_never_swallowed(text: str) -> None:
+def test_ordinary_text_is_never_silent(text: str) -> None:
     assert silent_reply_kind(f"{text} The backup has finished.") is None

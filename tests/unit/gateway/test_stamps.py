@@ -1,4 +1,4 @@
-"""The model is told when a message was written, where that is wished for."""
+"""Message timestamps for the model, if enabled."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +16,12 @@ from support.gateway import NO_POLLING, gateway_harness
 TOKYO = ZoneInfo("Asia/Tokyo")
 
 
-def test_a_stamp_says_day_hour_and_zone() -> None:
+def test_timestamp_has_day_time_and_zone() -> None:
     moment = datetime(2026, 11, 16, 23, 9, tzinfo=UTC)
     assert format_timestamp(moment.astimezone(TOKYO)) == "[Tue 2026-11-17 08:09 JST]"
 
 
-def test_a_picture_alone_is_stamped_too() -> None:
+def test_image_only_message_gets_a_timestamp() -> None:
     clock = FakeClock()
     picture = Media("d", "image/png")
     words, same = MessageTimestamps(clock, UTC)(User("u", (picture,))).parts
@@ -29,7 +29,7 @@ def test_a_picture_alone_is_stamped_too() -> None:
 
 
 @pytest.mark.anyio
-async def test_messages_are_stamped_and_commands_are_not(tmp_path: Path) -> None:
+async def test_messages_get_timestamps_but_commands_do_not(tmp_path: Path) -> None:
     clock = FakeClock()
     stamp = format_timestamp(clock.now().astimezone(TOKYO))
     rules = structs.replace(NO_POLLING, stamps=True, resets=ResetPolicy(zone=TOKYO))

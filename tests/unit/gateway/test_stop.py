@@ -1,4 +1,4 @@
-"""/stop acts at once, on what is running and on what waits, and only on that."""
+"""/stop acts immediately on the running turn and waiting messages, and on nothing else."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ STOPPING = "Stopping; something that was started takes a moment to end."
 
 
 @pytest.mark.parametrize("hang", ["model", "tool", "send"])
-async def test_stop_acts_at_once(tmp_path: Path, hang: str) -> None:
+async def test_stop_acts_immediately(tmp_path: Path, hang: str) -> None:
     gates, tool = gated_tool()
     script = GATED_SCRIPT if hang == "tool" else HANGING_SCRIPT
     clock = FakeClock()
@@ -64,7 +64,7 @@ async def test_stop_acts_at_once(tmp_path: Path, hang: str) -> None:
         assert one.channel.texts_in("1")[-1].endswith("next")
 
 
-async def test_stop_sets_aside_what_waits_and_says_so(tmp_path: Path) -> None:
+async def test_stop_drops_waiting_messages_and_reports_it(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, rules=gateway_rules(BusyMode.QUEUE)
     ) as one:
@@ -84,7 +84,7 @@ async def test_stop_sets_aside_what_waits_and_says_so(tmp_path: Path) -> None:
         await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: first\n\nfourth")
 
 
-async def test_stop_says_so_when_the_end_takes_longer(tmp_path: Path) -> None:
+async def test_stop_reports_a_slow_end(tmp_path: Path) -> None:
     clock, dying, dead = FakeClock(), anyio.Event(), anyio.Event()
 
     async def hard_to_end(args: dict[str, Any], context: ToolContext) -> str:
@@ -118,7 +118,7 @@ async def test_stop_without_a_run_changes_nothing(tmp_path: Path) -> None:
         await one.sees("Nothing is running.", "re: hello")
 
 
-async def test_a_signal_for_another_run_changes_nothing(tmp_path: Path) -> None:
+async def test_stop_for_another_run_changes_nothing(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, answer_script("one", id="a1"), HANGING_SCRIPT) as one:
         await one.channel.say("first")
         await wait_until(lambda: one.running() is not None)
@@ -135,7 +135,7 @@ async def test_a_signal_for_another_run_changes_nothing(tmp_path: Path) -> None:
         await one.sees("one", "Nothing is running.", "Stopped.")
 
 
-async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
+async def test_stop_reaches_session_waiting_for_a_slot(tmp_path: Path) -> None:
     limited = GatewayRules(limits=ActorLimits(turns=1), progress=False)
     async with gateway_harness(tmp_path, HANGING_SCRIPT, rules=limited) as one:
         await one.channel.say("long", chat="2")
@@ -150,12 +150,12 @@ async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
         await one.sees("Stopped. Set aside 1 waiting message.", "re: now")
 
 
-async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -> None:
-    held, asked = anyio.Event(), anyio.Event()
+async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
+    queued, asked = anyio.Event(), anyio.Event()
 
-    async def slowly(letter: InboxMessage) -> str:
+    async def slowly(message: InboxMessage) -> str:
         asked.set()
-        await held.wait()
+        await queued.wait()
         return ""
 
     async with gateway_harness(tmp_path, refusal=slowly) as one:
@@ -163,14 +163,14 @@ async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -
         await asked.wait()
         await one.channel.say("/stop")
         await one.sees("Stopped. Set aside 1 waiting message.")
-        held.set()
+        queued.set()
         await one.calm()
         assert one.model.requests == []
         assert one.channel.texts_in("1") == ["Stopped. Set aside 1 waiting message."]
 
 
 async def gated_by_sender(inbound: Inbound) -> Admitted:
-    """Everybody shares one session, and each may stop only what they have asked."""
+    """Everyone shares one session and may stop only their own requests."""
     stop = frozenset({"stop"})
     return Admitted(
         key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
@@ -178,7 +178,7 @@ async def gated_by_sender(inbound: Inbound) -> Admitted:
     )  # fmt: skip
 
 
-async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> None:
+async def test_member_stops_only_their_own_run(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, HANGING_SCRIPT, door=gated_by_sender
     ) as one:
@@ -186,7 +186,7 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
         await wait_until(lambda: one.running() is not None)
         await one.channel.say("me too", sender="bob")
         await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
-        foreign = "Nothing that you have asked is going on here."
+        foreign = "Nothing you asked for is running here."
         await one.channel.say("/stop", sender="eve")
         await one.sees(foreign)
         first = one.running()
@@ -202,7 +202,7 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("word", ["/new", "/resume 1", "start over"])
-async def test_who_goes_elsewhere_is_told_what_is_set_aside(tmp_path: Path, word: str) -> None:
+async def test_switching_session_reports_dropped_messages(tmp_path: Path, word: str) -> None:
     queue = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(
         tmp_path, answer_script("an answer", id="a1"), HANGING_SCRIPT, rules=queue
@@ -237,12 +237,12 @@ async def _never(order: object) -> str:
 
 
 @pytest.mark.parametrize("hang", ["model", "tool", "stubborn tool", "command"])
-async def test_stop_is_told_and_free_in_time(tmp_path: Path, hang: str) -> None:
-    """By the clock that all of it goes by; how long the machine takes besides is for the soak."""
+async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str) -> None:
+    """By the injected clock; real time is measured by the soak test."""
     clock = FakeClock()
 
     async def is_hard_to_end(args: dict[str, Any], context: ToolContext) -> str:
-        """As a command that does not heed SIGTERM, which is killed a second later."""
+        """Like a command that ignores SIGTERM and is killed a second later."""
         try:
             await anyio.sleep_forever()
         finally:

@@ -1,4 +1,4 @@
-"""Channels that fail, stop, or go deaf are listening again soon, for ever."""
+"""Channels that fail, stop or go silent are restarted."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 RULES = SupervisorRules(deaf=60, look=15, good=60, backoff=Backoff(base=1, cap=60, jitter=0))
 
 
-class Unsteady(FakeChannel):
-    """Fails, or just returns, as often as planned; then it listens."""
+class UnstableChannel(FakeChannel):
+    """Fails or returns as often as planned, then listens."""
 
     def __init__(self, *ends: Exception | None) -> None:
         super().__init__()
@@ -54,9 +54,9 @@ async def supervised(
         supervisor.close()
 
 
-async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
+async def test_failed_channel_is_restarted_with_growing_delays() -> None:
     clock = FakeClock()
-    channel = Unsteady(ConnectionError("gone"), None, ConnectionError("gone"))
+    channel = UnstableChannel(ConnectionError("gone"), None, ConnectionError("gone"))
     async with supervised(channel, clock) as (supervisor, heard):
         state = supervisor.snapshot()["fake"]
         assert (state.condition, state.reason, state.failures) == (
@@ -66,7 +66,7 @@ async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
         )
         assert not supervisor.online("fake")
         await clock.advance(1)
-        assert supervisor.snapshot()["fake"].reason == "It stopped listening by itself."
+        assert supervisor.snapshot()["fake"].reason == "The channel stopped unexpectedly."
         await clock.advance(2)
         await clock.advance(4)
         assert supervisor.online("fake")
@@ -77,19 +77,19 @@ async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
     assert supervisor.snapshot()["fake"].condition is ChannelCondition.CLOSED
 
 
-async def test_it_never_gives_up() -> None:
+async def test_restarts_never_stop() -> None:
     clock = FakeClock()
-    channel = Unsteady(*[OSError("no net")] * 12)
+    channel = UnstableChannel(*[OSError("no net")] * 12)
     async with supervised(channel, clock) as (supervisor, _):
         await clock.advance(12 * 60)
         assert supervisor.online("fake")
     assert channel.starts == 13
 
 
-async def test_a_good_while_forgives_earlier_failures() -> None:
+async def test_long_run_resets_the_failures() -> None:
     clock = FakeClock()
 
-    class Weary(Unsteady):
+    class SlowlyFailingChannel(UnstableChannel):
         async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
             if not self.ends:
                 self.starts += 1
@@ -97,14 +97,14 @@ async def test_a_good_while_forgives_earlier_failures() -> None:
                 raise OSError("tired")
             await super().run(deliver)
 
-    async with supervised(Weary(*[OSError("no")] * 5), clock) as (supervisor, _):
+    async with supervised(SlowlyFailingChannel(*[OSError("no")] * 5), clock) as (supervisor, _):
         await clock.advance(1 + 2 + 4 + 8 + 16)
         assert supervisor.online("fake")
         await clock.advance(100)
         assert supervisor.snapshot()["fake"].failures == 1
 
 
-async def test_a_deaf_channel_is_noticed_and_restarted() -> None:
+async def test_silent_channel_is_restarted() -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, heard):
@@ -121,7 +121,7 @@ async def test_a_deaf_channel_is_noticed_and_restarted() -> None:
 
 
 @pytest.mark.parametrize("step", [86400.0, -86400.0])
-async def test_a_step_of_the_clock_neither_deafens_a_channel_nor_hides_that_it_is_deaf(
+async def test_clock_changes_do_not_affect_liveness(
     step: float,
 ) -> None:
     clock = FakeClock()
@@ -139,9 +139,9 @@ async def test_a_step_of_the_clock_neither_deafens_a_channel_nor_hides_that_it_i
         assert supervisor.snapshot()["fake"].condition is ChannelCondition.DEAF
 
 
-async def test_one_channels_trouble_is_not_the_others() -> None:
+async def test_failing_channel_does_not_affect_others() -> None:
     clock = FakeClock()
-    bad, good = Unsteady(*[OSError("no")] * 50), FakeFaultyChannel(name="good")
+    bad, good = UnstableChannel(*[OSError("no")] * 50), FakeFaultyChannel(name="good")
     supervisor = Supervisor({"bad": bad, "good": good}, clock, RULES)
     heard: list[str] = []
 
@@ -158,9 +158,9 @@ async def test_one_channels_trouble_is_not_the_others() -> None:
         group.cancel_scope.cancel()
 
 
-async def test_a_paused_channel_is_not_heard_until_it_goes_on() -> None:
+async def test_paused_channel_receives_nothing_until_resumed() -> None:
     clock = FakeClock()
-    channel = Unsteady()
+    channel = UnstableChannel()
     async with supervised(channel, clock) as (supervisor, heard):
         supervisor.pause("fake")
         supervisor.pause("fake")
@@ -178,9 +178,9 @@ async def test_a_paused_channel_is_not_heard_until_it_goes_on() -> None:
         assert not supervisor.is_paused("other")
 
 
-async def test_a_failing_channel_can_be_paused_while_it_waits() -> None:
+async def test_failing_channel_can_be_paused_during_backoff() -> None:
     clock = FakeClock()
-    channel = Unsteady(OSError("no net"))
+    channel = UnstableChannel(OSError("no net"))
     async with supervised(channel, clock) as (supervisor, _):
         assert supervisor.snapshot()["fake"].condition is ChannelCondition.FAILED
         supervisor.pause("fake")
@@ -191,21 +191,21 @@ async def test_a_failing_channel_can_be_paused_while_it_waits() -> None:
         assert supervisor.online("fake")
 
 
-class Ticking(FakeClock):
-    """No two looks at it show the same time, as with a real one."""
+class TickingClock(FakeClock):
+    """Every reading differs, as with a real clock."""
 
     def now(self) -> datetime:
         self._start += timedelta(microseconds=1)
         return super().now()
 
 
-async def test_a_channel_that_gave_no_sign_yet_is_still_connecting() -> None:
-    clock, channel = Ticking(), FakeFaultyChannel()
+async def test_channel_without_sign_of_life_is_connecting() -> None:
+    clock, channel = TickingClock(), FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, _):
         await clock.advance(5)
         state = supervisor.snapshot()["fake"]
         assert (state.condition, state.heard_at) == (ChannelCondition.WAITING, None)
-        # Sending may work all the same.
+        # Sending may still work.
         assert supervisor.online("fake")
         channel.heard = clock.now()
         assert supervisor.snapshot()["fake"].condition is ChannelCondition.LISTENING

@@ -1,4 +1,4 @@
-"""Words for places, and the addresses they lead to."""
+"""Delivery targets and the addresses they resolve to."""
 
 import pytest
 from hypothesis import given
@@ -49,43 +49,43 @@ HERE = Address("discord", "5", "6")
         ("matrix:@ann:example.org", ChatTarget("matrix", "@ann:example.org")),
     ],
 )
-def test_a_target_is_read(text: str, target: Target) -> None:
+def test_parse_target(text: str, target: Target) -> None:
     assert parse_targets(text) == (target,)
 
 
 @pytest.mark.parametrize(
     "text", ["", " , ", ":5", "telegram:", "telegram::", "telegram::5", "a b", "9"]
 )
-def test_what_is_no_target_is_told(text: str) -> None:
-    with pytest.raises(UsageError, match="no place to deliver to") as caught:
+def test_invalid_target_is_reported(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a delivery target") as caught:
         parse_targets(text)
     assert "platform:chat" in caught.value.hint
 
 
-def test_lists_are_read_in_order_and_each_target_once() -> None:
+def test_list_keeps_order_and_removes_duplicates() -> None:
     assert parse_targets("telegram, origin,,telegram:5,TELEGRAM,origin") == (
         *(HomeTarget("telegram"), OriginTarget(), ChatTarget("telegram", "5")),
     )
 
 
-def reached(text: str, **given: object) -> ResolvedTargets:
+def resolve(text: str, **given: object) -> ResolvedTargets:
     return resolve_targets(parse_targets(text), HOMES, **{"origin": HERE, **given})
 
 
-def test_targets_become_addresses() -> None:
-    assert reached("origin,telegram,slack:C1") == ResolvedTargets(
+def test_targets_resolve_to_addresses() -> None:
+    assert resolve("origin,telegram,slack:C1") == ResolvedTargets(
         (HERE, Address("telegram", "1"), Address("slack", "C1"))
     )
-    assert reached("all").addresses == tuple(HOMES.values())
-    assert reached("local") == ResolvedTargets(local=True)
+    assert resolve("all").addresses == tuple(HOMES.values())
+    assert resolve("local") == ResolvedTargets(local=True)
 
 
-def test_an_address_named_in_several_ways_is_there_once() -> None:
-    assert reached("telegram,telegram:1,all,slack:C9:17.5").addresses == tuple(HOMES.values())
+def test_same_address_is_listed_once() -> None:
+    assert resolve("telegram,telegram:1,all,slack:C9:17.5").addresses == tuple(HOMES.values())
 
 
-def test_without_an_origin_the_first_home_is_meant() -> None:
-    assert reached("origin", origin=None) == ResolvedTargets((Address("telegram", "1"),))
+def test_missing_origin_falls_back_to_first_home() -> None:
+    assert resolve("origin", origin=None) == ResolvedTargets((Address("telegram", "1"),))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_without_an_origin_the_first_home_is_meant() -> None:
         ("pigeon:5", UnresolvedReason.UNKNOWN_PLATFORM),
     ],
 )
-def test_what_leads_nowhere_is_told_and_goes_into_a_file(text: str, why: UnresolvedReason) -> None:
+def test_unresolved_target_is_reported_and_goes_to_a_file(text: str, why: UnresolvedReason) -> None:
     (target,) = parse_targets(text)
     found = resolve_targets([target], {}, platforms=["discord"])
     assert found == ResolvedTargets(local=True, unreached=(UnresolvedTarget(target, why),))
 
 
-def test_one_missing_target_does_not_stop_the_others() -> None:
-    found = reached("pigeon,telegram")
+def test_unresolved_target_does_not_affect_others() -> None:
+    found = resolve("pigeon,telegram")
     assert found.addresses == (Address("telegram", "1"),)
     assert found.local
 
@@ -145,7 +145,7 @@ targets = st.one_of(
 )
 
 
-def written(target: Target) -> str:
+def format_target(target: Target) -> str:
     match target:
         case OriginTarget():
             return "origin"
@@ -160,8 +160,8 @@ def written(target: Target) -> str:
 
 
 @given(st.lists(targets, min_size=1))
-def test_what_is_written_is_read_back(given_targets: list[Target]) -> None:
-    text = ", ".join(map(written, given_targets))
+def test_targets_round_trip(given_targets: list[Target]) -> None:
+    text = ", ".join(map(format_target, given_targets))
     assert parse_targets(text) == tuple(dict.fromkeys(given_targets))
 
 
@@ -179,7 +179,7 @@ def test_no_target_is_silently_dropped(given_targets: list[Target], has_origin: 
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         targets = parse_targets(text)
     except UsageError:

@@ -1,4 +1,4 @@
-"""While nothing can be stored, each chat hears of it once, and its message is answered later."""
+"""While the store fails, each chat is notified once and its message answered later."""
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -30,8 +30,8 @@ HERE = Address("fake", "1")
 THERE = Address("fake", "2")
 
 
-class Told:
-    """Troubles with one channel, and what its chats hear."""
+class NoticeHarness:
+    """OutageNotices with one channel, and what its chats receive."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -44,8 +44,8 @@ class Told:
 
 
 @pytest.fixture
-async def told() -> AsyncGenerator[Told]:
-    one = Told()
+async def notices() -> AsyncGenerator[NoticeHarness]:
+    one = NoticeHarness()
     async with anyio.create_task_group() as group:
         group.start_soon(one.troubles.run)
         await anyio.wait_all_tasks_blocked()
@@ -53,49 +53,49 @@ async def told() -> AsyncGenerator[Told]:
         group.cancel_scope.cancel()
 
 
-async def test_each_chat_is_told_once(told: Told) -> None:
+async def test_each_chat_is_notified_once(notices: NoticeHarness) -> None:
     for _ in range(3):
-        told.troubles.tell(HERE, StoreFull("full"))
-        told.troubles.tell(THERE, StoreLocked("locked"))
-        told.troubles.tell(Address("gone", "1"), StoreError("no such channel"))
-    await told.hears(DISK_FULL)
-    await told.hears(DATABASE_LOCKED, chat="2")
+        notices.troubles.tell(HERE, StoreFull("full"))
+        notices.troubles.tell(THERE, StoreLocked("locked"))
+        notices.troubles.tell(Address("gone", "1"), StoreError("no such channel"))
+    await notices.hears(DISK_FULL)
+    await notices.hears(DATABASE_LOCKED, chat="2")
 
 
-async def test_another_trouble_is_told_again(told: Told) -> None:
-    told.troubles.tell(HERE, StoreFull("full"))
-    await told.hears(DISK_FULL)
-    told.troubles.over(HERE)
-    told.troubles.tell(HERE, StoreError("broken"))
-    await told.hears(DISK_FULL, STORE_BROKEN)
-    await told.clock.advance(REPEAT_AFTER)
-    told.troubles.tell(HERE, StoreFull("full"))
-    await told.hears(DISK_FULL, STORE_BROKEN, DISK_FULL)
+async def test_new_outage_is_notified_again(notices: NoticeHarness) -> None:
+    notices.troubles.tell(HERE, StoreFull("full"))
+    await notices.hears(DISK_FULL)
+    notices.troubles.over(HERE)
+    notices.troubles.tell(HERE, StoreError("broken"))
+    await notices.hears(DISK_FULL, STORE_BROKEN)
+    await notices.clock.advance(REPEAT_AFTER)
+    notices.troubles.tell(HERE, StoreFull("full"))
+    await notices.hears(DISK_FULL, STORE_BROKEN, DISK_FULL)
 
 
-async def test_what_is_no_trouble_of_the_store_is_not_told(told: Told) -> None:
-    told.troubles.tell(HERE, SessionBusy("busy"))
-    told.troubles.tell(HERE, LeaseLost("lost"))
-    told.troubles.tell(THERE, StoreFull("full"))
-    await told.hears(DISK_FULL, chat="2")
-    assert told.channel.texts_in("1") == []
+async def test_session_errors_are_not_notified(notices: NoticeHarness) -> None:
+    notices.troubles.tell(HERE, SessionBusy("busy"))
+    notices.troubles.tell(HERE, LeaseLost("lost"))
+    notices.troubles.tell(THERE, StoreFull("full"))
+    await notices.hears(DISK_FULL, chat="2")
+    assert notices.channel.texts_in("1") == []
 
 
-async def test_who_waits_for_long_is_told_meanwhile(told: Told) -> None:
-    with told.troubles.store_watch(HERE):
-        await told.clock.advance(SLOW_STORE_SECONDS / 2)
-        assert told.channel.texts_in("1") == []
-        await told.clock.advance(2 * SLOW_STORE_SECONDS)
-        await told.hears(DATABASE_LOCKED)
-        with pytest.raises(StoreLocked), told.troubles.store_watch(HERE):
+async def test_slow_store_is_notified(notices: NoticeHarness) -> None:
+    with notices.troubles.store_watch(HERE):
+        await notices.clock.advance(SLOW_STORE_SECONDS / 2)
+        assert notices.channel.texts_in("1") == []
+        await notices.clock.advance(2 * SLOW_STORE_SECONDS)
+        await notices.hears(DATABASE_LOCKED)
+        with pytest.raises(StoreLocked), notices.troubles.store_watch(HERE):
             raise StoreLocked("given up")
-    with told.troubles.store_watch(THERE):
-        await told.clock.advance(SLOW_STORE_SECONDS / 2)
-    await told.clock.advance(2 * SLOW_STORE_SECONDS)
-    assert (told.channel.texts_in("1"), told.channel.texts_in("2")) == ([DATABASE_LOCKED], [])
+    with notices.troubles.store_watch(THERE):
+        await notices.clock.advance(SLOW_STORE_SECONDS / 2)
+    await notices.clock.advance(2 * SLOW_STORE_SECONDS)
+    assert (notices.channel.texts_in("1"), notices.channel.texts_in("2")) == ([DATABASE_LOCKED], [])
 
 
-async def test_a_full_disk_is_told_once_and_everything_is_answered_later(tmp_path: Path) -> None:
+async def test_full_disk_is_notified_once_and_all_is_answered_later(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         async with gateway_harness(tmp_path) as one:
             disk.fail(DiskFailure.FULL, 1, 10**9)
@@ -114,7 +114,7 @@ async def test_a_full_disk_is_told_once_and_everything_is_answered_later(tmp_pat
             disk.heal()
 
 
-async def test_what_was_kept_and_cannot_be_answered_is_told_as_well(tmp_path: Path) -> None:
+async def test_stored_message_that_cannot_be_answered_is_notified(tmp_path: Path) -> None:
     with faulty_disk() as disk:
 
         def fills_the_disk(request: ModelRequest) -> Sequence[ScriptStep]:

@@ -1,4 +1,4 @@
-"""Work that is handed on: to whom, with which tools and model, how many at once."""
+"""Delegation: sessions, tools, models and limits of subagents."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from support.turns import FakeTool, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 
-async def test_each_task_gets_a_session_below_the_one_that_asked(tmp_path: Path) -> None:
+async def test_each_task_gets_a_child_session(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         tasks = [Task(goal="count", context="in a"), Task(goal="weigh")]
         reports = await delegations.run(SCOPE, tasks, ignore_progress)
@@ -57,7 +57,7 @@ async def test_each_task_gets_a_session_below_the_one_that_asked(tmp_path: Path)
         (False, True, False, True),
     ],
 )
-async def test_what_needs_leave_is_done_only_where_the_settings_say_so(
+async def test_auto_approval_follows_the_settings(
     tmp_path: Path, *, leave: bool, yolo: bool, foreign: bool, free: bool
 ) -> None:
     heard: list[Scope] = []
@@ -78,7 +78,7 @@ async def test_what_needs_leave_is_done_only_where_the_settings_say_so(
     assert [(one.yolo, one.attended) for one in heard] == [(free, False)]
 
 
-def test_the_setting_reaches_them() -> None:
+def test_auto_approve_setting_is_used() -> None:
     config = Config(delegation=Delegation(subagent_auto_approve=True))
     nothing: Any = None
     home = FollowupRouter(nothing)
@@ -87,7 +87,7 @@ def test_the_setting_reaches_them() -> None:
     assert not delegation_deps(Config(), nothing, nothing, FakeClock(), home).rules.budget.leave
 
 
-def test_the_settings_name_the_toolsets_of_subagents() -> None:
+def test_toolsets_of_subagents_are_configurable() -> None:
     nothing: Any = None
     home = FollowupRouter(nothing)
     some = Config(delegation=Delegation(default_toolsets=("file", "of-another-version")))
@@ -97,7 +97,7 @@ def test_the_settings_name_the_toolsets_of_subagents() -> None:
     assert not delegation_deps(Config(), nothing, nothing, FakeClock(), home).rules.budget.without
 
 
-async def test_a_subagent_has_no_tools_that_the_settings_do_not_name(tmp_path: Path) -> None:
+async def test_subagent_only_has_configured_tools(tmp_path: Path) -> None:
     tools = [FakeTool("terminal"), FakeTool("read_file")]
     rules = DelegationRules(budget=SubagentBudget(without=frozenset({"terminal", "delegate_task"})))
     async with delegation_harness(tmp_path, answer_script("Done."), tools=tools, rules=rules) as (
@@ -118,7 +118,7 @@ async def test_a_subagent_has_no_tools_that_the_settings_do_not_name(tmp_path: P
     ],
     ids=["as above", "its own", "its own effort"],
 )
-async def test_the_model_of_the_session_above_unless_the_settings_say_otherwise(
+async def test_parent_model_is_used_unless_configured(
     tmp_path: Path, mind: SubagentModel, told: tuple[str, str, str]
 ) -> None:
     rules = DelegationRules(budget=SubagentBudget(mind=mind))
@@ -130,7 +130,7 @@ async def test_the_model_of_the_session_above_unless_the_settings_say_otherwise(
         assert (child.model, child.provider, child.effort) == told
 
 
-async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
+async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
     gate = anyio.Event()
 
     async def wait(args: dict, context: object) -> str:
@@ -161,7 +161,7 @@ async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
     assert tool.most == 2
 
 
-async def test_tools_of_the_talking_agent_are_not_a_subagents(tmp_path: Path) -> None:
+async def test_blocked_tools_are_not_offered(tmp_path: Path) -> None:
     names = ["look", "delegate_task", "memory", "send_message", "clarify"]
     async with delegation_harness(
         tmp_path, echo_task, tools=[FakeTool(name) for name in names]
@@ -170,7 +170,7 @@ async def test_tools_of_the_talking_agent_are_not_a_subagents(tmp_path: Path) ->
         assert [spec.name for spec in built.model.requests[0].tools] == ["look"]
 
 
-async def test_an_orchestrator_may_hand_on_where_the_rules_let_it(tmp_path: Path) -> None:
+async def test_orchestrator_may_delegate_when_allowed(tmp_path: Path) -> None:
     tools = [FakeTool("look"), FakeTool("delegate_task")]
     async with delegation_harness(
         tmp_path, echo_task, tools=tools, rules=DelegationRules(depth=2)
@@ -186,14 +186,14 @@ async def test_an_orchestrator_may_hand_on_where_the_rules_let_it(tmp_path: Path
         assert not await them.allowed(structs.replace(below, session=deeper.session))
 
 
-async def test_trouble_is_reported_with_what_was_said(tmp_path: Path) -> None:
+async def test_failure_is_reported_with_the_last_text(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, [ModelError("no credit left")]) as (_, delegations):
         (report,) = await delegations.run(SCOPE, [Task(goal="x")], ignore_progress)
     assert (report.fate, report.summary) == (TaskStatus.FAILED, "")
     assert "no credit left" in report.error
 
 
-async def test_one_that_does_not_move_is_ended(tmp_path: Path) -> None:
+async def test_stalled_subagent_is_ended(tmp_path: Path) -> None:
     rules = DelegationRules(budget=SubagentBudget(patience=SubagentTimeouts(idle=100)))
     async with delegation_harness(tmp_path, HANGING_SCRIPT, rules=rules) as (built, delegations):
         reports = []
@@ -210,7 +210,7 @@ async def test_one_that_does_not_move_is_ended(tmp_path: Path) -> None:
         assert [report.fate for report in reports] == [TaskStatus.TIMEOUT]
 
 
-async def test_words_of_strangers_go_along(tmp_path: Path) -> None:
+async def test_untrusted_task_stays_untrusted(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         for foreign in (True, False):
             (report,) = await delegations.run(
@@ -222,7 +222,7 @@ async def test_words_of_strangers_go_along(tmp_path: Path) -> None:
             assert asked.trust is (Trust.DATA if foreign else Trust.PROGRAM)
 
 
-async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
+async def test_background_delegations_are_limited_per_user(tmp_path: Path) -> None:
     rules = DelegationRules(waiting=2, at_once=1)
     async with delegation_harness(tmp_path, *([HANGING_SCRIPT] * 4), rules=rules) as (
         built,
@@ -230,7 +230,7 @@ async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
     ):
         for _ in range(2):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
-        with pytest.raises(UsageError, match="under way already"):
+        with pytest.raises(UsageError, match="delegations are already running"):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
         await delegations.dispatch(structs.replace(SCOPE, principal="else"), [Task(goal="x")])
         with anyio.fail_after(60):

@@ -1,4 +1,4 @@
-"""Work in the background comes home once: also when it was stopped, killed, or not written."""
+"""Background delegations are reported once, also when stopped, killed or not stored."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -40,19 +40,19 @@ from support.turns import FakeTool, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 
-async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
+async def test_background_work_is_reported_once(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
-        letter = await built.brought()
-        assert name in letter
-        assert "2 of 2 completed: “" in letter
-        assert "dlg_" not in headline(letter, 200)
-        assert letter.index("did a") < letter.index("did b")
+        message = await built.brought()
+        assert name in message
+        assert "2 of 2 completed: “" in message
+        assert "dlg_" not in headline(message, 200)
+        assert message.index("did a") < message.index("did b")
         await delegations.recover()
         assert len(await built.letters()) == 1
 
 
-async def test_what_is_stopped_brings_what_was_done_until_then(tmp_path: Path) -> None:
+async def test_stopped_work_reports_partial_results(tmp_path: Path) -> None:
     rules = DelegationRules(at_once=1)
     async with delegation_harness(tmp_path, echo_task, HANGING_SCRIPT, rules=rules) as (
         built,
@@ -62,13 +62,13 @@ async def test_what_is_stopped_brings_what_was_done_until_then(tmp_path: Path) -
         await wait_for_requests(built, 2)
         assert delegations.end_all("another session", "") == 0
         assert delegations.end_all("parent", "") == 1
-        letter = await built.brought()
-        assert "did a" in letter
-        assert "interrupted" in letter
+        message = await built.brought()
+        assert "did a" in message
+        assert "interrupted" in message
         await wait_until_settled(built, delegations)
 
 
-async def test_whoever_stops_it_before_anything_came_of_it_hears_no_more(tmp_path: Path) -> None:
+async def test_work_stopped_without_results_is_not_reported(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
         await wait_for_requests(built)
@@ -77,7 +77,7 @@ async def test_whoever_stops_it_before_anything_came_of_it_hears_no_more(tmp_pat
         assert await built.letters() == []
 
 
-async def test_what_is_stopped_before_its_first_step_does_not_begin(tmp_path: Path) -> None:
+async def test_work_stopped_before_its_first_step_does_not_start(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
         assert delegations.end_all("parent", "") == 1
@@ -85,7 +85,7 @@ async def test_what_is_stopped_before_its_first_step_does_not_begin(tmp_path: Pa
         assert built.model.requests == []
 
 
-async def test_it_can_be_seen_what_each_one_does(tmp_path: Path) -> None:
+async def test_activity_of_each_task_is_visible(tmp_path: Path) -> None:
     scope = structs.replace(SCOPE, key="chat")
     rules = DelegationRules(at_once=1)
     scripts: list[Script] = [[assistant_message(tool_call("look", where="out"))], HANGING_SCRIPT]
@@ -98,10 +98,10 @@ async def test_it_can_be_seen_what_each_one_does(tmp_path: Path) -> None:
         await wait_for_requests(built, 2)
         (going,) = delegations.of("the one after a reset", "chat")
         assert going.doing[0].startswith("look")
-        assert going.doing[1] == "waits for its turn"
+        assert going.doing[1] == "waiting"
 
 
-async def test_reports_follow_a_conversation_that_moved(tmp_path: Path) -> None:
+async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
     async def moved(scope: Scope) -> Scope:
         return structs.replace(scope, session="elsewhere")
 
@@ -114,7 +114,7 @@ async def test_reports_follow_a_conversation_that_moved(tmp_path: Path) -> None:
         assert built.mail.rung == ["elsewhere"]
 
 
-async def test_a_row_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> None:
+async def test_undecodable_record_is_ignored(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
         at, body = built.clock.now(), Raw(b'{"id": 7}')
         odd = StateRecord(kind=KIND, id="odd", session="s", state=RUNNING, at=at, body=body)
@@ -124,8 +124,8 @@ async def test_a_row_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> No
         await delegations.recover()
 
 
-class Full(SqliteStore):
-    """Nothing can be written while `full` is set."""
+class FullStore(SqliteStore):
+    """Fails every write while `full` is set."""
 
     full = False
 
@@ -135,9 +135,9 @@ class Full(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
-async def test_a_full_disk_costs_neither_the_report_nor_the_profile(tmp_path: Path) -> None:
+async def test_full_disk_loses_no_report(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task) as (built, _):
-        store = Full(built.store._engine, built.clock)
+        store = FullStore(built.store._engine, built.clock)
         async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
             await delegations.dispatch(SCOPE, [Task(goal="a")])
             store.full = True
@@ -148,13 +148,13 @@ async def test_a_full_disk_costs_neither_the_report_nor_the_profile(tmp_path: Pa
             with anyio.fail_after(60):
                 while not built.mail.rung:
                     await built.clock.advance(1)
-            (letter,) = await built.letters()
-            assert "did a" in letter
+            (message,) = await built.letters()
+            assert "did a" in message
             assert not delegations.of("parent", "")
 
 
-class Interrupting(SqliteStore):
-    """Somebody gives up waiting while a commit is on its way to the disk."""
+class InterruptingStore(SqliteStore):
+    """Cancels the caller while a commit is in progress."""
 
     scope: anyio.CancelScope
 
@@ -163,25 +163,25 @@ class Interrupting(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
-async def test_a_start_that_is_interrupted_leaves_nothing_under_way(tmp_path: Path) -> None:
+async def test_cancelled_start_leaves_no_open_work(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, _):
-        store = Interrupting(built.store._engine, built.clock)
+        store = InterruptingStore(built.store._engine, built.clock)
         async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
             with anyio.CancelScope() as store.scope:
                 await delegations.dispatch(SCOPE, [Task(goal="long work")])
             assert store.scope.cancelled_caught
-            # What is on its way to the disk has arrived when something else has.
+            # A pending write has been stored once a later one has.
             await store.leases.hold("s-1", "me", timedelta(minutes=1))
             assert list(await store.records.find(KIND, only_open=True)) == []
         assert await built.letters() == [], "nobody has ever heard of it"
 
 
 class Killed(BaseException):
-    """As if the process ended here."""
+    """Simulates the end of the process."""
 
 
-async def killed_at(path: Path, step: str) -> tuple[str, int]:
-    """What a later process brings home, and how often the work was begun in all."""
+async def kill_at(path: Path, step: str) -> tuple[str, int]:
+    """Return what a later process reports, and how often the work was started."""
 
     steps = [step]
 
@@ -199,62 +199,62 @@ async def killed_at(path: Path, step: str) -> tuple[str, int]:
                 await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
                 await built.brought()
     async with delegation_harness(path) as (built, delegations):
-        for matter in await built.store.records.find("delegation", only_open=True):
-            dead = structs.replace(matter, holder="")
-            await built.store.commit(PutRecord(dead, was=matter.state))
+        for record in await built.store.records.find("delegation", only_open=True):
+            dead = structs.replace(record, holder="")
+            await built.store.commit(PutRecord(dead, was=record.state))
         await delegations.recover()
         await delegations.recover()
-        (letter,) = await built.letters()
+        (message,) = await built.letters()
         found = await subagent_sessions(built)
-        return letter, len(found)
+        return message, len(found)
 
 
-async def test_killed_before_it_began(tmp_path: Path) -> None:
-    letter, begun = await killed_at(tmp_path, "delegation.begun")
-    assert "0 of 2 completed" in letter
-    assert letter.count("lost") == 2
+async def test_killed_before_start(tmp_path: Path) -> None:
+    message, begun = await kill_at(tmp_path, "delegation.begun")
+    assert "0 of 2 completed" in message
+    assert message.count("lost") == 2
     assert begun == 0
 
 
-async def test_what_it_is_held_to_outlives_the_process(tmp_path: Path) -> None:
-    place, held = (
+async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
+    place, queued = (
         Address("test", "1"),
         InheritedLimits(platform="test", tools=("delegate_task", "todo")),
     )
     begun = structs.replace(
-        SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=held
+        SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=queued
     )
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(begun, [Task(goal="long work")])
         await wait_for_requests(built)
-        assert built.planner.scopes[0].bounds == held
+        assert built.planner.scopes[0].bounds == queued
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
-        (matter,) = await built.store.records.find(KIND, only_open=True)
-        work = read_delegation(matter)
+        (record,) = await built.store.records.find(KIND, only_open=True)
+        work = read_delegation(record)
         assert work is not None
         assert work.scope == begun
         await delegations.run(work.scope, work.tasks, ignore_progress)
         (again,) = built.planner.scopes
-        assert (again.bounds, again.role, again.address) == (held, Role.MEMBER, None)
-        await built.store.commit(PutRecord(structs.replace(matter, holder=""), was=RUNNING))
+        assert (again.bounds, again.role, again.address) == (queued, Role.MEMBER, None)
+        await built.store.commit(PutRecord(structs.replace(record, holder=""), was=RUNNING))
         await delegations.recover()
-        (letter,) = await built.letters()
-        assert "lost" in letter
+        (message,) = await built.letters()
+        assert "lost" in message
         assert len(built.planner.scopes) == 1, "nothing of it is begun by itself"
 
 
 async def test_killed_after_one_reported(tmp_path: Path) -> None:
-    letter, begun = await killed_at(tmp_path, "delegation.one_reported")
-    assert "did " in letter
+    message, begun = await kill_at(tmp_path, "delegation.one_reported")
+    assert "did " in message
     assert begun <= 2
 
 
-async def test_killed_after_it_was_brought(tmp_path: Path) -> None:
-    letter, _ = await killed_at(tmp_path, "delegation.brought")
-    assert "2 of 2 completed" in letter
+async def test_killed_after_reporting(tmp_path: Path) -> None:
+    message, _ = await kill_at(tmp_path, "delegation.brought")
+    assert "2 of 2 completed" in message
 
 
-async def test_reports_do_not_begin_work_without_end(tmp_path: Path) -> None:
+async def test_reports_do_not_delegate_endlessly(tmp_path: Path) -> None:
     async with delegation_harness(
         tmp_path, *([echo_task] * 6), rules=DelegationRules(rounds=2)
     ) as (built, delegations):
@@ -267,7 +267,7 @@ async def test_reports_do_not_begin_work_without_end(tmp_path: Path) -> None:
         for _ in range(2):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
             await said(Trust.DATA)
-        with pytest.raises(UsageError, match="without a word from a person"):
+        with pytest.raises(UsageError, match="without a message from a person"):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
         await said(Trust.OWNER)
         await delegations.dispatch(SCOPE, [Task(goal="x")])

@@ -59,8 +59,8 @@ def test_strayed(truth: FakePlatform, chat: str, to: str | None):
 
 
 def test_told_otherwise(truth: FakePlatform):
-    truth.post("bot", "d", "“/queue q-3” was cut off and may not be done.", None)
-    truth.post("bot", "c", "This turn is set aside.", "u0")
+    truth.post("bot", "d", "“/queue q-3” was interrupted and may not be done.", None)
+    truth.post("bot", "c", "I will not retry it on my own.", "u0")
     verdict = check_delivery(truth)
     assert sorted(verdict.told) == ["q-1", "q-3"]
     assert verdict.lost == ["bot/c: q-2"]

@@ -1,1 +1,1 @@
-"""The gateway process: which profiles it serves, its lock, its status, its end."""
+"""The gateway as a process: served profiles, lock, status and shutdown."""

@@ -1,4 +1,4 @@
-"""The door for programs: the API server of a process, when its owner's settings want one."""
+"""Run the API server inside the gateway process if the owner's settings enable it."""
 
 import logging
 from collections.abc import Callable
@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 
 class ApiHost:
     def __init__(self, clock: Clock, status: Callable[[], bytes] | None = None) -> None:
-        """`status` is what the gateway says of itself, as JSON."""
+        """`status` returns the gateway's status as JSON."""
         self._clock = clock
         self._status = status
         self._server: ApiServer | None = None
         self._trouble = ""
 
     async def open(self, owner: App, stack: AsyncExitStack) -> None:
-        """A server that cannot be had is told of, and keeps nobody else from work."""
+        """Start the server; if that fails, log it and go on without."""
         if not is_enabled(owner.config, owner.env):
             return
-        from hermes.api.server import ApiServer  # noqa: PLC0415 - only who wants it pays for it
+        from hermes.api.server import ApiServer  # noqa: PLC0415 - imported only when enabled
 
         try:
             server = ApiServer(read_settings(owner.config, owner.env), self._clock)
@@ -37,7 +37,7 @@ class ApiHost:
             self._server = await stack.enter_async_context(server)
             log.info("the API server listens at %s", server.address)
         except ConfigError as error:
-            log.warning("the API server is not there: %s", error.sentence)
+            log.warning("the API server could not start: %s", error.sentence)
             self._trouble = error.sentence
 
     async def attach(self, profile: str, app: App) -> None:
@@ -59,7 +59,7 @@ class ApiHost:
             self._server.drain()
 
     async def idle(self) -> None:
-        """After `drain`: wait until no turn goes on for a program."""
+        """Wait until no API turn is running; call after `drain`."""
         if self._server is not None:
             await self._server.entry.idle()
 
@@ -68,7 +68,7 @@ class ApiHost:
         return self._server.entry.active if self._server is not None else 0
 
     def states(self) -> dict[str, PlatformState]:
-        """How the server is, in the words of the state file."""
+        """Return the server's state for the state file."""
         if self._trouble:
             state = PlatformState(
                 state="fatal", error_code="not_opened", error_message=self._trouble

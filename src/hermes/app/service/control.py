@@ -1,4 +1,4 @@
-"""End a gateway from outside: say that it is meant, ask it to end, and wait for its death."""
+"""Stop a gateway from outside: announce the stop, signal it and wait for its exit."""
 
 import os
 import select
@@ -21,7 +21,7 @@ from hermes.kit.files import write_atomic
 from hermes.kit.process_identity import pid_exists
 
 STOP_TIMEOUT = stop_timeout(DRAIN_SECONDS)
-"""Seconds that a gateway is waited for whose settings nobody has read."""
+"""Default seconds to wait when the gateway's settings are unknown."""
 
 _KILL_TIMEOUT = 10.0
 _POLL_INTERVAL = 0.05
@@ -32,7 +32,7 @@ class NotEnded(HermesError):
 
 
 class ProcessHandle:
-    """A process that is surely the one that was meant, even when its pid is given away later."""
+    """A handle that keeps referring to the same process, even if its pid is reused."""
 
     def __init__(self, pid: int, handle: int | None) -> None:
         self.pid = pid
@@ -46,7 +46,7 @@ class ProcessHandle:
                 signal.pidfd_send_signal(self._handle, number)
 
     def ended(self, seconds: float) -> bool:
-        """Waits so long for its death."""
+        """Wait up to `seconds` for its exit and return whether it has ended."""
         if self._handle is not None:
             ready, _, _ = select.select([self._handle], [], [], seconds)
             return bool(ready)
@@ -60,7 +60,7 @@ class ProcessHandle:
 
 @contextmanager
 def open_process(record: ProcessRecord) -> Generator[ProcessHandle | None]:
-    """None when the process of the record is gone."""
+    """Open the recorded process; None if it has ended."""
     handle: int | None = None
     if hasattr(os, "pidfd_open"):
         try:
@@ -69,7 +69,7 @@ def open_process(record: ProcessRecord) -> Generator[ProcessHandle | None]:
             yield None
             return
     try:
-        # Only now: from here on the handle cannot come to mean another process.
+        # Check after opening: from here on the handle cannot refer to another process.
         yield None if record.surely_dead else ProcessHandle(record.pid, handle)
     finally:
         if handle is not None:
@@ -77,7 +77,7 @@ def open_process(record: ProcessRecord) -> Generator[ProcessHandle | None]:
 
 
 class StopOptions(Struct, frozen=True, kw_only=True):
-    """How to end it: seconds to wait, whether to ask at all, and whom to tell of impatience."""
+    """Timeout in seconds, whether to kill directly, and a callback for the first Ctrl+C."""
 
     patience: float = STOP_TIMEOUT
     force: bool = False
@@ -86,13 +86,13 @@ class StopOptions(Struct, frozen=True, kw_only=True):
 
 
 def stop_gateway(
-    home: Home, record: ProcessRecord, clock: Clock, manner: StopOptions | None = None
+    home: Home, record: ProcessRecord, clock: Clock, options: StopOptions | None = None
 ) -> bool:
-    """Returns whether it had to be killed. Raises `NotEnded` when it lives on.
+    """Stop it and return whether it had to be killed; raises `NotEnded` if it still runs.
 
-    The first Ctrl+C during the wait is told to `impatient`, the second one kills.
+    While waiting, the first Ctrl+C calls `impatient` and the second one kills.
     """
-    manner = manner or StopOptions()
+    options = options or StopOptions()
     if not record.surely_alive:
         if record.surely_dead:
             return False
@@ -103,56 +103,55 @@ def stop_gateway(
     with open_process(record) as process:
         if process is None:
             return False
-        announce_stop(home, record, clock.now(), manner.reason)
-        if not manner.force and _wait_for_exit(process, manner):
+        announce_stop(home, record, clock.now(), options.reason)
+        if not options.force and _wait_for_exit(process, options):
             return False
         process.signal(signal.SIGKILL)
         if not process.ended(_KILL_TIMEOUT):
             raise NotEnded(
-                f"The gateway with pid {record.pid} was killed and is still there",
-                hint="It waits for a disk or a device; look at it with: ps -o stat,wchan -p "
-                f"{record.pid}",
+                f"The gateway with pid {record.pid} was killed but is still there",
+                hint=f"It may wait for a disk or device. Check: ps -o stat,wchan -p {record.pid}",
             )
-    _clean_up(home, record, followed=manner.reason != STOP)
+    _clean_up(home, record, restarting=options.reason != STOP)
     return True
 
 
-def _wait_for_exit(process: ProcessHandle, manner: StopOptions) -> bool:
-    """True when it ended; False when it is to be killed.
+def _wait_for_exit(process: ProcessHandle, options: StopOptions) -> bool:
+    """Return True when it ended, False if it should be killed.
 
-    From the moment in which it is told to end, Ctrl+C means impatience.
+    Once it has been signalled, Ctrl+C means that the user does not want to wait.
     """
     try:
         process.signal(signal.SIGTERM)
-        over = process.ended(manner.patience)
+        ended = process.ended(options.patience)
     except KeyboardInterrupt:
-        if manner.impatient is None:
+        if options.impatient is None:
             raise
         try:
-            manner.impatient()
-            over = process.ended(manner.patience)
+            options.impatient()
+            ended = process.ended(options.patience)
         except KeyboardInterrupt:
             return False
-    if not over:
+    if not ended:
         raise NotEnded(
-            f"The gateway with pid {process.pid} has not ended within {manner.patience:g} seconds",
-            hint="It still lets turns end; `hermes gateway stop --force` does not wait for them.",
+            f"The gateway with pid {process.pid} did not stop within {options.patience:g} seconds",
+            hint="It is waiting for turns to finish; `hermes gateway stop --force` does not wait.",
         )
     return True
 
 
-def _clean_up(home: Home, record: ProcessRecord, *, followed: bool) -> None:
-    """Say what a killed process cannot say itself, unless another one has taken its place."""
+def _clean_up(home: Home, record: ProcessRecord, *, restarting: bool) -> None:
+    """Write the final state of a killed process, unless another one has replaced it."""
     clear_planned_stop(home)
-    state, noted = read_state(home.gateway_state), read_record(home.gateway_pid)
-    if noted is not None and noted.pid == record.pid:
+    state, pid_record = read_state(home.gateway_state), read_record(home.gateway_pid)
+    if pid_record is not None and pid_record.pid == record.pid:
         home.gateway_pid.unlink(missing_ok=True)
     if state is not None and (state.pid, state.start_time) == (record.pid, record.start_time):
         killed = structs.replace(
             state,
             gateway_state=Phase.STOPPED,
             exit_reason="killed on request",
-            restart_requested=followed,
+            restart_requested=restarting,
             active_agents=0,
         )
         data = msgspec.json.format(msgspec.json.encode(killed), indent=2) + b"\n"

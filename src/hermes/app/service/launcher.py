@@ -1,4 +1,4 @@
-"""Start a gateway beside us: a session of its own, its words in a log, and a pipe to hear it by."""
+"""Start a gateway in the background, log its output and wait until it is ready."""
 
 import os
 import select
@@ -16,14 +16,14 @@ from hermes.kit.errors import ConfigError, HermesError
 from hermes.kit.files import file_error
 
 READY_TIMEOUT = 60.0
-"""Seconds until a start that says nothing is left to itself."""
+"""Seconds to wait for a start that reports nothing."""
 
 _LOG_LIMIT = 5 * 1024 * 1024
 _MAX_SHOWN = 2000
 
 
 class LaunchFailed(HermesError):
-    """The gateway ended before it was ready; its exit code is handed on."""
+    """The gateway exited before it was ready; carries its exit code."""
 
     code = "gateway_failed"
 
@@ -42,12 +42,12 @@ class Launched(Struct, frozen=True):
 
 
 def gateway_command(home: Home, *more: str) -> list[str]:
-    """The words that run the gateway of a home in the foreground.
+    """Return the command line that runs the gateway of a home in the foreground.
 
-    `-P`: a file in the folder it starts in is never taken for one of its modules.
+    `-P` keeps files in the current folder from being imported as modules.
     """
-    words = [sys.executable, "-P", "-m", "hermes", "--profile", home.profile, "gateway", "run"]
-    return [*words, *more]
+    command = [sys.executable, "-P", "-m", "hermes", "--profile", home.profile, "gateway", "run"]
+    return [*command, *more]
 
 
 def launch(
@@ -57,33 +57,33 @@ def launch(
     tell: Callable[[str], None],
     patience: float = READY_TIMEOUT,
 ) -> Launched:
-    """Returns when it is ready; `tell` hears what it says until then.
+    """Return once it is ready, passing its status lines to `tell`.
 
-    Raises `Failed` when it ended instead, `NotReady` when it takes too long and goes on.
+    Raises `LaunchFailed` if it exited, `LaunchNotReady` if it takes too long but still runs.
     """
     log = home.logs / "gateway.log"
     ours, theirs = os.pipe()
     with closing(_Pipe(ours, patience)) as pipe:
         try:
-            before = _prepared(log)
+            offset = _prepared(log)
             process = _started(home, env, [*command, "--ready-fd", str(theirs)], log, theirs)
         finally:
             os.close(theirs)
-        said = ""
+        status = ""
         for line in pipe.lines():
             if line == "READY=1":
-                return Launched(_detach(process), said)
+                return Launched(_detach(process), status)
             if line.startswith("STATUS="):
-                said = line.removeprefix("STATUS=")
-                tell(said)
+                status = line.removeprefix("STATUS=")
+                tell(status)
             if line.startswith("EXTEND_TIMEOUT_USEC="):
                 pipe.wait_longer(line.partition("=")[2])
         if pipe.silent:
             raise LaunchNotReady(
                 f"The gateway (pid {_detach(process)}) is not ready after {pipe.waited:.0f} s",
-                hint=f"It goes on trying; see `hermes gateway status` and {log}",
+                hint=f"It keeps trying. See `hermes gateway status` and {log}",
             )
-        raise _failure(process.wait(), log, before)
+        raise _failure(process.wait(), log, offset)
 
 
 class _Pipe:
@@ -94,7 +94,7 @@ class _Pipe:
         self.silent = False
 
     def lines(self) -> Iterator[str]:
-        """Until the other end is closed, or nothing more came in time."""
+        """Yield lines until the other end is closed or the timeout passes."""
         rest = b""
         while True:
             ready, _, _ = select.select([self._handle], [], [], self.left)
@@ -113,7 +113,7 @@ class _Pipe:
 
     @property
     def left(self) -> float:
-        """Seconds that are still waited."""
+        """Seconds until the timeout."""
         return max(self._until - time.monotonic(), 0.0)
 
     @property
@@ -125,7 +125,7 @@ class _Pipe:
 
 
 def _prepared(log: Path) -> int:
-    """Room for what the gateway says; returns where it will begin."""
+    """Prepare the log file and return the offset at which new output starts."""
     try:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if log.exists() and log.stat().st_size > _LOG_LIMIT:
@@ -162,23 +162,23 @@ def _started(
 
 
 def _detach(process: "subprocess.Popen[bytes]") -> int:
-    """It outlives us, so nobody here will ever ask how it ended."""
+    """Mark the process as reaped, because it outlives us."""
     process.returncode = 0
     return process.pid
 
 
-def _failure(code: int, log: Path, before: int) -> LaunchFailed:
+def _failure(code: int, log: Path, offset: int) -> LaunchFailed:
     with log.open("rb") as file:
-        file.seek(max(before, log.stat().st_size - _MAX_SHOWN))
-        said = file.read(_MAX_SHOWN).decode(errors="replace").strip()
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        file.seek(max(offset, log.stat().st_size - _MAX_SHOWN))
+        output = file.read(_MAX_SHOWN).decode(errors="replace").strip()
+    ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return LaunchFailed(
-        f"The gateway {how} before it was ready" + (f":\n{said}" if said else ""),
-        hint=f"All that it said is in {log}" if said else "See why: hermes gateway run",
+        f"The gateway {ending} before it was ready" + (f":\n{output}" if output else ""),
+        hint=f"Its full output is in {log}" if output else "Find out why: hermes gateway run",
         ended_with=128 - code if code < 0 else code,
     )
 
 
 def _log_error(log: Path, error: OSError) -> ConfigError:
     message = f"{log} cannot be written: {error.strerror}"
-    return file_error(error, message, "Make the folder of the logs writable for you.")
+    return file_error(error, message, "Make the log folder writable.")

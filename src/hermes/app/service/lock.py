@@ -1,4 +1,4 @@
-"""Who runs the gateway of a home: the record in its lock, and whether that process still lives."""
+"""The lock of a home's gateway, and the record of the process that holds it."""
 
 import fcntl
 import os
@@ -22,10 +22,10 @@ RECORD_KIND = "hermes-gateway"
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
-    """`start_time` is in clock ticks since boot; `holder` tells the process from all others.
+    """`start_time` is in clock ticks since boot; `holder` identifies the process uniquely.
 
-    `profile` and `home` say whose gateway it is: one that serves several profiles leaves the
-    same record in the home of each.
+    `profile` and `home` name the gateway's own profile: a gateway that serves several profiles
+    writes the same record to each home.
     """
 
     pid: int
@@ -43,17 +43,17 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def surely_alive(self) -> bool:
-        """Its pid is one of ours to look up, and belongs to no other process."""
+        """Whether the process is on this machine, alive and not a reused pid."""
         ours = self.holder.split("/")[:2] == process_id().split("/")[:2]
         return bool(self.holder) and ours and not is_surely_dead(self.holder)
 
     def serves_other_profile(self, home: Home) -> bool:
-        """Whether it is the gateway of another profile that serves this home as well."""
+        """Whether it is another profile's gateway that also serves this home."""
         return bool(self.home) and Path(self.home) != home.path
 
 
 def own_record(home: Home, now: datetime, argv: Sequence[str] | None = None) -> ProcessRecord:
-    """This process as the gateway of `home`."""
+    """Return the record of this process as the gateway of `home`."""
     holder = process_id()
     start = holder.rpartition("/")[2]
     return ProcessRecord(
@@ -68,7 +68,7 @@ def own_record(home: Home, now: datetime, argv: Sequence[str] | None = None) -> 
 
 
 def read_record(path: Path) -> ProcessRecord | None:
-    """None for a file that is missing, empty, or holds something else."""
+    """Read a record; None if the file is missing or has other content."""
     try:
         record = msgspec.json.decode(read_regular_file(path), type=ProcessRecord)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -78,11 +78,11 @@ def read_record(path: Path) -> ProcessRecord | None:
 
 _TRIES = 100
 _PAUSE = 0.01
-"""Seconds between two tries while somebody only looks, or has not yet written who it is."""
+"""Seconds between attempts while another process probes the lock or writes its record."""
 
 
 class AlreadyRunning(HermesError):
-    """Somebody else is the gateway of this home; `record` says who, when that is known."""
+    """Another process is the gateway of this home; `record` describes it, if known."""
 
     code = "already_running"
 
@@ -95,7 +95,7 @@ class AlreadyRunning(HermesError):
 
 
 class HomeLock:
-    """Held until `release`, or until this process is gone."""
+    """Held until `release` or the end of this process."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
@@ -106,7 +106,7 @@ class HomeLock:
         os.pwrite(self._handle, msgspec.json.encode(record) + b"\n", 0)
 
     def release(self) -> None:
-        """The record goes first: a free lock must not name anybody."""
+        """Clear the record first, so that a free lock names no process."""
         os.ftruncate(self._handle, 0)
         os.close(self._handle)
 
@@ -123,7 +123,7 @@ class HomeLocks:
 
 
 def take_lock(home: Home, record: ProcessRecord) -> HomeLock:
-    """Raises `AlreadyRunning`, or `ConfigError` when there cannot be a lock."""
+    """Take the lock; raises `AlreadyRunning`, or `ConfigError` if it cannot be created."""
     try:
         handle = _locked(home.gateway_lock)
     except OSError as error:
@@ -140,32 +140,32 @@ def take_lock(home: Home, record: ProcessRecord) -> HomeLock:
 
 
 def _unusable(path: Path, error: OSError) -> ConfigError:
-    hint = "Make it yours, or use another: export HERMES_HOME=DIRECTORY"
+    hint = "Fix its permissions, or use another home: export HERMES_HOME=DIRECTORY"
     return file_error(error, f"{path} cannot be used: {error.strerror}", hint)
 
 
 def take_locks(homes: Sequence[Home], record: ProcessRecord) -> HomeLocks:
-    """All of them or none. Raises `AlreadyRunning` for the first that somebody else serves."""
-    held: list[HomeLock] = []
+    """Take all locks or none; raises `AlreadyRunning` for the first that is held."""
+    locks: list[HomeLock] = []
     try:
-        held.extend(take_lock(home, record) for home in homes)
+        locks.extend(take_lock(home, record) for home in homes)
     except BaseException:
-        HomeLocks(held).release()
+        HomeLocks(locks).release()
         raise
-    return HomeLocks(held)
+    return HomeLocks(locks)
 
 
 def running_gateway(home: Home) -> ProcessRecord | None:
-    """The gateway that serves this home now, its own or another profile's."""
+    """Return the gateway that serves this home now: its own or another profile's."""
     record = read_record(home.gateway_lock)
     if record is None or record.surely_dead:
         return None
-    # What runs elsewhere, say in a container, is known by its lock alone.
+    # A gateway elsewhere, for example in a container, is only known by its lock.
     return record if record.surely_alive or _is_locked(home.gateway_lock) else None
 
 
 def _locked(path: Path) -> int | None:
-    """A handle that has the lock of the file at `path`; None when somebody else has it."""
+    """Return a handle that holds the lock, or None if another process has it."""
     for _ in range(_TRIES):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if _try(handle, fcntl.LOCK_EX):
@@ -182,7 +182,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """A lock on a file that was removed meanwhile keeps nobody out."""
+    """Whether the file was not removed meanwhile; a lock on a removed file has no effect."""
     try:
         return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:
@@ -200,26 +200,26 @@ def _is_locked(path: Path) -> bool:
         os.close(handle)
 
 
-def _try(handle: int, how: int) -> bool:
+def _try(handle: int, mode: int) -> bool:
     with suppress(BlockingIOError):
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, mode | fcntl.LOCK_NB)
         return True
     return False
 
 
 def _already_running_message(home: Home, record: ProcessRecord | None) -> str:
     if record is None:
-        return f"Another process holds {home.gateway_lock} and does not say who it is"
+        return f"Another process holds {home.gateway_lock} without a record"
     since = f", since {record.started_at.astimezone():%Y-%m-%d %H:%M}" if record.started_at else ""
     process = f"(pid {record.pid}{since})"
     if record.surely_dead:
-        return f"The gateway {process} is gone, but a process that it left still holds its lock"
+        return f"The gateway {process} has ended, but a child process still holds its lock"
     if record.serves_other_profile(home):
         return (
-            f"Profile {home.profile} is served already by the gateway of profile "
+            f"Profile {home.profile} is already served by the gateway of profile "
             f"{record.profile} {process}"
         )
-    return f"The gateway of profile {home.profile} is running already {process}"
+    return f"The gateway of profile {home.profile} is already running {process}"
 
 
 def _already_running_hint(home: Home, record: ProcessRecord | None) -> str:
@@ -228,10 +228,10 @@ def _already_running_hint(home: Home, record: ProcessRecord | None) -> str:
         return f"Find it with: fuser {home.gateway_lock}"
     if record.serves_other_profile(home):
         return (
-            "One gateway for all profiles is enough; to run one for each, set "
+            "One gateway serves all profiles. To run one per profile, set "
             f"gateway.multiplex_profiles to false in profile {record.profile} and restart it."
         )
     return (
-        f"See how it is with `hermes{flag} gateway status`, end it with `hermes{flag} gateway "
-        f"stop`, or take its place with `hermes{flag} gateway run --replace`."
+        f"Check it with `hermes{flag} gateway status`, stop it with `hermes{flag} gateway "
+        f"stop`, or replace it with `hermes{flag} gateway run --replace`."
     )

@@ -1,4 +1,4 @@
-"""The tenants of one process: opened, joined, watched, and let go in order."""
+"""Run the gateway process: open the served profiles, watch them and shut down in order."""
 
 import gc
 import logging
@@ -44,14 +44,14 @@ from hermes.ports.channel import ChannelManifest
 log = logging.getLogger(__name__)
 
 STATUS_INTERVAL = 2.0
-"""Seconds between two looks at how everybody is."""
+"""Seconds between status updates."""
 
 OnSnapshot = Callable[[Snapshot], None]
-"""Hears how it goes: when it begins to serve, every now and then, and when it is to end."""
+"""Called with the status: when serving starts, periodically, and at shutdown."""
 
 
 class GatewayService:
-    """`signal` and `failure` say, after the end, what brought it about."""
+    """After `run`, `signal` and `failure` tell why it ended."""
 
     def __init__(
         self,
@@ -101,16 +101,16 @@ class GatewayService:
                 self._notifier.waiting(advice.wait, advice.reason)
                 await self._clock.sleep(advice.wait)
             await self._open(homes, deps, group)
-            # Only now there are files to write it to.
-            log.info("the gateway starts for %s", ", ".join(self._profile_services))
-            # Before anybody is at work: a tenant that is told to end would take its app along.
+            # Logged now, because the log files are only open from here on.
+            log.info("starting the gateway for %s", ", ".join(self._profile_services))
+            # Before the profiles start: a profile that is closed takes its app with it.
             await self._api_host.open(self._profile_services[homes[0].profile].app, stack)
-            for tenant in self._profile_services.values():
-                await self._api_host.attach(tenant.profile, tenant.app)
+            for service in self._profile_services.values():
+                await self._api_host.attach(service.profile, service.app)
             Router(self._profile_services).assemble()
             self._assembled = True
-            for tenant in self._profile_services.values():
-                await tenant.listening.wait()
+            for service in self._profile_services.values():
+                await service.listening.wait()
             group.start_soon(self._gateway_process.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
@@ -130,32 +130,34 @@ class GatewayService:
         return msgspec.json.encode(self._snapshot())
 
     def restart(self) -> None:
-        """Let running turns end, then leave with the word that we want to be started again."""
+        """Let running turns finish, then exit with the code that requests a restart."""
         self._close(Ending.RESTART)
 
     async def _open(
         self, homes: Sequence[Home], deps: ProfileServiceDeps, group: anyio.abc.TaskGroup
     ) -> None:
-        """A profile that cannot be opened is left out, unless it is the process's own."""
+        """Open the profiles; one that fails is left out, unless it is the process's own."""
         for home in homes:
             try:
-                tenant: ProfileService = await group.start(serve_profile, home, deps)
+                service: ProfileService = await group.start(serve_profile, home, deps)
             except HermesError as error:
                 if home == deps.owner:
                     raise
                 reason = with_profile_flag(error.sentence, home.profile)
-                log.warning("the profile %s is not served: %s", home.profile, reason)
+                log.warning("profile %s is not served: %s", home.profile, reason)
                 self._absent[home.profile] = reason
                 continue
-            self._profile_services[home.profile] = tenant
-            # What nobody's work logs goes to the owner's files, whoever's secret it may hold.
-            self._profile_services[deps.owner.profile].app.add_log_redactor(tenant.app.redactor)
+            self._profile_services[home.profile] = service
+            # Unscoped log lines go to the owner's files and may contain any profile's secrets.
+            self._profile_services[deps.owner.profile].app.add_log_redactor(service.app.redactor)
 
     async def _until_ended(self) -> None:
-        for tenant in self._profile_services.values():
-            await tenant.ended.wait()
+        for service in self._profile_services.values():
+            await service.ended.wait()
         if self._ending is None:
-            failed = [f"{one.profile}: {one.failure}" for one in self._profile_services.values()]
+            failed = [
+                f"{other.profile}: {other.failure}" for other in self._profile_services.values()
+            ]
             self.failure = "; ".join(failed)
 
     async def _hear_signals(
@@ -167,16 +169,16 @@ class GatewayService:
         with anyio.open_signal_receiver(*END_SIGNALS) as signals:
             unblock_signals()
             task_status.started()
-            async for one in signals:
+            async for number in signals:
                 if self._ending is not None:
-                    log.warning("signal %d again: not waiting any longer", one)
+                    log.warning("second signal %d: exiting without waiting", number)
                     scope.cancel()
                     return
-                if one is signal.SIGUSR1:
+                if number is signal.SIGUSR1:
                     self.restart()
                 else:
-                    self.signal = one
-                    self._close(self._gateway_process.ending_of_signal(one))
+                    self.signal = number
+                    self._close(self._gateway_process.ending_of_signal(number))
                 if not self._assembled:
                     scope.cancel()
 
@@ -186,42 +188,44 @@ class GatewayService:
         self._ending = ending
         if not self._assembled:
             return
-        log.info("the gateway is to end (%s); running turns may end first", ending)
-        drain = max((one.gateway.drain for one in self._profile_services.values()), default=0.0)
-        self._notifier.stopping("letting running turns end", stop_timeout(drain))
+        log.info("shutting down (%s); waiting for running turns", ending)
+        drain = max((other.gateway.drain for other in self._profile_services.values()), default=0.0)
+        self._notifier.stopping("waiting for running turns", stop_timeout(drain))
         self._closing.set()
         self._api_host.drain()
-        for tenant in self._profile_services.values():
-            tenant.close()
+        for service in self._profile_services.values():
+            service.close()
         snapshot = self._snapshot()
         self._gateway_process.state.put(snapshot)
         self._tell(snapshot)
 
     async def _watch(self) -> None:
-        told = ""
+        line = ""
         while True:
             snapshot = self._snapshot()
             self._gateway_process.state.put(snapshot)
             self._tell(snapshot)
-            if told != (told := status_line(snapshot)) and self._ending is None:
-                self._notifier.status(told)
+            if line != (line := status_line(snapshot)) and self._ending is None:
+                self._notifier.status(line)
             await self._clock.sleep(STATUS_INTERVAL)
 
     def _snapshot(self) -> Snapshot:
         platforms: dict[str, PlatformState] = {}
         phases: set[Phase] = set()
         active = self._api_host.active
-        for tenant in self._profile_services.values():
-            states = tenant.gateway.supervisor.snapshot()
-            told = platforms_of(states) | _failed_platforms(tenant)
-            told = {name: _with_profile_hint(state, tenant.profile) for name, state in told.items()}
-            platforms |= {self._named(tenant, name): state for name, state in told.items()}
-            phases.add(Phase.DEGRADED if tenant.failure or tenant.troubles else phase_of(states))
-            active += tenant.running
-        programs = self._api_host.states()
+        for service in self._profile_services.values():
+            states = service.gateway.supervisor.snapshot()
+            found = platforms_of(states) | _failed_platforms(service)
+            found = {
+                name: _with_profile_hint(state, service.profile) for name, state in found.items()
+            }
+            platforms |= {self._named(service, name): state for name, state in found.items()}
+            phases.add(Phase.DEGRADED if service.failure or service.troubles else phase_of(states))
+            active += service.running
+        api = self._api_host.states()
         own = self._gateway_process.home.profile
-        platforms |= {name: _with_profile_hint(state, own) for name, state in programs.items()}
-        phases |= {Phase.DEGRADED for one in programs.values() if one.error_code}
+        platforms |= {name: _with_profile_hint(state, own) for name, state in api.items()}
+        phases |= {Phase.DEGRADED for api_state in api.values() if api_state.error_code}
         for profile, reason in self._absent.items():
             platforms[profile] = _fatal("profile_not_served", reason)
             phases.add(Phase.DEGRADED)
@@ -247,13 +251,13 @@ class GatewayService:
             return Phase.DRAINING
         return Phase.DEGRADED if Phase.DEGRADED in phases else Phase.RUNNING
 
-    def _named(self, tenant: ProfileService, platform: str) -> str:
-        own = tenant.profile == self._gateway_process.home.profile
-        return platform if own else f"{tenant.profile}/{platform}"
+    def _named(self, service: ProfileService, platform: str) -> str:
+        own = service.profile == self._gateway_process.home.profile
+        return platform if own else f"{service.profile}/{platform}"
 
 
 def status_line(snapshot: Snapshot) -> str:
-    """For whoever looks at the unit: who is served, and which platforms are not there."""
+    """Summarize for `systemctl status`: served profiles and platforms that are not connected."""
     parts = [f"serving {', '.join(snapshot.served_profiles)}"]
     for state in ("connecting", "retrying", "paused", "fatal"):
         found = sorted(item for item in snapshot.platforms.items() if item[1].state == state)
@@ -263,33 +267,33 @@ def status_line(snapshot: Snapshot) -> str:
 
 
 def _full_status_line(snapshot: Snapshot) -> str:
-    """The same with every platform that is there."""
-    there = sorted(name for name, one in snapshot.platforms.items() if one.state == "connected")
-    return f"{status_line(snapshot)}; connected: {', '.join(there) or 'none'}"
+    """Add the connected platforms."""
+    connected = sorted(name for name, one in snapshot.platforms.items() if one.state == "connected")
+    return f"{status_line(snapshot)}; connected: {', '.join(connected) or 'none'}"
 
 
 def _with_reason(name: str, platform: PlatformState) -> str:
-    """What does not mend itself is told of with its reason."""
+    """Add the reason of failures that need the owner."""
     if platform.state != "fatal" or not platform.error_message:
         return name
     return f"{name} ({one_line(platform.error_message, 300)})"
 
 
 def _with_profile_hint(platform: PlatformState, profile: str) -> PlatformState:
-    """What it says to do next is about that profile."""
-    why = platform.error_message
+    """Address the commands in its hint to that profile."""
+    message = platform.error_message
     return (
-        structs.replace(platform, error_message=with_profile_flag(why, profile))
-        if why
+        structs.replace(platform, error_message=with_profile_flag(message, profile))
+        if message
         else platform
     )
 
 
-def _failed_platforms(tenant: ProfileService) -> dict[str, PlatformState]:
-    troubles = {name: _fatal("not_opened", why) for name, why in tenant.troubles.items()}
-    if tenant.failure:
-        troubles["gateway"] = _fatal("failed", tenant.failure)
-    return troubles
+def _failed_platforms(service: ProfileService) -> dict[str, PlatformState]:
+    failed = {name: _fatal("not_opened", reason) for name, reason in service.troubles.items()}
+    if service.failure:
+        failed["gateway"] = _fatal("failed", service.failure)
+    return failed
 
 
 def _fatal(code: str, reason: str) -> PlatformState:
@@ -303,11 +307,10 @@ def run_gateway(
     manifests: Mapping[str, ChannelManifest] | None = None,
     tell: OnSnapshot = lambda snapshot: None,
 ) -> int:
-    """Blocks until the end and returns the exit code.
+    """Run the gateway until it ends and return the exit code.
 
-    `manifests` are channels besides those that come with the program; `tell` hears how it goes.
-    Raises `ConfigError` when the settings are wrong, `TemporaryError` when
-    the machine lacks something now, and `AlreadyRunning`.
+    `manifests` are additional channels; `tell` receives the status. Raises `ConfigError` for wrong
+    settings, `TemporaryError` if the machine lacks a resource, and `AlreadyRunning`.
     """
     notifier = Notifier(env, options.ready_fd)
     try:
@@ -326,7 +329,7 @@ def run_gateway(
 
 
 def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error there is, raised on purpose or a temporary one of the system; else all."""
+    """Return the single known error of a group; otherwise the group itself."""
     match errors.exceptions:
         case [BaseExceptionGroup() as inner]:
             return _cause_of(inner)
@@ -339,7 +342,7 @@ def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def homes_to_serve(home: Home, config: Config) -> list[Home]:
-    """The own one first; with several, only those that `gateway.served_profiles` names, if any."""
+    """Return the own home first, then the others that `gateway.served_profiles` allows."""
     profiles = [name for name, _ in profiles_to_serve(config.multiplexed, home)]
     allowed = config.gateway.served_profiles
     others = [
@@ -361,12 +364,12 @@ async def _serve(
 
 
 _GC_THRESHOLDS = (20_000, 20, 20)
-"""A turn makes thousands of objects that need no collector; looking for cycles at Python's own pace
-took a tenth of the time of many turns at once."""
+"""A turn creates thousands of objects without cycles; Python's default thresholds spent a tenth
+of the time of concurrent turns on collection."""
 
 
 def tune_gc() -> None:
-    """What is there now stays: looking through it again and again would hold up everybody."""
+    """Freeze the objects that exist now, so that collections do not scan them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)

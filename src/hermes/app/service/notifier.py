@@ -1,4 +1,4 @@
-"""Tell whoever started us how far we are: systemd by its socket, `gateway start` by a pipe."""
+"""Report startup progress to systemd (by socket) and to `gateway start` (by pipe)."""
 
 import logging
 import os
@@ -11,37 +11,37 @@ log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Silent where nobody listens; nothing here ever fails the gateway."""
+    """Does nothing if there is no receiver; errors never affect the gateway."""
 
     def __init__(self, env: Mapping[str, str], ready_fd: int | None = None) -> None:
         self._address = _address(env.get("NOTIFY_SOCKET", ""))
         self._pipe = ready_fd
         if ready_fd is not None:
-            # What we start must not keep the pipe open after our end.
+            # Child processes must not keep the pipe open after our end.
             os.set_inheritable(ready_fd, False)
             os.set_blocking(ready_fd, False)
         self.watchdog = _watchdog(env)
-        """Seconds within which systemd wants a sign of life; 0 when it wants none."""
+        """Interval in seconds in which systemd expects a sign of life; 0 if none."""
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a receiver."""
         return self._address is not None or self._pipe is not None
 
     def ready(self, status: str = "") -> None:
-        """All that can be connected is; whoever waited for the start waits no more."""
+        """Report readiness and close the pipe."""
         self._send(*_status(status), "READY=1")
         self._close_pipe()
 
     def status(self, text: str) -> None:
         self._send(*_status(text))
 
-    def waiting(self, seconds: float, why: str) -> None:
-        """The start takes so much longer, on purpose."""
-        self._send(f"EXTEND_TIMEOUT_USEC={int((seconds + 30) * 1e6)}", *_status(why))
+    def waiting(self, seconds: float, reason: str) -> None:
+        """Report that the start is delayed on purpose."""
+        self._send(f"EXTEND_TIMEOUT_USEC={int((seconds + 30) * 1e6)}", *_status(reason))
 
     def stopping(self, status: str = "", seconds: float = 0.0) -> None:
-        """The end has begun and may take so many seconds."""
+        """Report that shutdown has begun and may take so many seconds."""
         extend = [f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"] if seconds else []
         self._send("STOPPING=1", *extend, *_status(status))
 
@@ -49,11 +49,11 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def close(self) -> None:
-        """Whoever waits at the pipe without having heard that we are ready learns of a failure."""
+        """Close the pipe; a receiver that was not told of readiness sees a failure."""
         self._close_pipe()
 
     async def keep_alive(self, clock: Clock, healthy: Callable[[], bool] = lambda: True) -> None:
-        """A sign of life at half the interval, as long as all is well; until cancelled."""
+        """Signal at half the watchdog interval while healthy, until cancelled."""
         while self.watchdog:
             if healthy():
                 self.alive()
@@ -69,7 +69,7 @@ class Notifier:
             try:
                 os.write(self._pipe, data + b"\n")
             except OSError:
-                # Nobody waits for the start any more, or is far behind in reading.
+                # The receiver is gone or does not read.
                 return
 
     def _send_to_systemd(self, address: str, data: bytes) -> None:
@@ -78,7 +78,7 @@ class Notifier:
                 to.setblocking(False)
                 to.sendto(data, address)
         except OSError as error:
-            log.info("systemd could not be told %r: %s", data, error)
+            log.info("cannot notify systemd of %r: %s", data, error)
 
     def _close_pipe(self) -> None:
         if self._pipe is not None:
@@ -86,10 +86,10 @@ class Notifier:
             self._pipe = None
 
 
-def _address(given: str) -> str | None:
-    if given.startswith("@"):
-        return "\0" + given[1:]
-    return given if given.startswith("/") else None
+def _address(value: str) -> str | None:
+    if value.startswith("@"):
+        return "\0" + value[1:]
+    return value if value.startswith("/") else None
 
 
 def _watchdog(env: Mapping[str, str]) -> float:

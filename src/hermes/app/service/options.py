@@ -1,4 +1,4 @@
-"""How a gateway is asked to run, and what its exit codes say to whoever started it."""
+"""Options of a gateway run, and its endings and exit codes."""
 
 from enum import IntEnum, StrEnum
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
-    """`replace` ends a gateway that runs already; `force` does not wait after a storm of starts.
+    """`replace` stops a running gateway first; `force` skips the wait after repeated restarts.
 
-    `ready_fd` is a pipe on which whoever started us waits for the word that we are ready.
+    `ready_fd` is a pipe on which the starting process waits for readiness.
     """
 
     replace: bool = False
@@ -19,7 +19,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 
 class ExitCode(IntEnum):
-    """Besides these, 128 and the number of the signal that ended it."""
+    """Apart from these, 128 plus the number of the signal that ended it."""
 
     ENDED = 0
     FAILED = 1
@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
 
 
 class Ending(StrEnum):
-    """How a gateway came to its end; `crashed` is what a later one finds when nothing was said."""
+    """How a gateway ended; `crashed` is inferred when nothing was recorded."""
 
     STOPPED = "stopped"
     RESTART = "restart"
@@ -38,7 +38,7 @@ class Ending(StrEnum):
 
 
 def exit_code(ending: Ending, signal: int = 0) -> int:
-    """What the process returns; a signal that nobody announced shows in the code."""
+    """Return the process's exit code; an unannounced signal shows in it."""
     match ending:
         case Ending.STOPPED:
             return ExitCode.ENDED

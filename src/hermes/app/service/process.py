@@ -1,4 +1,4 @@
-"""The signals that end a gateway: one that comes early waits until somebody can hear it."""
+"""Run as the gateway process: signals, start and end of the process, and its state files."""
 
 import logging
 import signal
@@ -39,9 +39,9 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 @contextmanager
 def signals_blocked() -> Generator[None]:
-    """Else one that comes before `let_through` would end the process on the spot.
+    """Block the signals until `unblock_signals`, so that an early one does not kill the process.
 
-    Processes that are started meanwhile would be deaf to them, too; there must be none.
+    Start no child processes meanwhile: they would inherit the blocked signals.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     try:
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class GatewayProcess:
-    """`before` is how the gateway before this one ended; None when there was none."""
+    """`before` is how the previous gateway ended; None if there was none."""
 
     def __init__(
         self, home: Home, record: ProcessRecord, clock: Clock, options: RunOptions
@@ -74,7 +74,7 @@ class GatewayProcess:
         clear_planned_stop(home)
 
     def count_start(self, settings: Gateway) -> StartAdvice:
-        """Whether this start should wait, and whether interrupted turns should be parked."""
+        """Return whether this start should wait and whether to park interrupted turns."""
         start = StartRecord(at=self._clock.now(), pid=self.record.pid, after=self.before)
         with _write_errors_named(self.home):
             starts = record_start(self.home, start)
@@ -82,7 +82,7 @@ class GatewayProcess:
         return structs.replace(advice, wait=0.0) if self._options.force else advice
 
     def ending_of_signal(self, signal: int) -> Ending:
-        """What a signal means: SIGUSR1 a restart, others an end, announced or out of the blue."""
+        """Return what a signal means: SIGUSR1 restarts, others stop, announced or not."""
         if signal == SIGUSR1:
             return Ending.RESTART
         stop = planned_stop(self.home, self.record)
@@ -91,10 +91,10 @@ class GatewayProcess:
         return Ending.STOPPED if stop else Ending.SIGNAL
 
     def end(self, ending: Ending, signal: int = 0, reason: str = "") -> int:
-        """The last word, once all work is done. Returns the exit code."""
+        """Record the end once all work is done; return the exit code."""
         last = _final_snapshot(self.state.snapshot, ending, reason or _reason(ending, signal))
-        again = self._followed or ending is Ending.RESTART
-        self.state.write(structs.replace(last, restart_requested=again))
+        restart = self._followed or ending is Ending.RESTART
+        self.state.write(structs.replace(last, restart_requested=restart))
         if ending not in {Ending.FAILED, Ending.CRASHED}:
             self._say_farewell(ending)
         self._left = ending
@@ -104,11 +104,11 @@ class GatewayProcess:
         try:
             write_clean_shutdown(self.home, self.record, ending, self._clock.now())
         except OSError as error:
-            # The end is in order all the same; the next start only takes it for a crash.
-            log.warning("the end could not be noted: %s", error)
+            # Not fatal; the next start only takes it for a crash.
+            log.warning("the clean shutdown could not be recorded: %s", error)
 
     def fail(self, error: BaseException) -> None:
-        """Something was raised that nobody turned into an ending."""
+        """Record an exception that was not turned into an ending."""
         if self._left is None:
             reason = error.sentence if isinstance(error, HermesError) else repr(error)
             self.end(Ending.FAILED, reason=reason)
@@ -118,9 +118,9 @@ class GatewayProcess:
 def hold_gateway(
     home: Home, served: Sequence[Home], options: RunOptions, clock: Clock
 ) -> Generator[GatewayProcess]:
-    """Be the gateway of `home` and of all it serves, `home` among them or not.
+    """Become the gateway of `home` and all homes it serves.
 
-    Raises `AlreadyRunning` when another gateway serves one of them, unless it is to be replaced.
+    Raises `AlreadyRunning` if another gateway serves one of them, unless it is to be replaced.
     """
     record = own_record(home, clock.now())
     if options.replace:
@@ -166,7 +166,7 @@ def _release(home: Home, locks: HomeLocks) -> None:
 
 @contextmanager
 def noted_failure(home: Home, clock: Clock) -> Generator[None]:
-    """Whoever asks why no gateway runs is told of this start, not of the end of the one before."""
+    """Record a failed start, so that the status shows it and not the previous end."""
     try:
         yield
     except ConfigError as error:
@@ -183,12 +183,12 @@ def _write_errors_named(home: Home) -> Generator[None]:
         yield
     except OSError as error:
         message = f"{error.filename or home.path} cannot be written: {error.strerror}"
-        hint = "Make it yours, or use another: export HERMES_HOME=DIRECTORY"
+        hint = "Fix its permissions, or use another home: export HERMES_HOME=DIRECTORY"
         raise file_error(error, message, hint) from error
 
 
 def _final_snapshot(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
-    """A gateway that was not told to stop says that it runs, so that it is started again."""
+    """Report "running" unless it was told to stop, so that it is started again."""
     match ending:
         case Ending.STOPPED:
             phase = Phase.STOPPED
@@ -209,7 +209,7 @@ def _reason(ending: Ending, signal: int) -> str:
         case Ending.STOPPED:
             return "stopped on request"
         case Ending.RESTART:
-            return "restart was asked for"
+            return "restart requested"
         case Ending.SIGNAL:
             return f"ended by signal {signal}"
         case Ending.FAILED | Ending.CRASHED:

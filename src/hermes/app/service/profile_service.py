@@ -1,4 +1,4 @@
-"""One profile that the gateway process serves: its app, its channels, its gateway."""
+"""Serve one profile in the gateway process: its app, channels and gateway."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 RESTART_BACKOFF = Backoff(base=1.0, cap=60.0)
 STABLE_SECONDS = 600.0
-"""Seconds after which a gateway that breaks is not breaking over and over."""
+"""Seconds of running after which a failure no longer counts as repeated."""
 
 
 class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
-    """What all tenants of a process are given; `owner` is the home that the process is for.
+    """What all profile services of a process share; `owner` is the process's own home.
 
-    `park` sets turns aside that were interrupted, because the process ended too often. What
-    fails is tried again as each part does, unless `retry` says otherwise for all of them.
+    `park` parks interrupted turns, because the process restarted too often. `retry` overrides the
+    backoff of every part.
     """
 
     owner: Home
@@ -59,7 +59,7 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
 
 
 class ProfileService:
-    """`troubles` are platforms that could not be opened, and why."""
+    """`troubles` maps platforms that could not be opened to the reason."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ProfileService:
         self._directory = ChatDirectory(app.home.channel_directory, app.clock)
         self.ended = anyio.Event()
         self.listening = anyio.Event()
-        """Its local door is open, or will not be before it is opened a second time."""
+        """Set once the local socket listens, or its first attempt failed."""
         self._gateway: Gateway | None = None
         self._local: IpcServer | None = None
         self._lent: Mapping[str, BorrowedChannel] = {}
@@ -108,7 +108,7 @@ class ProfileService:
         self._build()
 
     def _build(self) -> None:
-        parts = GatewayOptions(
+        options = GatewayOptions(
             channels=self.channels,
             door=self.door,
             directory=self._directory,
@@ -120,20 +120,20 @@ class ProfileService:
             park=self._deps.park,
             retry=self._deps.retry,
         )
-        self._gateway = build_gateway(self.app, parts)
+        self._gateway = build_gateway(self.app, options)
 
     def begin(self, hear: HandleInbound) -> None:
-        """All tenants are assembled, so that messages may pass between them."""
+        """Start serving; call once all profiles are assembled, so that messages can be routed."""
         self._hear = hear
         self._ready.set()
 
     @property
     def running(self) -> int:
-        """How many turns are going on, in chats and at the local door."""
+        """Number of running turns, in chats and over the local socket."""
         return self.gateway.actors.running + (self._local.busy if self._local else 0)
 
     def close(self) -> None:
-        """Begin nothing more, let what runs come to its end, then leave."""
+        """Start nothing new, let running work finish, then stop."""
         if not self.closing:
             self.closing, self._closed_at = True, anyio.current_time()
         self.gateway.close()
@@ -141,48 +141,48 @@ class ProfileService:
             self._local.close()
 
     async def _linger(self) -> None:
-        """The last answers of others may have to leave by our channels."""
+        """Wait for other profiles that deliver their last answers through our channels."""
         longest = max(one.gateway.shutdown_seconds for one in (self, *self.borrowers))
         with anyio.CancelScope(deadline=self._closed_at + longest):
             for borrower in self.borrowers:
                 await borrower.gateway.delivered.wait()
 
     async def _post_restart_notices(self) -> None:
-        """To who asked for a restart, also when it went wrong, and to the home channels.
+        """Notify the chats that requested a restart, and the home channels after a planned one.
 
-        Once: a gateway that was built anew has come back from nothing that anybody asked for.
+        Done once: a gateway rebuilt after a failure was not requested.
         """
         if self._posted_restart_notices:
             return
         platforms = self.app.config.platforms
-        quiet = {n for n, one in platforms.items() if not one.gateway_restart_notification}
+        muted = {n for n, one in platforms.items() if not one.gateway_restart_notification}
         homes = home_channels(self.app.env, platforms).values() if self._deps.restarted else ()
-        told = [one for one in (*self.channels, *self._lent) if platform_of(one) not in quiet]
+        notified = [one for one in (*self.channels, *self._lent) if platform_of(one) not in muted]
         try:
-            await post_restart_notices(self.app.store, self.app.clock, homes, told)
+            await post_restart_notices(self.app.store, self.app.clock, homes, notified)
             self._posted_restart_notices = True
         except StoreError as error:
-            log.warning("nobody could be told that the gateway is back: %s", error)
+            log.warning("cannot send the restart notices: %s", error)
         self.poll_queues()
 
     def poll_queues(self) -> None:
-        """Another process has put something into the inbox or the outbox."""
+        """Check the queues for rows written by another process."""
         self.gateway.poll_queues()
 
     async def run(self) -> None:
-        """Until its gateway is closed; one that breaks is built anew after a while."""
+        """Run until the gateway is closed; rebuild it after a failure."""
         await self._ready.wait()
         failures = 0
         while True:
-            begun = self.app.clock.monotonic()
+            started = self.app.clock.monotonic()
             try:
                 return await self._work()
             except Exception as error:
-                # One profile's trouble is not the others'.
-                log.exception("the gateway of profile %s broke", self.profile)
+                # One failing profile must not affect the others.
+                log.exception("the gateway of profile %s failed", self.profile)
                 self.failure = str(error) or type(error).__name__
                 self.listening.set()
-            failures = 1 if self.app.clock.monotonic() - begun > STABLE_SECONDS else failures + 1
+            failures = 1 if self.app.clock.monotonic() - started > STABLE_SECONDS else failures + 1
             await self.app.clock.sleep(RESTART_BACKOFF.delay(failures))
             if self.closing:
                 return None
@@ -191,8 +191,8 @@ class ProfileService:
 
     async def _work(self) -> None:
         services = ServerCallbacks(wake=self.poll_queues)
-        marks = env_fingerprint(self._deps.env)
-        local = IpcServer(self.app.home.path, self.app, marks, services)
+        fingerprint = env_fingerprint(self._deps.env)
+        local = IpcServer(self.app.home.path, self.app, fingerprint, services)
         async with anyio.create_task_group() as group:
             await group.start(local.run)
             self._local = local
@@ -205,7 +205,7 @@ class ProfileService:
                 group.start_soon(self.app.afterwards.run)
             await self._post_restart_notices()
             await self.gateway.run(self._hear)
-            # Those at the local door and of the API were told to end together with the chats.
+            # Local and API turns were asked to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
                 await local.idle()
                 await self._deps.programs.idle()
@@ -218,12 +218,12 @@ async def serve_profile(
     *,
     task_status: anyio.abc.TaskStatus[ProfileService] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Open a profile, say so, serve it, and hold it until cancelled.
+    """Open a profile, report it as started, serve it and keep it open until cancelled.
 
     Everything it logs goes to its own files.
     """
     own = home.path == deps.owner.path
-    choices = AppOptions(
+    options = AppOptions(
         workspace=str(home.path / "workspace"),
         source="gateway",
         looks_back=True,
@@ -232,36 +232,36 @@ async def serve_profile(
     )
     with log_to(home.logs):
         async with AsyncExitStack() as stack:
-            opening = open_app(home, deps.env, choices, deps.shared.model_servers)
+            opening = open_app(home, deps.env, options, deps.shared.model_servers)
             app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
-            channels, troubles = await _open_channels(app, stack, deps)
+            channels, failed = await _open_channels(app, stack, deps)
             hooks = await stack.enter_async_context(open_profile_hooks(home, app.clock))
             for warning in hooks.warnings:
                 log.warning("%s", warning)
-            heard = hooks if hooks.names else NoHooks()
-            tenant = ProfileService(app, channels, troubles, heard, deps)
-            task_status.started(tenant)
+            active_hooks = hooks if hooks.names else NoHooks()
+            service = ProfileService(app, channels, failed, active_hooks, deps)
+            task_status.started(service)
             try:
-                await tenant.run()
+                await service.run()
             finally:
-                deps.programs.detach(tenant.profile)
-                tenant.ended.set()
-            # Its files stay open until the process is done: the last lines are written to them.
+                deps.programs.detach(service.profile)
+                service.ended.set()
+            # Keep its files open until the process ends, for the last log lines.
             await anyio.sleep_forever()
 
 
 async def _open_channels(
     app: App, stack: AsyncExitStack, deps: ProfileServiceDeps
 ) -> tuple[Mapping[str, Channel], Mapping[str, str]]:
-    wanted = ConfiguredChannels(app, deps.manifests)
-    troubles = dict.fromkeys(wanted.missing, "This version has no such channel.")
+    configured = ConfiguredChannels(app, deps.manifests)
+    failed = dict.fromkeys(configured.missing, "This version does not have this channel.")
     channels: dict[str, Channel] = {}
-    for name in wanted.names:
+    for name in configured.names:
         try:
-            channels[name] = await wanted.open(name, stack, deps.shared)
+            channels[name] = await configured.open(name, stack, deps.shared)
         except ConfigError as error:
-            troubles[name] = error.sentence
-    for name, reason in troubles.items():
-        log.error("the channel %s is not served: %s", name, reason)
-    return channels, troubles
+            failed[name] = error.sentence
+    for name, reason in failed.items():
+        log.error("channel %s is not served: %s", name, reason)
+    return channels, failed

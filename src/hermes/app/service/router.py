@@ -1,4 +1,4 @@
-"""Messages between the profiles of one process: a bot of one may serve chats of another."""
+"""Route messages between the profiles of one process, so that one's bot can serve another."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ from hermes.session.keys import SessionSource
 
 log = logging.getLogger(__name__)
 
-NOT_SERVED = "The agent of this chat is not running just now. Try again later."
+NOT_SERVED = "The agent of this chat is not running right now. Try again later."
 
 
 class Router:
-    """Whose channel heard a message decides who may speak; the routes decide whom it is for."""
+    """The receiving profile authorizes a message; its routes choose the profile that answers."""
 
-    def __init__(self, tenants: Mapping[str, ProfileService]) -> None:
-        self._profile_services = tenants
+    def __init__(self, services: Mapping[str, ProfileService]) -> None:
+        self._profile_services = services
 
     def assemble(self) -> None:
-        """Build all gateways, each with what the others lend it, and let them begin."""
-        for tenant in self._profile_services.values():
-            tenant.assemble(self._borrowed_by(tenant))
-        for tenant in self._profile_services.values():
-            tenant.begin(self._inbound_handler(tenant))
+        """Build all gateways with their borrowed channels and start them."""
+        for service in self._profile_services.values():
+            service.assemble(self._borrowed_by(service))
+        for service in self._profile_services.values():
+            service.begin(self._inbound_handler(service))
 
     def _borrowed_by(self, borrower: ProfileService) -> Mapping[str, BorrowedChannel]:
-        lent: dict[str, BorrowedChannel] = {}
+        borrowed: dict[str, BorrowedChannel] = {}
         for lender in self._profile_services.values():
             routed = {route.profile for route in lender.routes if route.enabled}
             if lender is borrower or borrower.profile not in routed:
@@ -42,45 +42,45 @@ class Router:
             lender.borrowers.append(borrower)
             for name, channel in lender.channels.items():
                 online = partial(_is_online, lender, name)
-                lent[borrowed_channel_name(name, lender.profile)] = BorrowedChannel(
+                borrowed[borrowed_channel_name(name, lender.profile)] = BorrowedChannel(
                     channel, online, lender.pacers[name]
                 )
-        return lent
+        return borrowed
 
-    def _inbound_handler(self, tenant: ProfileService) -> HandleInbound:
-        async def hear(inbound: Inbound) -> None:
-            target = self._target(tenant, inbound)
-            if target is tenant:
-                await tenant.gateway.intake.deliver(inbound)
+    def _inbound_handler(self, service: ProfileService) -> HandleInbound:
+        async def handle(inbound: Inbound) -> None:
+            target = self._target(service, inbound)
+            if target is service:
+                await service.gateway.intake.deliver(inbound)
                 return
             if target is None:
-                await tenant.gateway.intake.deliver(inbound, partial(_reject_unserved, tenant))
+                await service.gateway.intake.deliver(inbound, partial(_reject_unserved, service))
                 return
-            channel = borrowed_channel_name(inbound.address.channel, tenant.profile)
+            channel = borrowed_channel_name(inbound.address.channel, service.profile)
             address = structs.replace(inbound.address, channel=channel)
-            door = partial(tenant.door.welcome, space=target.door.space)
+            authorize = partial(service.door.welcome, space=target.door.space)
             with log_to(target.app.home.logs):
-                passed_on = structs.replace(inbound, address=address)
-                await target.gateway.intake.deliver(passed_on, door)
+                forwarded = structs.replace(inbound, address=address)
+                await target.gateway.intake.deliver(forwarded, authorize)
 
-        return hear
+        return handle
 
-    def _target(self, tenant: ProfileService, inbound: Inbound) -> ProfileService | None:
-        """None when it is for somebody who is not served: nobody else may answer for them."""
-        profile = routed_profile(session_source(inbound), tenant.routes)
-        if profile is None or profile == tenant.profile:
-            return tenant
+    def _target(self, service: ProfileService, inbound: Inbound) -> ProfileService | None:
+        """Return None if the routed profile is not served; no other profile answers for it."""
+        profile = routed_profile(session_source(inbound), service.routes)
+        if profile is None or profile == service.profile:
+            return service
         target = self._profile_services.get(profile)
         if target is None or target.ended.is_set():
-            log.warning("a message is for the profile %s, which is not served", profile)
+            log.warning("a message was routed to profile %s, which is not served", profile)
             return None
         return target
 
 
-async def _reject_unserved(tenant: ProfileService, inbound: Inbound) -> Admitted | Rejected:
-    """Whoever may not speak at all hears nothing, as always."""
-    welcome = await tenant.door(inbound)
-    return Rejected(NOT_SERVED) if isinstance(welcome, Admitted) else welcome
+async def _reject_unserved(service: ProfileService, inbound: Inbound) -> Admitted | Rejected:
+    """Reply only to senders that the receiving profile admits."""
+    decision = await service.door(inbound)
+    return Rejected(NOT_SERVED) if isinstance(decision, Admitted) else decision
 
 
 def borrowed_channel_name(channel: str, lender: str) -> str:
@@ -95,25 +95,25 @@ _THREAD, _CHAT, _GUILD = 8, 4, 2
 
 
 def routed_profile(source: SessionSource, routes: Sequence[ProfileRoute]) -> str | None:
-    """The profile of the route that says most about the place; of equals, the first one."""
+    """Return the profile of the most specific matching route; of equals, the first."""
     rated = [(_rating(route, source), route.profile) for route in routes if route.profile]
-    fitting = [(rating, profile) for rating, profile in rated if rating is not None]
-    if not fitting:
+    matching = [(rating, profile) for rating, profile in rated if rating is not None]
+    if not matching:
         return None
-    return max(fitting, key=lambda one: one[0])[1]
+    return max(matching, key=lambda match: match[0])[1]
 
 
 def _rating(route: ProfileRoute, source: SessionSource) -> tuple[int, bool] | None:
-    """How exactly the route names this place; None when any of its fields is another."""
+    """Rate how specifically the route matches the chat; None if it does not match."""
     chats = (source.chat_id, source.parent_chat_id)
-    fits = (
+    checks = (
         (route.platform, route.platform.strip().lower() == source.platform.lower()),
         (route.guild_id, route.guild_id in (source.guild_id, source.scope_id)),
         (route.chat_id, route.chat_id in chats),
         (route.thread_id, route.thread_id == source.thread_id),
     )
-    if not route.enabled or not all(same for given, same in fits if given):
+    if not route.enabled or not all(same for wanted, same in checks if wanted):
         return None
     weights = ((route.thread_id, _THREAD), (route.chat_id, _CHAT), (route.guild_id, _GUILD))
-    # A chat named itself is nearer than the one it lies in.
-    return sum(weight for given, weight in weights if given), route.chat_id == source.chat_id
+    # A route that names the chat itself beats one that names its parent.
+    return sum(weight for wanted, weight in weights if wanted), route.chat_id == source.chat_id

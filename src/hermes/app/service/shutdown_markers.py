@@ -1,4 +1,4 @@
-"""Small files by which one gateway, its stopper and the next gateway tell each other why."""
+"""Marker files that tell a gateway and its successor why it was stopped."""
 
 from datetime import datetime
 from pathlib import Path
@@ -12,11 +12,11 @@ from hermes.config.home import Home
 from hermes.kit.files import read_regular_file, write_atomic
 
 STOP = "stop"
-"""The reason of an end after which nobody is to come; after any other, somebody does."""
+"""Reason of a stop without a restart; any other reason is followed by a start."""
 
 
 class PlannedStop(Struct, frozen=True, kw_only=True):
-    """Left by whoever is about to end a gateway on purpose; meant for one process only."""
+    """Written before stopping a gateway on purpose; addressed to one process."""
 
     pid: int
     start_time: int | float | str | None = None
@@ -39,7 +39,7 @@ def clean_shutdown_file(home: Home) -> Path:
 
 
 def announce_stop(home: Home, record: ProcessRecord, now: datetime, reason: str = STOP) -> None:
-    """To be called before the signal is sent, so that the gateway knows it was meant."""
+    """Announce the stop before sending the signal, so that the gateway knows it is intended."""
     stop = PlannedStop(
         pid=record.pid, start_time=record.start_time, requested_at=now, reason=reason
     )
@@ -47,7 +47,7 @@ def announce_stop(home: Home, record: ProcessRecord, now: datetime, reason: str 
 
 
 def planned_stop(home: Home, record: ProcessRecord) -> PlannedStop | None:
-    """The announcement, when it is meant for the process of this record."""
+    """Return the announcement if it is addressed to this process."""
     try:
         stop = msgspec.json.decode(read_regular_file(planned_stop_file(home)), type=PlannedStop)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -61,20 +61,20 @@ def clear_planned_stop(home: Home) -> None:
 
 
 def write_clean_shutdown(home: Home, record: ProcessRecord, ending: Ending, now: datetime) -> None:
-    """Everything is in order: whoever starts next need not look for a crash."""
-    farewell = _CleanShutdown(pid=record.pid, ending=ending, at=now)
-    write_atomic(clean_shutdown_file(home), msgspec.json.encode(farewell) + b"\n", mode=0o600)
+    """Record a clean shutdown, so that the next start assumes no crash."""
+    marker = _CleanShutdown(pid=record.pid, ending=ending, at=now)
+    write_atomic(clean_shutdown_file(home), msgspec.json.encode(marker) + b"\n", mode=0o600)
 
 
 def take_previous_ending(home: Home) -> Ending | None:
-    """How the gateway before us ended; None when there was none. Asked once, then forgotten."""
+    """Return how the previous gateway ended (None if there was none) and forget it."""
     path = clean_shutdown_file(home)
     try:
         ending = msgspec.json.decode(read_regular_file(path), type=_CleanShutdown).ending
     except FileNotFoundError:
         return Ending.CRASHED if home.gateway_state.exists() else None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        # An empty file, as other programs leave it, says no more than that it ended well.
+        # An empty file, as other versions write it, only says that it ended cleanly.
         ending = Ending.SIGNAL
     path.unlink(missing_ok=True)
     return ending

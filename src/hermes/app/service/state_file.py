@@ -1,4 +1,4 @@
-"""Keep `gateway_state.json` true at little cost: on change only, at most once a second."""
+"""Keep `gateway_state.json` up to date, on changes only and at most once a second."""
 
 import logging
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ WRITE_INTERVAL = 1.0
 
 
 class StateFile:
-    """`put` is cheap and may be called at any time; `keep` writes; `write` does so at once."""
+    """`put` is cheap and may be called at any time; `keep` writes changes; `write` is immediate."""
 
     def __init__(self, home: Home, record: ProcessRecord, clock: Clock) -> None:
         self._path = home.gateway_state
@@ -34,14 +34,14 @@ class StateFile:
         self.writes = 0
 
     def put(self, snapshot: Snapshot) -> None:
-        """What is to be told; the same as before changes nothing."""
+        """Set the status; an equal one changes nothing."""
         snapshot = structs.replace(snapshot, platforms=self._dated(snapshot.platforms))
         if snapshot != self.snapshot:
             self.snapshot = snapshot
             self._changed.set()
 
     async def keep(self) -> None:
-        """Write what was put, until cancelled."""
+        """Write changes until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
@@ -50,7 +50,7 @@ class StateFile:
                 await self._clock.sleep(WRITE_INTERVAL)
 
     def write(self, snapshot: Snapshot) -> None:
-        """Put it and have it on disk when this returns."""
+        """Set the status and write it before returning."""
         self.put(snapshot)
         if self.snapshot != self._written:
             self._write(self.snapshot)
@@ -74,7 +74,7 @@ class StateFile:
         try:
             write_atomic(self._path, data, mode=0o600)
         except OSError as error:
-            # The gateway does its work all the same; only its status cannot be read.
+            # Not fatal; only the status cannot be read.
             log.warning("%s cannot be written: %s", self._path, error.strerror)
             return
         self._written = snapshot
@@ -103,9 +103,9 @@ def platforms_of(channels: Mapping[str, ChannelState]) -> dict[str, PlatformStat
 
 
 def phase_of(channels: Mapping[str, ChannelState]) -> Phase:
-    """Degraded as long as one of them fails; one that connects, or rests by order, does not."""
-    well = all(channel.condition in _HEALTHY for channel in channels.values())
-    return Phase.RUNNING if well else Phase.DEGRADED
+    """Degraded while a channel fails; connecting or paused channels do not count."""
+    healthy = all(channel.condition in _HEALTHY for channel in channels.values())
+    return Phase.RUNNING if healthy else Phase.DEGRADED
 
 
 def _platform(channel: ChannelState) -> PlatformState:

@@ -1,4 +1,4 @@
-"""What the gateway says of itself in `gateway_state.json`, and reading it back with patience."""
+"""The gateway's status file `gateway_state.json`, and how to read it leniently."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,7 +29,7 @@ SERVING = frozenset({Phase.RUNNING, Phase.DEGRADED})
 
 
 class PlatformState(Struct, frozen=True, kw_only=True):
-    """`updated_at` is since when it is so; whoever keeps the file fills it in."""
+    """`updated_at` is the time of the last change; filled in by the writer of the file."""
 
     state: str
     error_code: str | None = None
@@ -38,9 +38,9 @@ class PlatformState(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """How the gateway is, but for who it is and when this was said.
+    """The status of the gateway without its process and time.
 
-    `sandboxes` says of each profile what holds back its commands, once one has shown it.
+    `sandboxes` lists, per profile, the sandbox of its commands once it is known.
     """
 
     gateway_state: Phase = Phase.STARTING
@@ -53,7 +53,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 class GatewayState(Struct, frozen=True, kw_only=True):
-    """The file as it is written; `gateway_state` may be a word that we do not know."""
+    """The content of the file; `gateway_state` may have values that we do not know."""
 
     pid: int = 0
     kind: str = RECORD_KIND
@@ -70,7 +70,7 @@ class GatewayState(Struct, frozen=True, kw_only=True):
 
 
 def read_state(path: Path) -> GatewayState | None:
-    """None for a file that is missing or is not such a state; odd parts of it are left out."""
+    """Read the file; None if it is missing or invalid. Invalid fields are skipped."""
     try:
         fields = msgspec.json.decode(read_regular_file(path), type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -87,9 +87,9 @@ def read_state(path: Path) -> GatewayState | None:
 
 
 class GatewayStatus(Struct, frozen=True, kw_only=True):
-    """`record` is the living gateway that serves the home, if any does; `state` its last word.
+    """`record` is the running gateway that serves the home, if any; `state` its last status.
 
-    Without a living one, `state` is what the last one left.
+    Without a running gateway, `state` is what the last one left.
     """
 
     home: Home
@@ -104,23 +104,27 @@ class GatewayStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def died(self) -> bool:
-        """Nothing runs, although the last word was not that it had ended."""
+        """Whether nothing runs although no end was recorded."""
         last = self.state.gateway_state if self.state else ""
         alive = {*SERVING, Phase.STARTING, Phase.DRAINING}
         return self.record is None and last in alive and not (self.state and self.state.exit_reason)
 
     @property
     def platforms(self) -> dict[str, PlatformState]:
-        """This profile's own; a gateway of several names the others' as `profile/platform`."""
-        every: Mapping[str, PlatformState] = self.state.platforms if self.state else {}
+        """This profile's platforms; a shared gateway names the others' `profile/platform`."""
+        states: Mapping[str, PlatformState] = self.state.platforms if self.state else {}
         if self.served_by is None:
-            return {name: one for name, one in every.items() if "/" not in name}
-        own = f"{self.home.profile}/"
-        return {name.removeprefix(own): one for name, one in every.items() if name.startswith(own)}
+            return {name: one for name, one in states.items() if "/" not in name}
+        prefix = f"{self.home.profile}/"
+        return {
+            name.removeprefix(prefix): one
+            for name, one in states.items()
+            if name.startswith(prefix)
+        }
 
     @property
     def sandboxes(self) -> tuple[str, ...]:
-        """What holds back commands in a gateway that runs; empty before one has shown it."""
+        """The sandbox of commands in a running gateway, once known."""
         if self.record is None or self.state is None:
             return ()
         return self.state.sandboxes.get(self.home.profile, ())
@@ -131,7 +135,7 @@ class GatewayStatus(Struct, frozen=True, kw_only=True):
 
 
 def gateway_status(home: Home) -> GatewayStatus:
-    """Reads only; a state that another process left is not taken for that of the living one."""
+    """Read the status; a state left by another process is ignored."""
     record = running_gateway(home)
     path = Path(record.home) if record and record.home else home.path
     state = read_state(Home(home.root, path).gateway_state)
@@ -141,7 +145,7 @@ def gateway_status(home: Home) -> GatewayStatus:
 
 
 def all_gateway_statuses(root: Path) -> list[GatewayStatus]:
-    """The default profile first, then the others by name."""
+    """Return the default profile first, then the others by name."""
     homes = [Home(root, root)]
     homes += [Home(root, root / "profiles" / name, name) for name in named_profiles(root)]
     return [gateway_status(home) for home in homes]

@@ -1,4 +1,4 @@
-"""The gateway as a service of systemd: the text of its unit, and the few commands around it."""
+"""Run the gateway as a systemd user service: its unit file and systemctl calls."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
 
 _TIMEOUT = 20.0
 WATCHDOG = 120
-"""Seconds without a sign of life after which systemd starts the gateway anew."""
+"""Seconds without a sign of life after which systemd restarts the gateway."""
 
 _TEMPLATE = """\
 # Written by `hermes gateway install`, which replaces it; put changes into {name}.d/*.conf
@@ -37,9 +37,9 @@ TimeoutStartSec=120
 TimeoutStopSec={stop}
 WatchdogSec={watchdog}
 KillMode=mixed
-# Tools run in this service too, and may need sudo, containers or any folder of their user:
-# so nothing here takes rights away. These keep one tool from ending everything, and keep
-# memory with secrets in it from being written to disk.
+# Tools run in this service too and may need sudo, containers or any folder of their user,
+# so no rights are removed here. These settings keep one tool from ending everything, and
+# memory with secrets from being written to disk.
 OOMPolicy=continue
 LimitCORE=0
 
@@ -49,7 +49,7 @@ WantedBy=default.target
 
 
 class Unit(Struct, frozen=True, kw_only=True):
-    """Where it lies and what is in it."""
+    """A unit file: its path and text."""
 
     name: str
     path: Path
@@ -62,8 +62,8 @@ def unit_name(home: Home) -> str:
 
 
 def unit_folder(env: Mapping[str, str]) -> Path:
-    given = env.get("XDG_CONFIG_HOME", "")
-    base = Path(given) if given.startswith("/") else user_home(env) / ".config"
+    config_home = env.get("XDG_CONFIG_HOME", "")
+    base = Path(config_home) if config_home.startswith("/") else user_home(env) / ".config"
     return base / "systemd" / "user"
 
 
@@ -72,7 +72,7 @@ def unit_path(home: Home, env: Mapping[str, str]) -> Path:
 
 
 def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain: float) -> Unit:
-    """`drain` is how many seconds the gateway gives to running turns at its end."""
+    """`drain` is how many seconds the gateway gives running turns at shutdown."""
     name = unit_name(home)
     variables = {"PATH": env.get("PATH", ""), "HERMES_HOME": str(home.root)}
     text = _TEMPLATE.format(
@@ -92,16 +92,16 @@ def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain:
 
 
 def install_unit(unit: Unit, home: Home, *, force: bool = False) -> bool:
-    """Returns whether anything changed. Raises `UsageError` when the unit serves another home."""
-    there = _read(unit.path)
-    if there is not None:
-        other = _home_in(there)
+    """Return whether anything changed; raises `UsageError` if the unit is another home's."""
+    existing = _read(unit.path)
+    if existing is not None:
+        other = _home_in(existing)
         if other is not None and other != _quoted(f"HERMES_HOME={home.root}") and not force:
             raise UsageError(
-                f"{unit.path} is the service of another home: {other}",
+                f"{unit.path} belongs to another home: {other}",
                 hint="Remove it there with `hermes gateway uninstall`, or replace it with --force.",
             )
-    if there == unit.text:
+    if existing == unit.text:
         return False
     try:
         unit.path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,13 +109,13 @@ def install_unit(unit: Unit, home: Home, *, force: bool = False) -> bool:
     except OSError as error:
         raise ConfigError(
             f"{unit.path} cannot be written: {error.strerror}",
-            hint=write_error_hint(error, "Make the folder writable for you."),
+            hint=write_error_hint(error, "Make the folder writable."),
         ) from error
     return True
 
 
 def serves_home(home: Home, env: Mapping[str, str]) -> bool:
-    """Whether a unit is installed for this very home."""
+    """Whether a unit for this home is installed."""
     text = _read(unit_path(home, env))
     return text is not None and _home_in(text) == _quoted(f"HERMES_HOME={home.root}")
 
@@ -126,7 +126,7 @@ class SystemctlResult(Struct, frozen=True):
 
 
 class Systemctl:
-    """`systemctl --user`, where there is one that works."""
+    """Runs `systemctl --user`."""
 
     def __init__(self, env: Mapping[str, str], program: str = "systemctl") -> None:
         self._env = dict(env)
@@ -136,17 +136,17 @@ class Systemctl:
         answer = self._run("show", "--property=Version")
         return answer.code == 0
 
-    def must(self, *words: str, patience: float = _TIMEOUT) -> None:
-        answer = self._run(*words, patience=patience)
+    def must(self, *args: str, patience: float = _TIMEOUT) -> None:
+        answer = self._run(*args, patience=patience)
         if answer.code != 0:
-            about = words[-1].endswith(".service")
+            names_unit = args[-1].endswith(".service")
             raise HermesError(
-                f"`{self._program} --user {' '.join(words)}` failed: {answer.text}",
-                hint=f"See: journalctl --user -u {words[-1]} -n 50" if about else "",
+                f"`{self._program} --user {' '.join(args)}` failed: {answer.text}",
+                hint=f"See: journalctl --user -u {args[-1]} -n 50" if names_unit else "",
             )
 
     def property(self, unit: str, name: str) -> str:
-        """Empty when it cannot be learnt."""
+        """Return a property of a unit, or "" if unknown."""
         answer = self._run("show", f"--property={name}", "--value", unit)
         return answer.text if answer.code == 0 else ""
 
@@ -157,10 +157,10 @@ class Systemctl:
         text = self.property(unit, "MainPID")
         return int(text) if text.isdecimal() else 0
 
-    def _run(self, *words: str, patience: float = _TIMEOUT) -> SystemctlResult:
+    def _run(self, *args: str, patience: float = _TIMEOUT) -> SystemctlResult:
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, no shell
-                [self._program, "--user", *words],
+                [self._program, "--user", *args],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -169,8 +169,8 @@ class Systemctl:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return SystemctlResult(-1, str(error))
-        said = done.stdout if done.returncode == 0 else done.stderr or done.stdout
-        return SystemctlResult(done.returncode, said.decode(errors="replace").strip())
+        output = done.stdout if done.returncode == 0 else done.stderr or done.stdout
+        return SystemctlResult(done.returncode, output.decode(errors="replace").strip())
 
 
 def _read(path: Path) -> str | None:
@@ -186,13 +186,13 @@ def _home_in(text: str) -> str | None:
 
 
 def _startable(command: Sequence[str]) -> list[str]:
-    """systemd refuses a program whose path has quotes or the like; `env` starts any."""
-    odd = set("\"'\\$") & set(command[0])
-    return ["/usr/bin/env", *command] if odd else list(command)
+    """systemd rejects program paths with quotes and similar characters; `env` accepts them."""
+    special = set("\"'\\$") & set(command[0])
+    return ["/usr/bin/env", *command] if special else list(command)
 
 
 def _in_command(word: str) -> str:
-    """A word of ExecStart: quoted, and with no variable or specifier in it."""
+    """Quote a word of ExecStart and escape variables and specifiers."""
     return _quoted(word).replace("$", "$$")
 
 
@@ -203,7 +203,7 @@ def _quoted(text: str) -> str:
 
 
 def _path(path: Path) -> str:
-    """A path that stands alone on its line takes no quotes, only specifiers count."""
+    """Escape specifiers; a path alone on its line takes no quotes."""
     _check_one_line(str(path))
     return str(path).replace("%", "%%")
 
@@ -211,6 +211,6 @@ def _path(path: Path) -> str:
 def _check_one_line(text: str) -> None:
     if any(ord(char) < 32 for char in text):
         raise UsageError(
-            f"{text!r} cannot be written into a service: it holds a control character",
-            hint="Move the home, or what is in PATH, to a folder with an ordinary name.",
+            f"{text!r} cannot be used in a service: it contains a control character",
+            hint="Move the home, or the folder in PATH, to a path without such characters.",
         )

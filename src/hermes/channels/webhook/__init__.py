@@ -1,1 +1,1 @@
-"""The webhook channel: other programs wake the agent by a signed HTTP call."""
+"""The webhook channel: other programs trigger the agent with a signed HTTP call."""

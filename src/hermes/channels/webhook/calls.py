@@ -1,4 +1,4 @@
-"""What passes between the listener and a profile's channel: a call, an answer, a refusal."""
+"""Calls, responses and refusals that the listener and a profile's channel exchange."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ SINGLE_HEADERS = frozenset(
         "x-webhook-timestamp",
     }
 )
-"""Headers that decide something: sent twice, it would be a guess which of them counts."""
+"""Headers that must not occur twice, because it would be unclear which one counts."""
 
 
 class Call(Struct, frozen=True):
-    """One request as it came; the names of headers are in small letters."""
+    """One request as received; header names are in lower case."""
 
     route: str
     headers: Mapping[str, str]
@@ -44,11 +44,11 @@ class CallResponse(Struct, frozen=True):
     status: int
     body: Mapping[str, object]
     wait: int = 0
-    """Seconds after which the caller may come again; nothing is said about it when zero."""
+    """Seconds for Retry-After; 0 omits the header."""
 
 
 class CallRefused(Exception):
-    """The call is not taken; `code` is for programs, the message for whoever reads their log."""
+    """The call is refused; `code` is for programs, the message for people."""
 
     def __init__(self, status: int, code: str, message: str, *, wait: int = 0) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class CallRefused(Exception):
 
 
 class ListenerInfo(Protocol):
-    """Where calls arrive, as far as a channel must know it."""
+    """What a channel needs to know about its listener."""
 
     @property
     def serving(self) -> bool: ...
@@ -80,14 +80,14 @@ class CallHandler(Protocol):
     def stands_at(self, place: ListenerInfo) -> None: ...
 
     def check(self, route: str) -> None:
-        """Raises `Refused` when a call to this route is in vain, before its body is read."""
+        """Raises `CallRefused` before the body is read if calls are refused anyway."""
         ...
 
     async def receive(self, call: Call) -> CallResponse: ...
 
 
 class CallWindow:
-    """At most `limit` calls in any `seconds`."""
+    """Allows at most `limit` calls in any `seconds`."""
 
     def __init__(self, limit: int, seconds: float = 60.0) -> None:
         self._limit = limit
@@ -95,7 +95,7 @@ class CallWindow:
         self._calls: deque[float] = deque()
 
     def wait(self, now: float) -> float:
-        """Zero when there is room, and then it is taken; else seconds until there is."""
+        """Count the call and return 0, or return the seconds until one is allowed."""
         while self._calls and now - self._calls[0] >= self._seconds:
             self._calls.popleft()
         if len(self._calls) < self._limit:
@@ -105,19 +105,19 @@ class CallWindow:
 
 
 class RecentCalls:
-    """The last `most` names with a word about each; the oldest are forgotten first."""
+    """Remembers a value for each of the last `most` names."""
 
     def __init__(self, most: int, seconds: float = float("inf")) -> None:
         self._most = most
         self._seconds = seconds
         self._words: dict[str, tuple[str, float]] = {}
 
-    def remember(self, name: str, word: str, now: float) -> None:
+    def remember(self, name: str, value: str, now: float) -> None:
         self._words.pop(name, None)
-        self._words[name] = (word, now)
+        self._words[name] = (value, now)
         while len(self._words) > self._most:
             del self._words[next(iter(self._words))]
 
     def recall(self, name: str, now: float) -> str | None:
-        word, at = self._words.get(name, (None, now))
-        return word if now - at <= self._seconds else None
+        value, at = self._words.get(name, (None, now))
+        return value if now - at <= self._seconds else None

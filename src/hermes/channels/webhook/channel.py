@@ -1,4 +1,4 @@
-"""One profile's webhooks: a verified call becomes a message, and is accepted once that is kept."""
+"""Receive the webhooks of one profile: verify a call, store it as a message, then accept it."""
 
 import logging
 import math
@@ -58,16 +58,16 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}")
 _REMOTE_HEADERS = frozenset(
     {"origin", "sec-fetch-site", "forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip"}
 )
-"""Headers of browsers and proxies: such a call does not come from a program on this machine."""
+"""Headers of browsers and proxies: such calls do not come from a program on this machine."""
 
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 
 
 class _VerifiedCall(Struct, frozen=True):
-    """A call that counts: what to hand on, and what must not be handed on again.
+    """A verified call: the message to deliver, and the keys that identify repetitions.
 
-    The inbound's key is kept with the message. `name` is a key by the id that came with the call:
-    a sender who signs anew to try again is known by it, but only while this process runs.
+    The inbound's key is stored with the message. `name` is a key by the unsigned id of the call: it
+    recognises a sender that signs again to retry, but only within this process.
     """
 
     route: Route
@@ -81,7 +81,7 @@ class _VerifiedCall(Struct, frozen=True):
 
 
 class WebhookChannel:
-    """Implements `Channel` and `Lives` for the house, and `Door` for the listener."""
+    """Implements `Channel` and `SupportsLiveness`, and `CallHandler` for the listener."""
 
     def __init__(self, book: RouteTable, clock: Clock, per_minute: int = PER_MINUTE) -> None:
         self._book = book
@@ -100,7 +100,7 @@ class WebhookChannel:
 
     async def run(self, deliver: HandleInbound) -> None:
         if self._place is None or not self._place.serving:
-            raise Offline("The listener for webhooks is not open.")
+            raise Offline("The webhook listener is not open.")
         self._deliver = deliver
         try:
             await anyio.sleep_forever()
@@ -108,11 +108,11 @@ class WebhookChannel:
             self._deliver = None
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
-        """The answer to a call, when nobody else gets it: a line of the log."""
+        """Log the answer to a call that is delivered nowhere else."""
         kind, _, rest = to.chat.partition(":")
         route, _, delivery = rest.partition(":")
         if to.channel != NAME or kind != NAME or not route or not delivery:
-            raise TargetGone(f"{to.chat} is no webhook call that could be answered.")
+            raise TargetGone(f"{to.chat} is not a webhook call that can be answered.")
         text = " ".join(part.text for part in post.parts if isinstance(part, Text))
         log.info("webhook %s, call %s: %s", route, delivery, one_line(text, _MAX_TEXT))
         return Receipt(to, new_id("log"))
@@ -153,17 +153,18 @@ class WebhookChannel:
         delivery = _delivery(call, proof)
         name = f"{route.name}:{delivery}"
         inbound = _inbound(route, delivery, event, payload)
+        # A signed key wins, so that a copy under another id is not a new call.
         inbound = structs.replace(inbound, key=_signed_key(route, proof) or name)
         return await self._take(_VerifiedCall(route, inbound, delivery, name))
 
     def _route(self, name: str) -> Route:
         route = self._book.routes().get(name)
         if route is None:
-            raise CallRefused(404, "not_found", "There is no such webhook route here.")
+            raise CallRefused(404, "not_found", "There is no such webhook route.")
         if not route.enabled:
-            raise CallRefused(403, "disabled", "This route is turned off.")
+            raise CallRefused(403, "disabled", "This route is disabled.")
         if route.unserved:
-            raise CallRefused(501, "not_served", "This route cannot be served; the log says why.")
+            raise CallRefused(501, "not_served", "This route cannot be served; see the log.")
         return route
 
     def _proof(self, route: Route, call: Call) -> Proof | None:
@@ -172,69 +173,71 @@ class WebhookChannel:
         if self._place is None or not self._place.loopback:
             log.warning("webhook route %s: %s", route.name, _UNSIGNED_PUBLIC)
             raise CallRefused(
-                403, "insecure", "This route has no secret, and is served only locally."
+                403, "insecure", "This route has no secret and only serves local calls."
             )
         host = host_of(call.headers.get("host", ""))
         if host is None or not is_loopback(host):
             raise CallRefused(
-                403, "insecure", "Without a secret, only a call to localhost is taken."
+                403, "insecure", "Without a secret, only calls to localhost are accepted."
             )
         if not _REMOTE_HEADERS.isdisjoint(call.headers):
-            raise CallRefused(403, "insecure", "Without a secret, no browser or proxy may call.")
+            raise CallRefused(
+                403, "insecure", "Without a secret, calls from browsers or proxies are refused."
+            )
         return None
 
-    async def _take(self, taken: _VerifiedCall) -> CallResponse:
-        """One at a time for each name, so that a repetition hears what became of the first."""
-        while others := [self._pending[name] for name in taken.names if name in self._pending]:
+    async def _take(self, verified: _VerifiedCall) -> CallResponse:
+        """Handle calls with the same key one at a time, so that a repetition sees the result."""
+        while others := [self._pending[name] for name in verified.names if name in self._pending]:
             await others[0].wait()
         done = anyio.Event()
-        self._pending.update(dict.fromkeys(taken.names, done))
+        self._pending.update(dict.fromkeys(verified.names, done))
         try:
-            return await self._hand_on(taken)
+            return await self._hand_on(verified)
         finally:
-            for name in taken.names:
+            for name in verified.names:
                 del self._pending[name]
             done.set()
 
-    async def _hand_on(self, taken: _VerifiedCall) -> CallResponse:
-        if why := self._known(taken):
-            return _answer(200, "duplicate", taken, why)
+    async def _hand_on(self, verified: _VerifiedCall) -> CallResponse:
+        if known := self._known(verified):
+            return _answer(200, "duplicate", verified, known)
         if self._deliver is None:
-            raise CallRefused(503, "not_listening", "Nobody takes calls at the moment.", wait=5)
-        if wait := self._window(taken.route.name).wait(self._clock.monotonic()):
-            message = f"This route takes {self._per_minute} calls a minute."
+            raise CallRefused(503, "not_listening", "Calls are not accepted at the moment.", wait=5)
+        if wait := self._window(verified.route.name).wait(self._clock.monotonic()):
+            message = f"This route accepts {self._per_minute} calls per minute."
             raise CallRefused(429, "rate_limit", message, wait=math.ceil(wait))
         try:
-            await self._deliver(taken.inbound)
+            await self._deliver(verified.inbound)
         except InboundRefused as error:
             raise CallRefused(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
         except HermesError as error:
-            log.warning("webhook %s: a call could not be kept: %s", taken.route.name, error)
+            log.warning("webhook %s: a call could not be stored: %s", verified.route.name, error)
             raise CallRefused(
-                503, "not_kept", "It could not be kept; send it again.", wait=5
+                503, "not_kept", "The call could not be stored; send it again.", wait=5
             ) from error
-        self._remember(taken)
-        return _answer(202, "accepted", taken)
+        self._remember(verified)
+        return _answer(202, "accepted", verified)
 
-    def _known(self, taken: _VerifiedCall) -> str:
+    def _known(self, verified: _VerifiedCall) -> str:
         now = self._clock.monotonic()
-        if self._accepted.recall(taken.name, now) is not None:
-            return "This call was taken before."
-        if self._accepted.recall(taken.inbound.key, now) is not None:
+        if self._accepted.recall(verified.name, now) is not None:
+            return "This call was already accepted."
+        if self._accepted.recall(verified.inbound.key, now) is not None:
             log.warning(
-                "webhook %s: words that were signed before came again as %s",
-                taken.route.name,
-                taken.delivery,
+                "webhook %s: signed content was repeated as %s",
+                verified.route.name,
+                verified.delivery,
             )
             return (
-                "The same signed words were taken before. Sign a time or an id with them, or set "
-                "allow_repeats for this route."
+                "The same signed content was already accepted. Sign a time or an id with it, or "
+                "set allow_repeats for this route."
             )
         return ""
 
-    def _remember(self, taken: _VerifiedCall) -> None:
+    def _remember(self, verified: _VerifiedCall) -> None:
         now = self._clock.monotonic()
-        for name in taken.names:
+        for name in verified.names:
             self._accepted.remember(name, "", now)
 
     def _window(self, route: str) -> CallWindow:
@@ -245,15 +248,15 @@ class WebhookChannel:
         return self._windows[route]
 
 
-_UNSIGNED_PUBLIC = "It has no secret, and others than this machine can reach the listener."
+_UNSIGNED_PUBLIC = "It has no secret, and the listener is reachable from other machines."
 
 
 def _delivery(call: Call, proof: Proof | None) -> str:
-    """The call's name: a signed one before any other, else one made from what is signed."""
-    given = proof.id if proof is not None else ""
-    given = given or next((call.headers[name] for name in _IDS if call.headers.get(name)), "")
-    if given:
-        plain = given.strip()
+    """Return the call's id: a signed one first, then a header, then a hash of what is signed."""
+    found = proof.id if proof is not None else ""
+    found = found or next((call.headers[name] for name in _IDS if call.headers.get(name)), "")
+    if found:
+        plain = found.strip()
         return plain if _PLAIN_ID.fullmatch(plain) else _hash(plain.encode(errors="replace"))
     if proof is None:
         return new_id("call")
@@ -261,10 +264,10 @@ def _delivery(call: Call, proof: Proof | None) -> str:
 
 
 def _signed_key(route: Route, proof: Proof | None) -> str:
-    """Made of what is signed, so that no copy under another id is a new call, whenever it comes.
+    """Return a key of the signed content, so that a copy under another id is no new call.
 
-    Empty where the id is to be believed: it is signed, nothing is, or the route's owner says so.
-    Routes with one secret have one key, or a call to one of them could be replayed at another.
+    Empty if the id can be trusted: it is signed, nothing is signed, or the route allows repeats.
+    Routes that share a secret share the key, or a call could be replayed at another route.
     """
     if proof is None or not proof.once or (proof.id and not route.shares):
         return ""
@@ -278,7 +281,7 @@ def _hash(data: bytes) -> str:
 
 
 def _inbound(route: Route, delivery: str, event: Event, payload: Payload) -> Inbound:
-    """A prompt has two parts at least, so that no payload can be taken for a typed command."""
+    """Build the message; a prompt has at least two parts, so it is never taken for a command."""
     if route.verbatim:
         parts: tuple[Text, ...] = (Text(plain_text(route.prompt, event, payload)),)
     else:
@@ -299,24 +302,24 @@ def _ignored(reason: str, event: Event) -> CallResponse:
     return CallResponse(200, {"status": "ignored", "reason": reason, "event": event.name})
 
 
-def _answer(status: int, word: str, taken: _VerifiedCall, message: str = "") -> CallResponse:
+def _answer(status: int, outcome: str, verified: _VerifiedCall, message: str = "") -> CallResponse:
     body: Mapping[str, object] = {
-        "status": word,
-        "route": taken.route.name,
-        "delivery_id": taken.delivery,
+        "status": outcome,
+        "route": verified.route.name,
+        "delivery_id": verified.delivery,
     }
     return CallResponse(status, {**body, "message": message} if message else body)
 
 
 @asynccontextmanager
 async def open_channel(parts: ChannelDeps) -> AsyncGenerator[WebhookChannel]:
-    """The first profile says where the listener is; all others are found there, too."""
+    """Open the channel; the first profile's settings decide where the shared listener is."""
     settings = read_settings(parts.settings.extra, parts.env)
     channel = webhook_channel(settings, parts.home / FILE, parts.clock)
     listener = await parts.shares.once(NAME, lambda: _listener(settings, parts.clock))
     if (listener.host, listener.asked) != (settings.host, settings.port):
         log.warning(
-            "the webhooks of the profile %s are heard at %s:%d, as those of all profiles",
+            "the webhooks of profile %s are served at %s:%d, like those of all profiles",
             parts.profile,
             listener.host,
             listener.port,
@@ -329,7 +332,7 @@ async def open_channel(parts: ChannelDeps) -> AsyncGenerator[WebhookChannel]:
 
 
 def webhook_channel(settings: WebhookSettings, file: Path, clock: Clock) -> WebhookChannel:
-    """The channel alone; `file` holds what was subscribed to at the command line."""
+    """Create the channel; `file` holds the routes subscribed on the command line."""
     return WebhookChannel(RouteTable(settings, Subscriptions(file)), clock, settings.per_minute)
 
 

@@ -1,4 +1,4 @@
-"""Which payloads of a route are wanted: tests on single fields, and groups of them.
+"""Filter webhook payloads by tests on single fields and groups of them.
 
     filters:
       - {field: action, in: [opened, reopened]}
@@ -6,7 +6,7 @@
           - {field: pull_request.draft, equals: false}
           - {field: headers.X-Urgent, exists: true}
 
-All that stand in a list must hold. Every test has one `field` and one of the words below.
+All tests in a list must hold. Each test has one `field` and one operator.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class FieldTest(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """`not` holds when none of its tests does."""
+    """`not` holds when none of its tests holds."""
 
     every: GroupKind
     tests: "tuple[Filter, ...]"
@@ -54,7 +54,7 @@ Filter: TypeAlias = FieldTest | Group
 
 
 class FilterInput(Struct, frozen=True):
-    """What a test can ask about."""
+    """What tests can refer to."""
 
     event: str
     headers: Mapping[str, str]
@@ -73,7 +73,7 @@ class FilterInput(Struct, frozen=True):
 
 
 def read_filters(value: object) -> tuple[Filter, ...]:
-    """Raises `ConfigError` for what is no list of tests."""
+    """Parse the tests; raises `ConfigError` if they are invalid."""
     entries = as_list(value)
     if entries is None:
         raise ConfigError(
@@ -84,14 +84,14 @@ def read_filters(value: object) -> tuple[Filter, ...]:
 
 
 def matches_filters(filters: tuple[Filter, ...], facts: FilterInput) -> bool:
-    return all(_matches(one, facts) for one in filters)
+    return all(_matches(filter_, facts) for filter_ in filters)
 
 
-def _matches(one: Filter, facts: FilterInput) -> bool:
-    if isinstance(one, FieldTest):
-        return _passes(one, *facts.find(one.field))
-    outcomes = (_matches(test, facts) for test in one.tests)
-    match one.every:
+def _matches(filter_: Filter, facts: FilterInput) -> bool:
+    if isinstance(filter_, FieldTest):
+        return _passes(filter_, *facts.find(filter_.field))
+    outcomes = (_matches(test, facts) for test in filter_.tests)
+    match filter_.every:
         case GroupKind.ALL:
             return all(outcomes)
         case GroupKind.ANY:
@@ -99,7 +99,7 @@ def _matches(one: Filter, facts: FilterInput) -> bool:
         case GroupKind.NOT:
             return not any(outcomes)
         case _:
-            assert_never(one.every)
+            assert_never(filter_.every)
 
 
 def _passes(test: FieldTest, found: bool, value: object) -> bool:
@@ -129,7 +129,7 @@ def _contains(value: object, wanted: object) -> bool:
 
 
 def _same(value: object, wanted: object) -> bool:
-    """A text in the settings also means the number or the yes that is written like it."""
+    """Compare; text in the settings also matches the number or boolean written like it."""
     if isinstance(value, str) is not isinstance(wanted, str):
         return not isinstance(value, dict | list) and as_text(value) == as_text(wanted)
     return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
@@ -143,36 +143,36 @@ def _filter(value: object) -> Filter:
     if groups:
         return _group(groups[0], table)
     field = table.get("field")
-    words = [word for word in Operator if word in table]
-    if later := sorted(_UNSUPPORTED & {str(name) for name in table}):
-        raise _invalid_filter(f"{later[0]} cannot be used yet")
-    if not isinstance(field, str) or not field or len(words) != 1 or len(table) != 2:
-        raise _invalid_filter("a test has a `field` and one word to compare it by")
-    return FieldTest(field, words[0], _checked(words[0], table[words[0]]))
+    operators = [operator for operator in Operator if operator in table]
+    if unsupported := sorted(_UNSUPPORTED & {str(name) for name in table}):
+        raise _invalid_filter(f"{unsupported[0]} is not supported yet")
+    if not isinstance(field, str) or not field or len(operators) != 1 or len(table) != 2:
+        raise _invalid_filter("a test has a `field` and one operator")
+    return FieldTest(field, operators[0], _checked(operators[0], table[operators[0]]))
 
 
-def _group(every: GroupKind, table: Mapping[object, object]) -> Group:
-    inside = table[every]
+def _group(kind: GroupKind, table: Mapping[object, object]) -> Group:
+    content = table[kind]
     if len(table) != 1:
-        raise _invalid_filter(f"`{every}` stands alone, with its tests in it")
-    tests = as_list(inside) if every is not GroupKind.NOT or as_list(inside) else [inside]
+        raise _invalid_filter(f"`{kind}` must be the only key of its group")
+    tests = as_list(content) if kind is not GroupKind.NOT or as_list(content) else [content]
     if not tests:
-        raise _invalid_filter(f"`{every}` needs a list of tests")
-    return Group(every, tuple(_filter(test) for test in tests))
+        raise _invalid_filter(f"`{kind}` needs a list of tests")
+    return Group(kind, tuple(_filter(test) for test in tests))
 
 
-def _checked(word: Operator, value: object) -> object:
-    if word is Operator.IN and as_list(value) is None:
+def _checked(operator: Operator, value: object) -> object:
+    if operator is Operator.IN and as_list(value) is None:
         raise _invalid_filter("`in` needs a list")
-    if word in {Operator.EXISTS, Operator.MISSING} and not isinstance(value, bool):
-        raise _invalid_filter(f"`{word}` is true or false")
+    if operator in {Operator.EXISTS, Operator.MISSING} and not isinstance(value, bool):
+        raise _invalid_filter(f"`{operator}` must be true or false")
     return value
 
 
 def _invalid_filter(what: str) -> ConfigError:
-    words = ", ".join(Operator)
+    operators = ", ".join(Operator)
     return ConfigError(
         f"filters: {what}",
-        hint=f"Write it like {{field: action, equals: opened}}, with one of {words}; "
+        hint=f"Example: {{field: action, equals: opened}}. Operators: {operators}; "
         "`all`, `any` and `not` group tests.",
     )

@@ -1,7 +1,7 @@
-"""The one HTTP server for the webhooks of all profiles: it reads calls, and bounds what they cost.
+"""The HTTP server for the webhooks of all profiles, with limits on size, time and concurrency.
 
-`POST /webhooks/{route}` means the default profile, or the only one that is here;
-`/p/{profile}/webhooks/{route}` names one. `GET /health` says that somebody is there.
+`POST /webhooks/{route}` addresses the default profile, or the only one attached;
+`/p/{profile}/webhooks/{route}` names one. `GET /health` is a health check.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ListenerLimits(Struct, frozen=True, kw_only=True):
-    """Bytes of a body; requests and connections at once; seconds for head, body and the end.
+    """Bytes of a body; concurrent requests and connections; seconds for head, body and shutdown.
 
-    A refused body is read on for `linger` seconds, so that its sender hears the refusal.
+    A refused body is read for `linger` more seconds, so that its sender sees the response.
     """
 
     body: int = BODY
@@ -62,7 +62,7 @@ class ListenerLimits(Struct, frozen=True, kw_only=True):
 
 
 class _HttpLog(logging.Logger):
-    """What the HTTP library complains of: strangers cause it at will, so a line must do."""
+    """Logs errors of the HTTP library in one line, because any client can cause them."""
 
     def handle(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else ""
@@ -80,7 +80,7 @@ class _Connection(RequestHandler):
 
 
 class _TooManyConnections(asyncio.Protocol):
-    """Tells a connection that there are too many, and ends it."""
+    """Rejects a connection because there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.WriteTransport):
@@ -122,23 +122,23 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """Judged by where it really listens; by the name of the host while it does not."""
+        """Judged by the bound sockets, or by the host name before binding."""
         if self._server is None or not self._server.sockets:
             return is_loopback(self.host)
         return all(is_loopback(one.getsockname()[0]) for one in self._server.sockets)
 
     @property
     def port(self) -> int:
-        """The one it listens on, also when it was left to the system."""
+        """The bound port, also when the system chose it."""
         if self._server is None or not self._server.sockets:
             return self.asked
         return int(self._server.sockets[0].getsockname()[1])
 
-    def attach(self, profile: str, door: CallHandler) -> None:
+    def attach(self, profile: str, handler: CallHandler) -> None:
         if profile in self._doors:
-            raise ValueError(f"The profile {profile} has webhooks here already.")
-        self._doors[profile] = door
-        door.stands_at(self)
+            raise ValueError(f"Profile {profile} is already attached.")
+        self._doors[profile] = handler
+        handler.stands_at(self)
 
     def detach(self, profile: str) -> None:
         self._doors.pop(profile, None)
@@ -163,7 +163,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
-            # Calls that are being answered get a while for it.
+            # Requests in progress get some time to finish.
             await shut_down_server(self._runner)
 
     def _app_runner(self) -> web.AppRunner:
@@ -198,7 +198,7 @@ class Listener:
             server,
             self._connections,
             loop=asyncio.get_running_loop(),
-            # A signature is over the bytes as they were sent.
+            # Signatures cover the bytes as sent.
             auto_decompress=False,
             keepalive_timeout=self._limits.head_seconds,
             lingering_time=self._limits.linger,
@@ -210,7 +210,7 @@ class Listener:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The boundary of a request: whatever happens, one shape of answer."""
+        """Turn every outcome of a request into one response format."""
         self._connections.asked(request.protocol)
         try:
             return await self._answered(request, handler)
@@ -224,35 +224,33 @@ class Listener:
             return _response(refused.answer)
         except web.HTTPException as error:
             allowed = error.headers.get("Allow", "")
-            told = f"Only {allowed} is understood here." if allowed else "There is nothing here."
+            message = f"Only {allowed} is allowed here." if allowed else "Not found."
             code = "method" if allowed else "not_found"
-            response = _response(CallRefused(error.status, code, told).answer)
+            response = _response(CallRefused(error.status, code, message).answer)
             if allowed:
                 response.headers["Allow"] = allowed
             return response
         except Exception:
-            log.exception("a webhook call broke")
-            return _response(
-                CallRefused(500, "internal", "Something broke; the log says what.").answer
-            )
+            log.exception("a webhook call failed")
+            return _response(CallRefused(500, "internal", "Internal error; see the log.").answer)
 
     async def _health(self, request: web.Request) -> web.Response:
         return _response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
 
     async def _called(self, request: web.Request) -> web.Response:
         if not request.raw_path.startswith("/"):
-            raise CallRefused(400, "target", "The request must name a path, not a whole address.")
+            raise CallRefused(400, "target", "The request target must be a path, not a full URL.")
         route = request.match_info["route"]
-        door = self._door(request.match_info.get("profile", ""))
-        if door is None:
-            raise CallRefused(404, "not_found", "There is no such webhook route here.")
+        call_handler = self._door(request.match_info.get("profile", ""))
+        if call_handler is None:
+            raise CallRefused(404, "not_found", "There is no such webhook route.")
         if self._busy >= self._limits.requests:
-            raise CallRefused(503, "busy", "Too many calls at once.", wait=1)
+            raise CallRefused(503, "busy", "Too many concurrent calls.", wait=1)
         self._busy += 1
         try:
-            door.check(route)
+            call_handler.check(route)
             headers = _headers(request)
-            answer = await door.receive(Call(route, headers, await self._body(request)))
+            answer = await call_handler.receive(Call(route, headers, await self._body(request)))
             self._connections.trust(request.protocol)
             return _response(answer)
         finally:
@@ -273,9 +271,9 @@ class Listener:
         if (request.content_length or 0) > most or len(body.data) > most:
             raise CallRefused(413, "too_large", f"The body is larger than {most:,} bytes.")
         if body.broken:
-            raise CallRefused(400, "body", "The body broke off, or is not as its headers say.")
+            raise CallRefused(400, "body", "The body is incomplete or does not match its headers.")
         if not body.whole:
-            raise CallRefused(408, "too_slow", "The body did not come in time.")
+            raise CallRefused(408, "too_slow", "The body was not received in time.")
         return bytes(body.data)
 
     async def _read(self, request: web.Request, body: _Body) -> None:
@@ -301,10 +299,10 @@ class Listener:
 def _headers(request: web.Request) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
-        small = name.lower()
-        if small in headers and small in SINGLE_HEADERS:
-            raise CallRefused(400, "duplicate_header", f"The header {small} came more than once.")
-        headers[small] = f"{headers[small]}, {value}" if small in headers else value
+        lower = name.lower()
+        if lower in headers and lower in SINGLE_HEADERS:
+            raise CallRefused(400, "duplicate_header", f"The header {lower} occurs more than once.")
+        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
     return headers
 
 

@@ -1,4 +1,4 @@
-"""The body of a call as data: how it is read, what event it tells of, what lies where in it."""
+"""Decode the body of a webhook call, name its event and look up values in it."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -25,19 +25,21 @@ class Payload(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """What happened, by the name to show and by all the names that a list of events may use."""
+    """The event's display name and all names that a route's event list may use."""
 
     name: str
     names: frozenset[str]
 
 
 def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Payload:
-    """Raises `Refused` for what is neither JSON nor a form, and for forms where none are taken."""
+    """Decode JSON or a form; raises `CallRefused` for anything else and for unwanted forms."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM and not body.lstrip().startswith(b"{"):
         if not forms:
             raise CallRefused(
-                415, "content_type", "Send JSON: with this signature, forms need `form: true`."
+                415,
+                "content_type",
+                "Send JSON; with this signature scheme, forms require `form: true`.",
             )
         return _form(body)
     if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
@@ -46,7 +48,7 @@ def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Paylo
 
 
 def value_at(value: object, path: str) -> tuple[bool, object]:
-    """What lies at `a.b.0.c`, and whether there is anything."""
+    """Return whether there is a value at `a.b.0.c`, and the value."""
     for step in path.split("."):
         if (mapping := as_mapping(value)) is not None and step in mapping:
             value = mapping[step]
@@ -58,20 +60,20 @@ def value_at(value: object, path: str) -> tuple[bool, object]:
 
 
 def as_text(value: object) -> str:
-    """A value in the words of JSON, a text as it is."""
+    """Return text unchanged, other values as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def event_of(headers: Mapping[str, str], value: object) -> Event:
-    """Headers name it best, then the payload; GitHub's actions make finer names of it."""
-    told = [headers.get("x-github-event", ""), headers.get("x-gitlab-event", "")]
-    told += [_word(value, "event_type"), _word(value, "type")]
-    found = [name.strip()[:_LONGEST_NAME] for name in told if name.strip()]
+    """Name the event from headers or payload; GitHub actions add finer names."""
+    candidates = [headers.get("x-github-event", ""), headers.get("x-gitlab-event", "")]
+    candidates += [_word(value, "event_type"), _word(value, "type")]
+    found = [name.strip()[:_LONGEST_NAME] for name in candidates if name.strip()]
     if not found:
         return Event(UNKNOWN, frozenset({UNKNOWN}))
-    # "Merge Request Hook" is known as merge_request as well.
-    plain = [name.lower().removesuffix(" hook").replace(" ", "_") for name in found[:1]]
-    names = {name.lower() for name in (*found, *plain, _word(value, "object_kind")) if name}
+    # "Merge Request Hook" is also known as merge_request.
+    normalized = [name.lower().removesuffix(" hook").replace(" ", "_") for name in found[:1]]
+    names = {name.lower() for name in (*found, *normalized, _word(value, "object_kind")) if name}
     action = _word(value, "action").lower()
     finer = {f"{name}.{action}" for name in names} if action else set[str]()
     return Event(found[0], frozenset(names | finer))
@@ -82,9 +84,7 @@ def _json(body: bytes) -> Payload:
         raw = body.decode()
         value: object = msgspec.json.decode(raw)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        raise CallRefused(
-            400, "body", f"The body is not JSON that can be read: {error}."
-        ) from error
+        raise CallRefused(400, "body", f"The body is not valid JSON: {error}.") from error
     if not isinstance(value, dict | list):
         raise CallRefused(400, "body", "The body must be a JSON object or a list.")
     return Payload(cast("object", value), raw)
@@ -95,11 +95,11 @@ def _form(body: bytes) -> Payload:
         raw = body.decode()
         pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:
-        raise CallRefused(400, "body", f"The form cannot be read: {error}.") from error
+        raise CallRefused(400, "body", f"The form is invalid: {error}.") from error
     fields: dict[str, list[str]] = {}
     for name, text in pairs:
         fields.setdefault(name, []).append(text)
-    # Some services put their JSON into a form with a single field of this name.
+    # Some services send their JSON as the single form field "payload".
     if list(fields) == ["payload"] and len(fields["payload"]) == 1:
         return _json(fields["payload"][0].encode())
     value = {name: texts[0] if len(texts) == 1 else texts for name, texts in fields.items()}

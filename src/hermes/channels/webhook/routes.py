@@ -1,4 +1,4 @@
-"""A route: who may call it, which calls count, what is asked of the agent, who hears the answer."""
+"""Webhook routes: secret, events, filters, prompt and where the answer is delivered."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from hermes.config.yaml_values import as_mapping, describe_value
 from hermes.schema.errors import ConfigError
 
 INSECURE = "INSECURE_NO_AUTH"
-"""In place of a secret: anybody on this machine may call."""
+"""Instead of a secret: any program on this machine may call."""
 
 LOG = "log"
 
@@ -23,13 +23,13 @@ _CHAT_FIELDS = ("chat_id", "thread_id", "message_thread_id")
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """`answer_to` are targets for the answer; without any it is only logged.
+    """One route. `answer_to` are the answer's targets; without any it is only logged.
 
-    `unserved` says why calls are turned away, `notes` what else its owner should know. Where only
-    the body is signed, `form` takes forms as well as JSON, and `repeats` believes the unsigned id
-    of a call: equal bodies count again under another id, and so does a replay by a stranger.
-    `shares` are all routes with this secret, if there are others: no signature names its route, so
-    what was taken at one of them is not taken at another.
+    `unserved`: why calls are refused. `notes`: warnings for the owner. For schemes that sign only
+    the body, `form` accepts forms as well as JSON, and `repeats` trusts the unsigned id of a call:
+    equal bodies with another id count again, and so does a replay. `shares`: all routes with the
+    same secret, if there are others; signatures do not name a route, so a call accepted at one of
+    them is refused at the others.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 class _RouteSettings(Struct, frozen=True, kw_only=True):
-    """A route as a file has it; the last six belong to features that are not there yet."""
+    """A route as stored; the last six fields belong to features that do not exist yet."""
 
     secret: str = ""
     prompt: str = ""
@@ -84,37 +84,37 @@ _UNSUPPORTED = ("script", "skills", "toolsets", "cron_job", "coalesce")
 
 
 def read_route(name: str, value: object, default_secret: str = "") -> Route:
-    """Raises `ConfigError` for what is none; what asks for too much comes back as `unserved`."""
+    """Parse a route; raises `ConfigError`. Unsupported features make it `unserved`."""
     checked_name(name)
-    written = _read_settings(value)
-    secret = _secret(written.secret or default_secret)
-    events = written.events.split(",") if isinstance(written.events, str) else written.events
-    answer_to = _answer_to(written)
-    if written.deliver_only and not answer_to:
+    settings = _read_settings(value)
+    secret = _secret(settings.secret or default_secret)
+    events = settings.events.split(",") if isinstance(settings.events, str) else settings.events
+    answer_to = _answer_to(settings)
+    if settings.deliver_only and not answer_to:
         raise ConfigError(
-            "deliver_only: there is nobody to deliver to",
-            hint="Say where with deliver, such as `deliver: telegram`.",
+            "deliver_only: no target to deliver to",
+            hint="Set one with deliver, for example `deliver: telegram`.",
         )
     return Route(
         name=name,
         secret=secret,
-        prompt=written.prompt,
+        prompt=settings.prompt,
         events=frozenset(event.strip().lower() for event in events if event.strip()),
-        filters=read_filters(written.filters),
-        scheme=written.signature,
-        form=written.form,
-        repeats=written.allow_repeats,
+        filters=read_filters(settings.filters),
+        scheme=settings.signature,
+        form=settings.form,
+        repeats=settings.allow_repeats,
         answer_to=answer_to,
-        verbatim=written.deliver_only,
-        enabled=written.enabled,
-        description=written.description,
-        unserved=_unserved(written),
-        notes=tuple(_notes(value, written, secret)),
+        verbatim=settings.deliver_only,
+        enabled=settings.enabled,
+        description=settings.description,
+        unserved=_unserved(settings),
+        notes=tuple(_notes(value, settings, secret)),
     )
 
 
 def with_shared_secrets(routes: Mapping[str, Route]) -> dict[str, Route]:
-    """The same routes; those whose secret another one has, too, say so."""
+    """Mark routes whose secret is also used by another route."""
     by_secret: dict[str, list[str]] = {}
     for name, route in sorted(routes.items()):
         if route.secret and not route.insecure:
@@ -123,10 +123,10 @@ def with_shared_secrets(routes: Mapping[str, Route]) -> dict[str, Route]:
     for name, route in routes.items():
         group = tuple(by_secret.get(route.secret, ()))
         if len(group) > 1:
-            others = ", ".join(one for one in group if one != name)
+            others = ", ".join(other for other in group if other != name)
             note = (
-                f"Its secret is also that of {others}: a call signed for one of them fits the "
-                "others. Give each route a secret of its own."
+                f"It shares its secret with {others}, so a call signed for one is valid for the "
+                "others. Give each route its own secret."
             )
             notes = (*route.notes, note)
             marked[name] = msgspec.structs.replace(route, shares=group, notes=notes)
@@ -138,8 +138,8 @@ def with_shared_secrets(routes: Mapping[str, Route]) -> dict[str, Route]:
 def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} cannot be the name of a route",
-            hint="Use letters, digits, dots, - and _, at most 64 of them.",
+            f"{name!r} is not a valid route name",
+            hint="Use at most 64 letters, digits, dots, - and _.",
         )
     return name
 
@@ -151,12 +151,12 @@ def _read_settings(value: object) -> _RouteSettings:
             f"expected a route, found {describe_value(value)}",
             hint="Write `secret:` and `prompt:` below its name.",
         )
-    given = {str(name): item for name, item in table.items() if item is not None}
+    fields = {str(name): item for name, item in table.items() if item is not None}
     try:
-        return msgspec.convert(given, _RouteSettings, strict=False)
+        return msgspec.convert(fields, _RouteSettings, strict=False)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at ")
-        field = place.strip("`").removeprefix("$.")
+        what, _, location = str(error).partition(" - at ")
+        field = location.strip("`").removeprefix("$.")
         hint = "Put it in quotes." if field == "secret" else ""
         raise ConfigError(f"{field}: {what}" if field else what, hint=hint) from error
 
@@ -165,10 +165,10 @@ def _secret(secret: str) -> str:
     if not secret.strip():
         raise ConfigError(
             "secret: every route needs one",
-            hint="Make one with `openssl rand -hex 32`, and give it to the sender, too.",
+            hint="Create one with `openssl rand -hex 32` and configure it at the sender, too.",
         )
     if secret.startswith("${") and secret.endswith("}"):
-        # What stands for a secret in a file that many may read is no secret.
+        # An unexpanded placeholder is in a readable file, so it is not a secret.
         raise ConfigError(
             f"secret: the variable {secret[2:-1]} is not set",
             hint=f"Set it with: hermes config set {secret[2:-1]} SECRET",
@@ -176,21 +176,21 @@ def _secret(secret: str) -> str:
     return secret
 
 
-def _answer_to(written: _RouteSettings) -> str:
-    deliver = written.deliver.strip()
+def _answer_to(settings: _RouteSettings) -> str:
+    deliver = settings.deliver.strip()
     if deliver in {"", LOG, "github_comment"}:
         return ""
     targets = [target.strip() for target in deliver.split(",")]
     if LOG in targets or "origin" in targets or not all(map(_TARGET.fullmatch, targets)):
         raise ConfigError(
-            f"deliver: {deliver!r} is no place for an answer",
-            hint="Write log, a platform such as telegram, or platform:chat[:thread].",
+            f"deliver: {deliver!r} is not a delivery target",
+            hint="Use log, a platform such as telegram, or platform:chat[:thread].",
         )
-    extra = {name: str(written.deliver_extra.get(name) or "").strip() for name in _CHAT_FIELDS}
+    extra = {name: str(settings.deliver_extra.get(name) or "").strip() for name in _CHAT_FIELDS}
     if any("{" in text or "," in text for text in extra.values()):
         raise ConfigError(
-            "deliver_extra: a call must not choose who gets the answer",
-            hint="Write the chat's own id there.",
+            "deliver_extra: a call must not choose the recipient",
+            hint="Use a fixed chat id.",
         )
     chat, thread = extra["chat_id"], extra["thread_id"] or extra["message_thread_id"]
     if not chat or len(targets) > 1 or ":" in deliver:
@@ -198,30 +198,30 @@ def _answer_to(written: _RouteSettings) -> str:
     return f"{deliver}:{chat}:{thread}" if thread else f"{deliver}:{chat}"
 
 
-def _unserved(written: _RouteSettings) -> str:
-    given = msgspec.structs.asdict(written)
-    later = [name for name in _UNSUPPORTED if given[name]]
-    if written.deliver.strip() == "github_comment":
-        later.append("deliver: github_comment")
-    if not later:
+def _unserved(settings: _RouteSettings) -> str:
+    fields = msgspec.structs.asdict(settings)
+    unsupported = [name for name in _UNSUPPORTED if fields[name]]
+    if settings.deliver.strip() == "github_comment":
+        unsupported.append("deliver: github_comment")
+    if not unsupported:
         return ""
-    return f"It needs what this version does not have yet: {', '.join(later)}."
+    return f"It uses features that this version does not support yet: {', '.join(unsupported)}."
 
 
-def _notes(value: object, written: _RouteSettings, secret: str) -> Iterator[str]:
+def _notes(value: object, settings: _RouteSettings, secret: str) -> Iterator[str]:
     unknown = [str(name) for name in as_mapping(value) or {} if name not in _FIELDS]
     if unknown:
-        yield f"Nobody knows what {', '.join(unknown)} means; it is ignored."
-    if written.profile:
-        yield f"Its profile {written.profile} is ignored: a route belongs to the home it is in."
-    served = {
+        yield f"Unknown fields are ignored: {', '.join(unknown)}."
+    if settings.profile:
+        yield f"Its profile {settings.profile} is ignored: a route belongs to its home."
+    used = {
         *_CHAT_FIELDS,
-        *(("repo", "pr_number") if written.deliver == "github_comment" else ()),
+        *(("repo", "pr_number") if settings.deliver == "github_comment" else ()),
     }
-    if idle := [name for name in written.deliver_extra if name not in served]:
-        yield f"deliver_extra has {', '.join(idle)}, which nothing here uses."
+    if unused := [name for name in settings.deliver_extra if name not in used]:
+        yield f"Unused fields in deliver_extra: {', '.join(unused)}."
     if secret != INSECURE and len(secret) < _SHORT_SECRET:
-        yield f"Its secret is shorter than {_SHORT_SECRET} characters, and may be guessed."
+        yield f"Its secret is shorter than {_SHORT_SECRET} charactersand could be guessed."
 
 
 _FIELDS = frozenset(_RouteSettings.__struct_fields__)

@@ -1,4 +1,4 @@
-"""The settings of the webhook channel: `platforms.webhook.extra` and a few variables."""
+"""Settings of the webhook channel: `platforms.webhook.extra` and environment variables."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -19,7 +19,7 @@ BODY = 1024 * 1024
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True):
-    """`secret` is that of routes without their own; `per_minute` counts the calls of a route."""
+    """`secret` is the default of routes without one; `per_minute` limits the calls of a route."""
 
     host: str = HOST
     port: int = PORT
@@ -39,25 +39,25 @@ class _Extra(Struct, frozen=True, kw_only=True):
 
 
 def read_settings(extra: FreeTable, env: Mapping[str, str]) -> WebhookSettings:
-    """What the file says, else the variables, else the defaults. Raises `ConfigError`."""
-    given = {name: value for name, value in extra.items() if value is not None}
+    """Read the settings: file, then variables, then defaults. Raises `ConfigError`."""
+    values = {name: value for name, value in extra.items() if value is not None}
     for name, variable in (("port", "WEBHOOK_PORT"), ("secret", "WEBHOOK_SECRET")):
-        if name not in given and env.get(variable, "").strip():
-            given[name] = env[variable].strip()
+        if name not in values and env.get(variable, "").strip():
+            values[name] = env[variable].strip()
     try:
-        read = msgspec.convert(given, _Extra, strict=False)
+        parsed = msgspec.convert(values, _Extra, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{SETTINGS_PATH}: {error}",
-            hint="See what is set with: hermes config get platforms.webhook",
+            hint="Check it with: hermes config get platforms.webhook",
         ) from error
     return WebhookSettings(
-        host=read.host.strip() or HOST,
-        port=read.port,
-        secret=read.secret,
-        per_minute=read.rate_limit,
-        body=read.max_body_bytes,
-        routes=_routes(read.routes, read.secret),
+        host=parsed.host.strip() or HOST,
+        port=parsed.port,
+        secret=parsed.secret,
+        per_minute=parsed.rate_limit,
+        body=parsed.max_body_bytes,
+        routes=_routes(parsed.routes, parsed.secret),
     )
 
 
@@ -65,9 +65,8 @@ def _routes(value: object, secret: str) -> dict[str, Route]:
     table = as_mapping(value if value is not None else {})
     if table is None:
         raise ConfigError(
-            f"{SETTINGS_PATH}.routes: expected routes by their names, "
-            f"found {describe_value(value)}",
-            hint="Write each as `NAME:` with `secret:` and `prompt:` below it.",
+            f"{SETTINGS_PATH}.routes: expected routes by name, found {describe_value(value)}",
+            hint="Write `secret:` and `prompt:` below each `NAME:`.",
         )
     routes: dict[str, Route] = {}
     for name, entry in table.items():

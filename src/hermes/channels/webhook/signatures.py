@@ -1,10 +1,10 @@
-"""Who called: the signatures that senders use, checked over the raw body in constant time.
+"""Verify webhook signatures over the raw body in constant time.
 
-Only what is signed can be believed. `Proof.once` is a digest of all that is, so that the same
-signed words are known again, whatever unsigned headers come with them.
+Only signed content can be trusted. `Proof.once` is a digest of all signed content, so that a
+repetition is recognised whatever unsigned headers it has.
 
-All schemes share one secret, and some sign a time or an id before the body. What one of them signed
-must not be taken for the body of another, so no body may begin as such a prefix does.
+All schemes share one secret, and some sign a time or an id before the body. To keep content signed
+for one scheme from being accepted as the body of another, no body may begin like such a prefix.
 """
 
 import binascii
@@ -22,16 +22,16 @@ from msgspec import Struct
 from hermes.channels.webhook.calls import CallRefused
 
 TOLERANCE = 300
-"""Seconds that a sender's clock may differ from ours, and that a signed call stays fresh."""
+"""Seconds the sender's clock may differ, and that a signed call stays valid."""
 
 _PREFIX = "whsec_"
 _MOST_SIGNATURES = 16
 _PREFIXED = re.compile(rb"\d+\.|[^{\[&][^&]{0,511}?\.\d{9,}\.")
-"""How `TIME.BODY` and `ID.TIME.BODY` begin; neither does JSON, nor a form of any sense."""
+"""How `TIME.BODY` and `ID.TIME.BODY` begin; JSON and real forms never do."""
 
 
 class Scheme(StrEnum):
-    """The strongest first: it decides where a call is signed in several ways."""
+    """Signature schemes, strongest first: if a call has several, the strongest decides."""
 
     STANDARD = "standard"
     SVIX = "svix"
@@ -42,14 +42,14 @@ class Scheme(StrEnum):
 
 
 BODY_ONLY = frozenset({Scheme.GITHUB, Scheme.LEGACY})
-"""These sign neither a time nor an id: two equal bodies cannot be told from a replay."""
+"""These sign neither a time nor an id, so equal bodies look like a replay."""
 
 
 class Proof(Struct, frozen=True):
-    """`id` names the delivery where the name is signed, `once` is empty where nothing is.
+    """`id` is the delivery id if it is signed; `once` is empty if nothing is signed.
 
-    `once` is made of the signed bytes and not of the scheme: the same signature fits the headers of
-    GitHub and of the legacy scheme, and would else be good for one call under each.
+    `once` depends on the signed bytes, not the scheme: the same signature is valid in GitHub's and
+    the legacy header and would otherwise be accepted once under each.
     """
 
     scheme: Scheme
@@ -84,9 +84,9 @@ def verify(
     now: datetime,
     only: Scheme | None = None,
 ) -> Proof:
-    """Raises `Refused` unless the call comes from somebody who knows the secret.
+    """Raises `CallRefused` unless the caller knows the secret.
 
-    `only` is the one scheme that counts; else the strongest that the call carries decides alone.
+    `only` is the required scheme; otherwise the strongest one present decides alone.
     """
     present = [scheme for scheme in Scheme if _HEADERS[scheme] in headers]
     wanted = [scheme for scheme in present if only in {None, scheme}]
@@ -94,27 +94,25 @@ def verify(
         raise _missing(only)
     scheme = wanted[0]
     if scheme is not Scheme.GITLAB and _PREFIXED.match(body.lstrip()):
-        raise CallRefused(
-            401, "signature", "The body begins with what looks like a signed time or id."
-        )
+        raise CallRefused(401, "signature", "The body begins like a signed time or id.")
     return _CHECKS[scheme](_SignedCall(secret, headers, body, now.timestamp()))
 
 
 def sign(
     secret: str, delivery: str, now: datetime, body: bytes, scheme: Scheme = Scheme.STANDARD
 ) -> dict[str, str]:
-    """The headers of a call signed in this way, as `hermes webhook test` makes it."""
+    """Return the headers of a signed call, as `hermes webhook test` sends it."""
     stamp = str(int(now.timestamp()))
     match scheme:
         case Scheme.STANDARD | Scheme.SVIX:
             (key, *_) = _standard_keys(secret)
             prefix = _HEADERS[scheme].partition("-")[0]
-            named = {f"{prefix}-id": delivery, f"{prefix}-timestamp": stamp}
-            return {**named, _HEADERS[scheme]: "v1," + _standard(key, delivery, stamp, body)}
+            headers = {f"{prefix}-id": delivery, f"{prefix}-timestamp": stamp}
+            return {**headers, _HEADERS[scheme]: "v1," + _standard(key, delivery, stamp, body)}
         case Scheme.V2:
             signature = _hex(secret, stamp.encode() + b"." + body)
-            named = {"x-request-id": delivery, "x-webhook-timestamp": stamp}
-            return {**named, _HEADERS[scheme]: signature}
+            headers = {"x-request-id": delivery, "x-webhook-timestamp": stamp}
+            return {**headers, _HEADERS[scheme]: signature}
         case Scheme.GITHUB:
             signature = "sha256=" + _hex(secret, body)
             return {"x-github-delivery": delivery, _HEADERS[scheme]: signature}
@@ -137,7 +135,7 @@ def _check_svix(call: _SignedCall) -> Proof:
 def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
     delivery, stamp = call.header(f"{prefix}-id"), call.header(f"{prefix}-timestamp")
     if not delivery or not stamp:
-        raise CallRefused(401, "signature", f"{prefix}-id and {prefix}-timestamp must come, too.")
+        raise CallRefused(401, "signature", f"{prefix}-id and {prefix}-timestamp are required.")
     given = call.header(f"{prefix}-signature").split(" ")[:_MOST_SIGNATURES]
     good = False
     for key in _standard_keys(call.secret):
@@ -152,7 +150,7 @@ def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
 def _check_v2(call: _SignedCall) -> Proof:
     stamp = call.header("x-webhook-timestamp")
     if not stamp:
-        raise CallRefused(401, "signature", "X-Webhook-Timestamp must come, too.")
+        raise CallRefused(401, "signature", "X-Webhook-Timestamp is required.")
     signed = stamp.encode(errors="surrogateescape") + b"." + call.body
     _require_hex(call, Scheme.V2, signed)
     _require_fresh(stamp, call.now)
@@ -191,7 +189,7 @@ def _standard(key: bytes, delivery: str, stamp: str, body: bytes) -> str:
 
 
 def _standard_keys(secret: str) -> tuple[bytes, ...]:
-    """A secret of this scheme is base64; one that is not marked as such may be meant as it is."""
+    """Secrets of this scheme are base64; without the marker, both readings are tried."""
     plain = secret.encode()
     try:
         decoded = b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -212,20 +210,20 @@ def _hex(secret: str, signed: bytes) -> str:
 
 
 def _same(expected: str, given: str) -> bool:
-    """As text, so that no second spelling of a signature is one, too."""
+    """Compare as text, so that no alternative spelling of a signature is accepted."""
     return hmac.compare_digest(expected.encode(), given.encode(errors="surrogateescape"))
 
 
 def _require(good: bool) -> None:
     if not good:
-        raise CallRefused(401, "signature", "The signature does not fit the body and the secret.")
+        raise CallRefused(401, "signature", "The signature does not match the body and the secret.")
 
 
 def _require_fresh(stamp: str, now: float) -> None:
     plain = stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12
     if not plain or abs(now - int(stamp)) > TOLERANCE:
         raise CallRefused(
-            401, "stale", f"The signed time is more than {TOLERANCE} seconds away from ours."
+            401, "stale", f"The signed time differs from ours by more than {TOLERANCE} seconds."
         )
 
 
@@ -235,5 +233,5 @@ def _digest(signed: bytes) -> str:
 
 def _missing(only: Scheme | None) -> CallRefused:
     if only is not None:
-        return CallRefused(401, "signature", f"This route wants the header {_HEADERS[only]}.")
-    return CallRefused(401, "signature", "The call carries no signature that is known here.")
+        return CallRefused(401, "signature", f"This route requires the header {_HEADERS[only]}.")
+    return CallRefused(401, "signature", "The call has no known signature.")

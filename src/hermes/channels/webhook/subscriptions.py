@@ -1,6 +1,6 @@
-"""The file of routes that were subscribed to at the command line: `webhook_subscriptions.json`.
+"""Routes subscribed on the command line, in `webhook_subscriptions.json`.
 
-What the program does not know in it stays as it is; what cannot be read is never overwritten.
+Unknown fields are preserved, and an unreadable file is never overwritten.
 """
 
 import fcntl
@@ -19,14 +19,14 @@ from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
 from hermes.schema.errors import ConfigError
 
 FILE = "webhook_subscriptions.json"
-"""Its name in a home."""
+"""File name in the home."""
 
 Table: TypeAlias = dict[str, object]
 Stamp: TypeAlias = tuple[int, int, int]
 
 
 class Subscriptions:
-    """Reading needs no lock, because the file is replaced in one step."""
+    """Reading needs no lock, because the file is replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,15 +35,15 @@ class Subscriptions:
         return str(self._path)
 
     def stamp(self) -> Stamp | None:
-        """Changes whenever the file does; None while there is none."""
+        """Return a value that changes with the file; None if there is no file."""
         try:
-            about = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return about.st_ino, about.st_mtime_ns, about.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self) -> Table:
-        """Every route by its name. Raises `ConfigError` when the file is damaged."""
+        """Return every route by name; raises `ConfigError` if the file is damaged."""
         try:
             data = read_regular_file(self._path)
             return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
@@ -52,13 +52,13 @@ class Subscriptions:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{self._path} is damaged: {error}",
-                hint="Repair the file, or move it away; nothing was changed in it.",
+                hint="Repair the file, or move it away. It was not changed.",
             ) from error
         except OSError as error:
             raise self._unusable(error) from error
 
     def add(self, name: str, entry: Table) -> bool:
-        """Says whether it is new; one that is there already stays as it is."""
+        """Add a route; return False if the name exists already."""
         with self._changing():
             table = self.read()
             if name in table:
@@ -67,7 +67,7 @@ class Subscriptions:
         return True
 
     def remove(self, name: str) -> bool:
-        """Says whether it was there."""
+        """Remove a route; return whether it existed."""
         with self._changing():
             table = self.read()
             if name not in table:
@@ -85,7 +85,7 @@ class Subscriptions:
 
     @contextmanager
     def _changing(self) -> Generator[None]:
-        """One writer at a time, in whatever process."""
+        """Lock the file, so that one process writes at a time."""
         lock = self._path.with_name(f".{self._path.stem}.lock")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Subscriptions:
         return ConfigError(
             f"{self._path} cannot be used: {error.strerror}",
             hint=write_error_hint(
-                error, "Run this as the user the gateway runs as; see who owns the file."
+                error, "Run this as the gateway's user, and check the owner of the file."
             ),
         )
 
@@ -111,10 +111,10 @@ log = logging.getLogger(__name__)
 
 
 class RouteTable:
-    """The file is looked at before every answer, and read anew only when it has changed.
+    """All routes: those of the settings and of the file, reloaded when the file changes.
 
-    A route of the settings wins over one of the file. An entry that cannot be understood is
-    known but not served; a file that cannot be read leaves the routes as they were.
+    The settings win. An invalid entry is listed but not served; an unreadable file leaves the
+    routes as they were.
     """
 
     def __init__(self, settings: WebhookSettings, file: Subscriptions) -> None:
@@ -135,11 +135,11 @@ class RouteTable:
         try:
             table = self._file.read()
         except ConfigError as error:
-            log.warning("%s The routes stay as they were.", error.sentence)
+            log.warning("%s The routes are unchanged.", error.sentence)
             return
         subscribed = subscribed_routes(table, self._settings.secret)
         for name in subscribed.keys() & self._settings.routes.keys():
-            log.warning("webhook route %s: the settings have it, too, and win", name)
+            log.warning("webhook route %s: also in the settings, which win", name)
         self._take({**subscribed, **self._settings.routes})
 
     def _take(self, routes: Mapping[str, Route]) -> None:

@@ -1,4 +1,4 @@
-"""A route's prompt filled with what a call brought, so that foreign words are seen as such."""
+"""Fill a route's prompt with payload fields, marked as untrusted content."""
 
 import re
 import secrets
@@ -12,34 +12,34 @@ from hermes.schema.messages import Text
 DEFAULT_PROMPT = "Something happened: {event_type}\n\n{__raw__}"
 
 MAX_RAW = 4000
-"""Characters of the whole payload that a prompt can hold."""
+"""Maximum characters of the whole payload in a prompt."""
 
 MAX_NESTED = 2000
-"""Characters of a mapping or a list within it."""
+"""Maximum characters of a mapping or list within it."""
 
 MAX_TEXT = 20_000
-"""Characters of a single text."""
+"""Maximum characters of a single text."""
 
 MAX_FIELDS_TOTAL = 60_000
-"""Characters that all fields of one prompt may have together."""
+"""Maximum characters of all fields of one prompt together."""
 
 _FIELD = re.compile(r"\{([A-Za-z_@$][\w.@$-]{0,199})\}", re.ASCII)
 _LEFT_OUT = "[left out: the call brought too much]"
 
 
 def prompt_parts(template: str, route: str, event: Event, payload: Payload) -> tuple[Text, Text]:
-    """For the agent: what this is and what to take it for, then the prompt with marked fields.
+    """Return the frame that explains the tags, and the prompt with tagged fields.
 
-    The marks have a name that nobody outside can know, so no payload can end them early.
+    The tags have a random name, so that a payload cannot close them early.
     """
-    mark = secrets.token_hex(4)
-    opened, closed = f"<data-{mark}>", f"</data-{mark}>"
+    tag = secrets.token_hex(4)
+    opened, closed = f"<data-{tag}>", f"</data-{tag}>"
     frame = _frame().replace("@route@", route).replace("@open@", opened).replace("@close@", closed)
     return Text(frame + "\n"), Text(_filled(template, event, payload, (opened, closed)))
 
 
 def plain_text(template: str, event: Event, payload: Payload) -> str:
-    """For a person: the template with its fields, and nothing else."""
+    """Return the filled template for people, without tags."""
     return _filled(template, event, payload, ("", ""))
 
 
@@ -48,16 +48,16 @@ def _frame() -> str:
     return (Path(__file__).parent / "frame.md").read_text(encoding="utf-8").strip()
 
 
-def _filled(template: str, event: Event, payload: Payload, marks: tuple[str, str]) -> str:
-    left = MAX_FIELDS_TOTAL
+def _filled(template: str, event: Event, payload: Payload, tags: tuple[str, str]) -> str:
+    remaining = MAX_FIELDS_TOTAL
 
     def value(found: re.Match[str]) -> str:
-        nonlocal left
+        nonlocal remaining
         known, text = _field(found[1], event, payload)
         if not known:
             return found[0]
-        left -= len(text)
-        return f"{marks[0]}{text}{marks[1]}" if left >= 0 else _LEFT_OUT
+        remaining -= len(text)
+        return f"{tags[0]}{text}{tags[1]}" if remaining >= 0 else _LEFT_OUT
 
     return _FIELD.sub(value, template or DEFAULT_PROMPT)
 

@@ -1,4 +1,4 @@
-"""A gateway process with nothing in it: all that its service side sees of a real one."""
+"""A fake gateway process that behaves like a real one towards its service manager."""
 
 import signal
 import sys
@@ -20,13 +20,13 @@ ALL_COUNT = Gateway(
     restart_loop_guard=RestartLoopGuard(window_seconds=3600),
     respawn_storm=RespawnStorm(window_seconds=3600),
 )
-"""Starts of one test, however slow the machine is."""
+"""All starts of one test count, however slow the machine is."""
 
 
 def run_gateway(
     home: Home, env: Env, options: RunOptions, *, tell: Callable[[Snapshot], None]
 ) -> int:
-    """STANDIN says what is peculiar: `fails`, `crashes`, `all` profiles, or `stubborn`."""
+    """STANDIN selects special behaviour: `fails`, `crashes`, `all` profiles, or `stubborn`."""
     manner = env.get("STANDIN", "")
     signal.pthread_sigmask(signal.SIG_BLOCK, {*HEARD, signal.SIGUSR2})
     notifier = Notifier(env, options.ready_fd)
@@ -54,7 +54,7 @@ def run_gateway(
         )
         gateway_process.state.write(running)
         tell(running)
-        # In this order: whoever was told that it is ready may look at what it said.
+        # In this order: a caller that saw READY may read the output.
         _say(f"ready {gateway_process.before or 'first'} park={advice.park} wait={advice.wait:g}")
         notifier.ready("2 platforms")
         number = signal.sigwait(HEARD)

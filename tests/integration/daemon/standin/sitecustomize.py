@@ -1,4 +1,4 @@
-"""Put first on PYTHONPATH, this lets `hermes gateway run` run the stand-in beside it."""
+"""First on PYTHONPATH, this makes `hermes gateway run` use the fake process in this folder."""
 
 import sys
 from importlib.util import spec_from_file_location

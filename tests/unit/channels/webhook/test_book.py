@@ -1,4 +1,4 @@
-"""Subscriptions come and go while the channel runs, and none is lost on the way."""
+"""Webhook subscriptions can change while the channel runs, and none is lost."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ OWN = Route(name="own", secret=SECRET, prompt="settings")
 
 
 def other(number: int) -> dict[str, object]:
-    """An entry with a secret of its own."""
+    """An entry with its own secret."""
     return {"secret": f"{SECRET}-{number}"}
 
 
@@ -28,12 +28,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "webhook_subscriptions.json"
 
 
-def book_of(file: Path) -> RouteTable:
+def route_table(file: Path) -> RouteTable:
     return RouteTable(WebhookSettings(routes={"own": OWN}, secret=SECRET), Subscriptions(file))
 
 
-def test_what_is_subscribed_is_known_at_once(file: Path) -> None:
-    book = book_of(file)
+def test_new_subscription_is_available_immediately(file: Path) -> None:
+    book = route_table(file)
     assert set(book.routes()) == {"own"}
     subscriptions = Subscriptions(file)
     assert subscriptions.add("new", ENTRY)
@@ -45,21 +45,21 @@ def test_what_is_subscribed_is_known_at_once(file: Path) -> None:
     assert set(book.routes()) == {"own"}
 
 
-def test_unchanged_means_not_read_again(file: Path) -> None:
+def test_unchanged_file_is_not_read_again(file: Path) -> None:
     Subscriptions(file).add("new", ENTRY)
-    book = book_of(file)
+    book = route_table(file)
     assert book.routes() is book.routes()
 
 
-def test_settings_win(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_override_subscriptions(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     Subscriptions(file).add("own", ENTRY | {"prompt": "file"})
-    assert book_of(file).routes()["own"].prompt == "settings"
-    assert "own: the settings have it, too" in caplog.text
+    assert route_table(file).routes()["own"].prompt == "settings"
+    assert "own: also in the settings" in caplog.text
 
 
-def test_a_damaged_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     Subscriptions(file).add("new", ENTRY)
-    book = book_of(file)
+    book = route_table(file)
     book.routes()
     file.write_text("{")
     assert set(book.routes()) == {"own", "new"}
@@ -69,11 +69,11 @@ def test_a_damaged_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFix
     assert file.read_text() == "{"
 
 
-def test_one_broken_entry_spoils_no_other(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_entry_does_not_affect_others(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     file.write_text(
         json.dumps({"good": other(1), "bad": {"secret": 5}, "later": other(2) | {"script": "x"}})
     )
-    routes = book_of(file).routes()
+    routes = route_table(file).routes()
     assert not routes["good"].unserved
     assert "secret" in routes["bad"].unserved
     assert "script" in routes["later"].unserved
@@ -83,10 +83,10 @@ def test_one_broken_entry_spoils_no_other(file: Path, caplog: pytest.LogCaptureF
     assert "route later is not served" in told[1]
 
 
-def test_a_warning_is_given_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_is_logged_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     subscriptions = Subscriptions(file)
     subscriptions.add("later", other(1) | {"script": "x"})
-    book = book_of(file)
+    book = route_table(file)
     book.routes()
     subscriptions.add("other", other(2))
     with caplog.at_level(logging.WARNING):
@@ -95,7 +95,7 @@ def test_a_warning_is_given_once(file: Path, caplog: pytest.LogCaptureFixture) -
     assert caplog.text == ""
 
 
-def test_the_file_is_private_and_keeps_what_it_does_not_know(file: Path) -> None:
+def test_file_is_private_and_unknown_fields_are_kept(file: Path) -> None:
     file.write_text(json.dumps({"old": {"secret": SECRET, "mystery": [1]}}))
     file.chmod(0o644)
     Subscriptions(file).add("new", ENTRY)
@@ -106,7 +106,7 @@ def test_the_file_is_private_and_keeps_what_it_does_not_know(file: Path) -> None
     }
 
 
-def test_a_name_is_taken_once(file: Path) -> None:
+def test_existing_name_is_not_replaced(file: Path) -> None:
     subscriptions = Subscriptions(file)
     assert subscriptions.add("a", ENTRY)
     assert not subscriptions.add("a", ENTRY | {"prompt": "other"})
@@ -115,18 +115,18 @@ def test_a_name_is_taken_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "5", '{"a": ', "\udcff"])
-def test_what_is_no_table_is_told(file: Path, text: str) -> None:
+def test_invalid_file_is_reported(file: Path, text: str) -> None:
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match="damaged"):
         Subscriptions(file).read()
 
 
-def test_an_empty_file_has_no_routes(file: Path) -> None:
+def test_empty_file_has_no_routes(file: Path) -> None:
     file.touch()
     assert Subscriptions(file).read() == {}
 
 
-def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_unusable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match="cannot be used"):
         Subscriptions(tmp_path / "folder").read()
@@ -140,7 +140,7 @@ def _add(file: str, first: int) -> None:
         Subscriptions(Path(file)).add(f"r{number}", dict(ENTRY))
 
 
-def test_writers_in_several_processes_lose_nothing(file: Path) -> None:
+def test_concurrent_writers_lose_nothing(file: Path) -> None:
     context = get_context("fork" if hasattr(os, "fork") else "spawn")
     writers = [context.Process(target=_add, args=(str(file), 20 * n)) for n in range(3)]
     for writer in writers:

@@ -1,11 +1,11 @@
-"""A route says which payloads it wants, field by field."""
+"""Filters select payloads by their fields."""
 
 import pytest
 
 from hermes.channels.webhook.filters import FilterInput, matches_filters, read_filters
 from hermes.schema.errors import ConfigError
 
-FACTS = FilterInput(
+INPUT = FilterInput(
     "push",
     {"x-urgent": "yes"},
     {
@@ -66,15 +66,15 @@ FACTS = FilterInput(
         ({"not": {"any": [{"field": "gone", "exists": True}]}}, True),
     ],
 )
-def test_one_test(test: dict, wanted: bool) -> None:
-    assert matches_filters(read_filters([test]), FACTS) is wanted
+def test_single_condition(test: dict, wanted: bool) -> None:
+    assert matches_filters(read_filters([test]), INPUT) is wanted
 
 
-def test_all_of_a_list_must_hold() -> None:
+def test_all_conditions_must_hold() -> None:
     good, bad = {"field": "number", "equals": 7}, {"field": "number", "equals": 8}
-    assert matches_filters(read_filters([]), FACTS)
-    assert matches_filters(read_filters([good, good]), FACTS)
-    assert not matches_filters(read_filters([good, bad]), FACTS)
+    assert matches_filters(read_filters([]), INPUT)
+    assert matches_filters(read_filters([good, good]), INPUT)
+    assert not matches_filters(read_filters([good, bad]), INPUT)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_all_of_a_list_must_hold() -> None:
         [{"not": "x"}],
     ],
 )
-def test_what_is_no_filter_is_told(wrong: object) -> None:
+def test_invalid_filter_is_reported(wrong: object) -> None:
     with pytest.raises(ConfigError, match="filters") as caught:
         read_filters(wrong)
     assert "field" in caught.value.hint

@@ -1,4 +1,4 @@
-"""Memories are bounded, in number and in time."""
+"""Call windows and recent calls are bounded in number and time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hermes.channels.webhook.calls import CallWindow, RecentCalls
 
 
-def test_a_window_has_room_again_when_its_oldest_call_is_old() -> None:
+def test_window_allows_calls_again_after_its_period() -> None:
     window = CallWindow(2, 60.0)
     assert [window.wait(0.0), window.wait(10.0)] == [0.0, 0.0]
     assert window.wait(30.0) == 30.0
@@ -16,7 +16,7 @@ def test_a_window_has_room_again_when_its_oldest_call_is_old() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.floats(0, 20), max_size=60))
-def test_no_window_lets_more_through(limit: int, gaps: list[float]) -> None:
+def test_window_never_exceeds_its_limit(limit: int, gaps: list[float]) -> None:
     window, now = CallWindow(limit, 60.0), 0.0
     taken: list[float] = []
     for gap in gaps:
@@ -27,14 +27,14 @@ def test_no_window_lets_more_through(limit: int, gaps: list[float]) -> None:
         assert sum(start <= at < start + 60.0 for at in taken) <= limit
 
 
-def test_the_oldest_are_forgotten_first() -> None:
+def test_oldest_calls_are_forgotten_first() -> None:
     recent = RecentCalls(2)
     for name in ("a", "b", "a", "c"):
         recent.remember(name, "", 0.0)
     assert [recent.recall(name, 1e9) for name in "abc"] == ["", None, ""]
 
 
-def test_what_is_too_old_is_forgotten() -> None:
+def test_expired_calls_are_forgotten() -> None:
     recent = RecentCalls(2, 60.0)
     recent.remember("a", "word", 0.0)
     assert recent.recall("a", 60.0) == "word"

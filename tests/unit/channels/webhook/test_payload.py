@@ -1,4 +1,4 @@
-"""Bodies are read as JSON or forms, and say what happened."""
+"""Bodies are decoded as JSON or forms, and their events named."""
 
 import pytest
 from inline_snapshot import snapshot
@@ -19,24 +19,24 @@ from hermes.channels.webhook.payload import as_text, event_of, read_payload, val
         "application/x-www-form-urlencoded",
     ],
 )
-def test_json_under_many_names(kind: str) -> None:
+def test_json_content_types(kind: str) -> None:
     assert read_payload(kind, b' {"a": [1]}').value == {"a": [1]}
 
 
-def test_a_form_is_a_mapping_of_texts() -> None:
+def test_form_is_decoded_to_a_mapping() -> None:
     form = read_payload("application/x-www-form-urlencoded", b"a=1&b=x+y&b=%C3%BC&c=")
     assert form.value == {"a": "1", "b": ["x y", "ü"], "c": ""}
     assert form.raw == "a=1&b=x+y&b=%C3%BC&c="
 
 
-def test_forms_may_be_unwanted() -> None:
+def test_forms_can_be_refused() -> None:
     kind = "application/x-www-form-urlencoded"
     with pytest.raises(CallRefused, match="form: true"):
         read_payload(kind, b"a=1", forms=False)
     assert read_payload(kind, b'{"a":1}', forms=False).value == {"a": 1}
 
 
-def test_json_in_a_form_is_found() -> None:
+def test_json_in_a_form_is_decoded() -> None:
     form = read_payload("application/x-www-form-urlencoded", b"payload=%7B%22a%22%3A1%7D")
     assert form.value == {"a": 1}
     assert form.raw == '{"a":1}'
@@ -64,14 +64,14 @@ def test_json_in_a_form_is_found() -> None:
         ("application/x-www-form-urlencoded", b"payload=no+json", 400),
     ],
 )
-def test_what_cannot_be_read_is_refused(kind: str, body: bytes, status: int) -> None:
+def test_invalid_body_is_refused(kind: str, body: bytes, status: int) -> None:
     with pytest.raises(CallRefused) as caught:
         read_payload(kind, body)
     assert caught.value.status == status
     assert len(str(caught.value)) < 300
 
 
-def test_looking_up() -> None:
+def test_value_at() -> None:
     value = {"a": {"b": [{"c": None}, 7]}, "x.y": 1, "0": "zero"}
     assert value_at(value, "a.b.0.c") == (True, None)
     assert value_at(value, "a.b.1") == (True, 7)
@@ -81,7 +81,7 @@ def test_looking_up() -> None:
     assert value_at([5], "0") == (True, 5)
 
 
-def test_values_in_words() -> None:
+def test_as_text() -> None:
     shown = [as_text(one) for one in ("ü\n", 1, 1.5, True, None, [1, "ü"], {"a": 10**30})]
     assert shown == snapshot(
         ["ü\n", "1", "1.5", "true", "null", '[1,"ü"]', '{"a":1000000000000000000000000000000}']
@@ -112,6 +112,6 @@ def test_values_in_words() -> None:
         ({"x-github-event": "  "}, {}, "unknown", {"unknown"}),
     ],
 )
-def test_what_happened(headers: dict, value: object, name: str, also: set[str]) -> None:
+def test_event_names(headers: dict, value: object, name: str, also: set[str]) -> None:
     event = event_of(headers, value)
     assert (event.name, event.names) == (name, also)

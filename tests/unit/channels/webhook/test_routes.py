@@ -1,4 +1,4 @@
-"""Routes and settings: what is written, what it means, and what is wrong with it."""
+"""Parsing of webhook routes and settings, and their errors."""
 
 import pytest
 
@@ -14,23 +14,23 @@ def route(**written: object) -> Route:
     return read_route("github", {"secret": SECRET} | written)
 
 
-def wrong(written: object, name: str = "github") -> ConfigError:
+def parse_error(written: object, name: str = "github") -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         read_route(name, written)
     return caught.value
 
 
-def test_a_route_needs_a_secret_and_nothing_else() -> None:
+def test_route_only_needs_a_secret() -> None:
     assert route() == Route(name="github", secret=SECRET)
     assert read_route("github", {}, SECRET).secret == SECRET
-    assert "secret" in str(wrong({}))
-    assert "openssl" in wrong({"secret": None}).hint
-    assert "secret" in str(wrong({"secret": "  "}))
-    assert "variable SOME is not set" in str(wrong({"secret": "${SOME}"}))
-    assert wrong({"secret": 12345678}).hint == "Put it in quotes."
+    assert "secret" in str(parse_error({}))
+    assert "openssl" in parse_error({"secret": None}).hint
+    assert "secret" in str(parse_error({"secret": "  "}))
+    assert "variable SOME is not set" in str(parse_error({"secret": "${SOME}"}))
+    assert parse_error({"secret": 12345678}).hint == "Put it in quotes."
 
 
-def test_a_whole_route() -> None:
+def test_route_with_all_fields() -> None:
     whole = route(
         events=["Push", "pull_request.opened"],
         prompt="See {a}",
@@ -65,7 +65,7 @@ def test_a_whole_route() -> None:
         (["issues"], "push", False),
     ],
 )
-def test_which_events_are_wanted(events: object, name: str, wanted: bool) -> None:
+def test_wanted_events(events: object, name: str, wanted: bool) -> None:
     assert route(events=events).wants(frozenset({name})) is wanted
 
 
@@ -84,25 +84,25 @@ def test_which_events_are_wanted(events: object, name: str, wanted: bool) -> Non
         ("local", {}, "local"),
     ],
 )
-def test_who_gets_the_answer(deliver: str, extra: dict, answer_to: str) -> None:
+def test_answer_targets(deliver: str, extra: dict, answer_to: str) -> None:
     assert route(deliver=deliver, deliver_extra=extra).answer_to == answer_to
 
 
 @pytest.mark.parametrize(
     "deliver", ["origin", "log,telegram", "tele gram", "telegram:", ":5", "a,,b"]
 )
-def test_what_is_no_place_for_an_answer(deliver: str) -> None:
-    assert "deliver" in str(wrong({"secret": SECRET, "deliver": deliver}))
+def test_invalid_answer_target(deliver: str) -> None:
+    assert "deliver" in str(parse_error({"secret": SECRET, "deliver": deliver}))
 
 
 @pytest.mark.parametrize("chat", ["{chat.id}", "1,discord:2"])
-def test_a_call_cannot_choose_who_gets_the_answer(chat: str) -> None:
+def test_call_cannot_choose_the_recipient(chat: str) -> None:
     written = {"secret": SECRET, "deliver": "telegram", "deliver_extra": {"chat_id": chat}}
-    assert "must not choose" in str(wrong(written))
+    assert "must not choose" in str(parse_error(written))
 
 
-def test_to_deliver_only_somebody_must_be_there() -> None:
-    assert "nobody to deliver to" in str(wrong({"secret": SECRET, "deliver_only": True}))
+def test_deliver_only_requires_a_target() -> None:
+    assert "no target to deliver to" in str(parse_error({"secret": SECRET, "deliver_only": True}))
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_to_deliver_only_somebody_must_be_there() -> None:
         {"coalesce": {"key": "number"}},
     ],
 )
-def test_what_is_not_there_yet_is_told(written: dict) -> None:
+def test_unsupported_features_are_reported(written: dict) -> None:
     found = route(**written)
     assert next(iter(written)) in found.unserved
     assert found.notes == ()
 
 
-def test_what_else_an_owner_should_know() -> None:
+def test_route_notes() -> None:
     assert "promt" in route(promt="x").notes[0]
     assert "shorter" in route(secret="short").notes[0]
     assert route(secret=INSECURE).notes == ()
@@ -140,21 +140,21 @@ def test_what_else_an_owner_should_know() -> None:
         ({"filters": "x"}, "filters"),
     ],
 )
-def test_what_is_wrong_is_named(written: dict, place: str) -> None:
-    assert str(wrong({"secret": SECRET} | written)).startswith(f"{place}:")
+def test_route_errors_name_the_field(written: dict, place: str) -> None:
+    assert str(parse_error({"secret": SECRET} | written)).startswith(f"{place}:")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "a:b", "-a", "ä", "a" * 65])
-def test_names_fit_into_a_url(name: str) -> None:
-    assert "name" in str(wrong({"secret": SECRET}, name))
+def test_route_name_must_be_url_safe(name: str) -> None:
+    assert "name" in str(parse_error({"secret": SECRET}, name))
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5])
-def test_a_route_is_a_mapping(value: object) -> None:
-    assert "expected a route" in str(wrong(value))
+def test_route_must_be_a_mapping(value: object) -> None:
+    assert "expected a route" in str(parse_error(value))
 
 
-def test_settings_have_defaults_and_variables() -> None:
+def test_settings_defaults_and_variables() -> None:
     assert read_settings({}, {}) == WebhookSettings()
     assert (WebhookSettings().host, WebhookSettings().port) == ("127.0.0.1", 8644)
     env = {"WEBHOOK_PORT": "9000", "WEBHOOK_SECRET": SECRET}
@@ -176,7 +176,7 @@ def test_settings_have_defaults_and_variables() -> None:
         ({"routes": {"a/b": {"secret": SECRET}}}, "routes.a/b"),
     ],
 )
-def test_wrong_settings_are_named(extra: dict, place: str) -> None:
+def test_settings_errors_name_the_field(extra: dict, place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_settings(extra, {})
     assert str(caught.value).startswith("platforms.webhook.extra")
