@@ -140,7 +140,7 @@ def run_usage(usage: Usage) -> RunUsage:
 
 
 def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
-    """Return event name, status and result; an early end is reported even if it is not a failure."""
+    """Return event name, status and result; an early end is reported even if not a failure."""
     done = event.outcome is Outcome.DONE
     result = RunResult(
         output=output,

@@ -245,8 +245,8 @@ class _SessionHandlers:
             writes.append(callback_registration(session.id, callback, app.clock.now()))
         await _commit(app, session_id, title, *writes)
         await self._callback_changed(app, session.id, callback)
-        message = structs.replace(session_object(session), callback_url=callback and callback.url)
-        return json_response(message, 201)
+        created = structs.replace(session_object(session), callback_url=callback and callback.url)
+        return json_response(created, 201)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         return json_response(await _with_callback_url(*await self._load(request)))
