@@ -182,14 +182,14 @@ class CodexAgent:
         if options.get("api_mode") == CODEX_MODE:
             options["api_mode"] = RESPONSES_MODE
 
-        def look_back() -> None:
+        def review() -> None:
             reviewer = type(self)(model=self.model, enabled_toolsets=toolsets, **options)
             try:
                 reviewer.run_conversation(question, conversation_history=messages_snapshot)
             finally:
                 reviewer.close()
 
-        Worker("look-back", look_back).start()
+        Worker("look-back", review).start()
 
     def run_conversation(self, user_message: str, **_: Any) -> Json:
         raise NotImplementedError

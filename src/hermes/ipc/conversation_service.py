@@ -86,7 +86,7 @@ class ConversationService:
         )
 
     async def greet(self) -> Greeting:
-        """Greet the client. For a person, resolve the model first so that the shown one is correct."""
+        """Greet the client. For a person, resolve the model first so that it is known."""
         person = self._start.person
         model_error = await self._model_error() if person else None
         self._yolo = self._start.screen and await self._is_yolo()

@@ -184,7 +184,7 @@ async def test_what_cannot_start_is_raised_from_the_block(tmp_path: Path) -> Non
 async def test_an_agent_answers_one_thing_at_a_time(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, _), agent.events("hang") as events:
         await anext(events)
-        with pytest.raises(UsageError, match="answering already"):
+        with pytest.raises(UsageError, match="already running a turn"):
             await agent.ask("me too")
         assert agent.interrupt()
         rest = [event async for event in events]

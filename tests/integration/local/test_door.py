@@ -314,7 +314,7 @@ def test_a_chat_through_the_door(hermes: HermesCli, door: IpcServerProcess) -> N
         child.expect_exact(PROMPT)
         door.die()
         child.sendline("hello")
-        child.expect_exact("The gateway is gone; this chat goes on by itself.")
+        child.expect_exact("The gateway has stopped; this chat continues without it.")
         child.expect_exact("Plain answer.")
         child.expect_exact(PROMPT)
         child.send("\x04")
@@ -335,7 +335,7 @@ def test_a_dead_gateways_socket_is_replaced_and_a_living_ones_is_not(hermes: Her
             [sys.executable, str(Path(__file__).parent / "door_process.py")],
             env=hermes.env, capture_output=True, timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
-        assert b"Another gateway listens" in second.stderr
+        assert b"Another gateway is already listening" in second.stderr
         assert went_through_the_door(probed(hermes, "-z", "hello")[1])
     assert list(hermes.home.glob("*gateway.sock*")) == []
 
@@ -356,7 +356,7 @@ def test_another_user_is_turned_away(hermes: HermesCli) -> None:
         ran, modules = probed(hermes, "-z", "hello")
     assert ran.out == "Plain answer.\n"
     assert not went_through_the_door(modules)
-    assert "was turned away" in (hermes.home / "logs/agent.log").read_text()
+    assert "rejected a local connection" in (hermes.home / "logs/agent.log").read_text()
 
 
 def test_waking_needs_no_conversation(hermes: HermesCli, door: IpcServerProcess) -> None:

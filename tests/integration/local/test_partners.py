@@ -479,5 +479,5 @@ def test_a_folder_that_is_gone_is_told_of(meet: Opener, tmp_path: Path, hermes: 
     folder.rmdir()
     with meet(resume=session) as partner:
         (note,) = partner.greeting.notes
-        assert note == f"{folder} is gone; the session goes on in {hermes.work}."
+        assert note == f"{folder} no longer exists; the session continues in {hermes.work}."
         assert partner.greeting.folder == str(hermes.work)

@@ -33,7 +33,7 @@ def test_whoever_listens_is_reached_and_known(folder: Path) -> None:
 
 def test_a_living_one_is_not_replaced(folder: Path) -> None:
     place = listen(folder)
-    with pytest.raises(ConfigError, match="Another gateway listens"):
+    with pytest.raises(ConfigError, match="Another gateway is already listening"):
         listen(folder)
     assert is_listening(folder)
     place.close()
@@ -58,7 +58,7 @@ def test_a_file_of_another_kind_gives_way(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be listened at"):
+    with pytest.raises(ConfigError, match="Cannot listen on"):
         listen(tmp_path / "nowhere")
 
 
