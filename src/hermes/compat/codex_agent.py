@@ -189,7 +189,7 @@ class CodexAgent:
             finally:
                 reviewer.close()
 
-        Worker("look-back", review).start()
+        Worker("codex-review", review).start()
 
     def run_conversation(self, user_message: str, **_: Any) -> Json:
         raise NotImplementedError
