@@ -188,7 +188,7 @@ class Agent:
         if self._busy:
             raise UsageError(
                 "This agent is already running a turn.",
-                hint="An agent is one conversation. Open a second one to run two at a time.",
+                hint="An agent is one conversation; open a second one to run two at a time.",
             )
         self._busy = True
         try:

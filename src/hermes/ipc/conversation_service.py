@@ -239,7 +239,7 @@ class ConversationService:
             raise InternalError(
                 f"internal error: {type(error).__name__}: {error}",
                 hint=(
-                    f"This is a bug in Hermes. See {self._app.home.logs / 'errors.log'} for "
+                    f"This is a bug in Hermes; see {self._app.home.logs / 'errors.log'} for "
                     "details."
                 ),
             ) from error

@@ -139,7 +139,7 @@ def _gateway_gone(kind: type[GatewayGone] = GatewayGone) -> GatewayGone:
     return kind(
         "The gateway closed the connection.",
         hint=(
-            "The conversation is saved (hermes sessions list). To check the gateway: "
+            "The conversation is saved (hermes sessions list); to check the gateway: "
             "hermes gateway status"
         ),
     )
