@@ -13,7 +13,7 @@ from hermes.ipc.in_process import open_in_process
 from hermes.ipc.socket_client import open_socket_client
 from support.cli_process import TEST_TIMEOUT, HermesCli, wait_for_data
 
-SERVER_SCRIPT = Path(__file__).parents[1] / "integration/local/door_process.py"
+SERVER_SCRIPT = Path(__file__).parent / "run_ipc_server.py"
 CLIENT_KINDS = ("here", "remote")
 
 OpenTestClient = Callable[..., AbstractContextManager[AgentClient]]

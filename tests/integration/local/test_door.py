@@ -42,7 +42,7 @@ from support.cli_process import (
     HermesCli,
     without_durations,
 )
-from support.ipc_server import IpcServerProcess, ipc_server_process
+from support.ipc_server import SERVER_SCRIPT, IpcServerProcess, ipc_server_process
 
 HANG = Fault("hang", after=3)
 TREE = "exec 9> told; echo up >&9; sleep 1000"
@@ -336,7 +336,7 @@ def test_only_the_socket_of_a_dead_gateway_is_replaced(hermes: HermesCli) -> Non
     with ipc_server_process(hermes):
         assert socket_path.stat().st_mode & 0o777 == 0o600
         second = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "door_process.py")],
+            [sys.executable, str(SERVER_SCRIPT)],
             env=hermes.env, capture_output=True, timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
         assert b"Another gateway is already listening" in second.stderr
