@@ -1,4 +1,4 @@
-"""The agent as a library: events as they come, or just the answer."""
+"""Use the agent as a library: stream its events, or just get the answer."""
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
@@ -22,7 +22,7 @@ EVENT_BUFFER = 1024
 
 
 class Answer(Struct, frozen=True):
-    """What a turn came to: its words, all of its messages, and how it ended."""
+    """The result of a turn: its text, all of its messages, and how it ended."""
 
     text: str
     messages: tuple[Message, ...]
@@ -32,7 +32,7 @@ class Answer(Struct, frozen=True):
 async def collect(
     app: App, parts: Sequence[Text | Media], tell: Callable[[Event], None] = lambda _: None
 ) -> Answer:
-    """Run a turn and keep what it said; `tell` hears every event at once."""
+    """Run a turn and collect its messages; `tell` is called with every event."""
     messages: list[Message] = []
     ended: RunEnded | None = None
 
@@ -45,28 +45,28 @@ async def collect(
         tell(event)
 
     outcome = await app.conversation.say(parts, listen)
-    # Interrupted before it began, a turn has nobody who could say so.
+    # A turn interrupted before it started emits no end event.
     last = ended or RunEnded("", outcome, "Interrupted.", "cancelled")
     return Answer(final_text(messages), tuple(messages), last)
 
 
 def error_of_run(ended: RunEnded) -> HermesError:
-    """The error that a turn ended with, as itself; an interrupted one has none of its own."""
+    """Return the error with which a turn ended."""
     return _errors_by_code(HermesError).get(ended.code, HermesError)(ended.reason)
 
 
 def _errors_by_code(root: type[HermesError]) -> dict[str, type[HermesError]]:
-    found = {root.code: root}
+    errors = {root.code: root}
     for kind in root.__subclasses__():
-        found |= _errors_by_code(kind)
-    return found
+        errors |= _errors_by_code(kind)
+    return errors
 
 
 class Agent:
     """One conversation with an agent; use it as `async with Agent() as agent`.
 
-    Settings, keys and past sessions come from the home, as on the command line;
-    what is given here wins.
+    Settings, keys and sessions come from the home, as on the command line; arguments take
+    precedence.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Agent:
         provider: str | None = None,
         toolsets: Sequence[str] | None = None,
     ) -> None:
-        """`choices` is for what the few arguments here do not say; it is used alone."""
+        """`choices` replaces all other options, for what the arguments do not cover."""
         if choices is not None and (model or provider or toolsets is not None):
-            raise UsageError("Put model, provider and toolsets into the choices, or give none.")
+            raise UsageError("Give either choices, or model, provider and toolsets.")
         self._choices = choices or AppOptions(
             model=model,
             provider=provider,
@@ -114,7 +114,9 @@ class Agent:
     @property
     def app(self) -> App:
         if self._app is None:
-            raise UsageError("This agent is not open.", hint="Use it as: async with Agent() as a")
+            raise UsageError(
+                ("This agent is not open."), hint=("Use it as: async with Agent() as agent")
+            )
         return self._app
 
     @property
@@ -122,27 +124,24 @@ class Agent:
         return self.app.conversation.session.id
 
     async def resume(self, name: str) -> None:
-        """Go back to a session by its id or title. Raises `NotFound`."""
+        """Resume a session by its id or title. Raises `NotFound`."""
         await self.app.conversation.resume(name)
 
     async def ask(self, prompt: str) -> str:
-        """The answer's text. Raises what went wrong when the turn did not come to its end.
-
-        `answer` gives what there is in any case.
-        """
+        """Return the answer's text. Raises if the turn did not complete; `answer` never does."""
         answer = await self.answer(prompt)
         if answer.ended.outcome is not Outcome.DONE:
             raise error_of_run(answer.ended)
         return answer.text
 
     async def answer(self, prompt: str) -> Answer:
-        """One whole turn, however it ends."""
+        """Run one turn and return its result, however it ends."""
         with self._turn():
             return await collect(self.app, [Text(prompt)])
 
     @asynccontextmanager
     async def events(self, prompt: str) -> AsyncGenerator[AsyncIterator[Event]]:
-        """The turn as it happens. Leaving the block early ends the turn.
+        """Stream the events of a turn. Leaving the block early ends the turn.
 
         A reader that is too slow misses deltas, never facts.
         """
@@ -175,21 +174,21 @@ class Agent:
                     finally:
                         turn.cancel()
             except BaseExceptionGroup as errors:
-                # The turn keeps its failures to itself, so this is the reader's one own error.
+                # The turn's errors are collected, so this is an error of the reader.
                 raise errors.exceptions[0] from None
             if failures:
                 raise failures[0]
 
     def interrupt(self) -> bool:
-        """End the running turn; False when there is none."""
+        """Interrupt the running turn; return False if there is none."""
         return self.app.conversation.interrupt()
 
     @contextmanager
     def _turn(self) -> Generator[None]:
         if self._busy:
             raise UsageError(
-                "This agent is answering already.",
-                hint="An agent is one conversation: open a second one to talk about two things.",
+                "This agent is already running a turn.",
+                hint="An agent is one conversation; open a second one to run two at a time.",
             )
         self._busy = True
         try:

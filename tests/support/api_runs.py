@@ -1,4 +1,4 @@
-"""Runs of the API over real sockets: begun, and followed by readers from any point."""
+"""Start runs through the API over real sockets, and follow them from any event."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -38,23 +38,23 @@ class RunFrame(Struct):
 
 
 class EventReader:
-    """One reader of a stream of events."""
+    """Reads one event stream."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.response = response
         self.comments: list[str] = []
 
     async def next(self) -> RunFrame | None:
-        """None at the end."""
-        identity = 0
+        """Return the next event, or None at the end."""
+        event_id = 0
         while line := await self.response.content.readline():
             text = line.decode().rstrip("\n")
             if text.startswith(":"):
                 self.comments.append(text)
             elif text.startswith("id: "):
-                identity = int(text[4:])
+                event_id = int(text[4:])
             elif text.startswith("data: "):
-                return RunFrame(identity, msgspec.json.decode(text[6:], type=dict[str, object]))
+                return RunFrame(event_id, msgspec.json.decode(text[6:], type=dict[str, object]))
         return None
 
     async def rest(self) -> list[RunFrame]:
@@ -83,15 +83,15 @@ async def open_events(
 
 
 async def post_json(home: ApiHarness, path: str, body: object, status: int, **headers: str):
-    told = await home.ask("POST", path, msgspec.json.encode(body), **headers)
-    assert told.status == status, told.body
-    return told
+    response = await home.ask("POST", path, msgspec.json.encode(body), **headers)
+    assert response.status == status, response.body
+    return response
 
 
-async def start_run(home: ApiHarness, words: object = "hello", **more: object) -> str:
-    told = await post_json(home, "/v1/runs", {"input": words, **more}, 202)
-    assert told.json["status"] == "started"
-    run = told.json["run_id"]
+async def start_run(home: ApiHarness, text: object = "hello", **more: object) -> str:
+    response = await post_json(home, "/v1/runs", {"input": text, **more}, 202)
+    assert response.json["status"] == "started"
+    run = response.json["run_id"]
     assert isinstance(run, str)
     assert len(run) == len("run_") + 32
     return run

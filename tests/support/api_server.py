@@ -1,4 +1,4 @@
-"""A real API server over a real profile and a mock model, for tests over sockets."""
+"""A real API server with a real profile and a fake model, for tests over sockets."""
 
 import subprocess
 import sys
@@ -75,19 +75,19 @@ class ApiHarness:
         key: str | None = KEY,
         **headers: str,
     ) -> ApiResponse:
-        """Header names are written with a line for each hyphen."""
+        """Send a request; header names use underscores for hyphens."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if key is not None:
             sent["Authorization"] = f"Bearer {key}"
         async with self.http.request(method, self.url + path, data=body, headers=sent) as response:
-            given = {name.lower(): value for name, value in response.headers.items()}
-            return ApiResponse(response.status, given, await response.read())
+            received = {name.lower(): value for name, value in response.headers.items()}
+            return ApiResponse(response.status, received, await response.read())
 
     async def chat(self, body: object, **headers: str) -> ApiResponse:
         return await self.ask("POST", "/v1/chat/completions", msgspec.json.encode(body), **headers)
 
     def asked(self, number: int) -> dict[str, Any]:
-        """What the model was sent."""
+        """Return what the model was sent in this request."""
         return msgspec.json.decode(self.mock.requests[number].body, type=dict[str, Any])
 
     async def sessions(self) -> list[SessionSummary]:
@@ -117,7 +117,7 @@ def api_env(home: Path, url: str) -> Env:
 
 @asynccontextmanager
 async def api_process(home: Path, url: str) -> AsyncGenerator[str]:
-    """The address of a server in its own process, which is killed when the block ends."""
+    """Run a server in its own process, which is killed at the end; yield its URL."""
     command = [sys.executable, str(SERVER_SCRIPT), str(home), url]
     async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -148,9 +148,9 @@ async def api_harness(
             server.attach("default", app)
             also(server)
             async with server, aiohttp.ClientSession() as http:
-                one = ApiHarness(server, app, mock, http)
+                harness = ApiHarness(server, app, mock, http)
                 try:
-                    yield one
+                    yield harness
                 finally:
-                    for client in one.clients:
+                    for client in harness.clients:
                         await client.close()

@@ -1,4 +1,4 @@
-"""The local door of a home, served by a process of its own."""
+"""The socket server of a home, run in a separate process."""
 
 import subprocess
 import sys
@@ -13,24 +13,24 @@ from hermes.ipc.in_process import open_in_process
 from hermes.ipc.socket_client import open_socket_client
 from support.cli_process import TEST_TIMEOUT, HermesCli, wait_for_data
 
-SERVER_SCRIPT = Path(__file__).parents[1] / "integration/local/door_process.py"
+SERVER_SCRIPT = Path(__file__).parent / "run_ipc_server.py"
 CLIENT_KINDS = ("here", "remote")
 
 OpenTestClient = Callable[..., AbstractContextManager[AgentClient]]
-"""What is given to it is about the start."""
+"""Opens a client with these conversation options."""
 
 
 class IpcServerProcess:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
-        self._said: list[str] = []
+        self._output: list[str] = []
 
     def hears(self, word: str) -> None:
-        """The next word it says; it may have said several at once."""
+        """Expect the next word of its output; several may arrive together."""
         assert self.process.stdout is not None
-        if not self._said:
-            self._said = wait_for_data(self.process.stdout.fileno()).decode().split()
-        assert self._said.pop(0) == word
+        if not self._output:
+            self._output = wait_for_data(self.process.stdout.fileno()).decode().split()
+        assert self._output.pop(0) == word
 
     def stop(self) -> int:
         self.process.terminate()
@@ -46,25 +46,27 @@ class IpcServerProcess:
 
 
 @contextmanager
-def ipc_server_process(hermes: HermesCli, *words: str, **env: str) -> Iterator[IpcServerProcess]:
+def ipc_server_process(
+    hermes: HermesCli, *arguments: str, **env: str
+) -> Iterator[IpcServerProcess]:
     with subprocess.Popen(
-        [sys.executable, str(SERVER_SCRIPT), *words],
+        [sys.executable, str(SERVER_SCRIPT), *arguments],
         cwd="/",
         env=hermes.env | env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     ) as process:
-        door = IpcServerProcess(process)
+        server = IpcServerProcess(process)
         try:
-            door.hears("ready")
-            yield door
+            server.hears("ready")
+            yield server
         finally:
-            door.stop()
+            server.stop()
 
 
 @contextmanager
 def client_opener(way: str, hermes: HermesCli) -> Iterator[OpenTestClient]:
-    """Somebody to talk to in this process, or through a door that is served meanwhile."""
+    """Yield a function that opens a client in this process, or through a socket server."""
     env = Env(hermes.env)
     home = resolve_home(env)
 

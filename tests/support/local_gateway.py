@@ -1,4 +1,4 @@
-"""A real gateway with a fake chat before it and another gateway behind it."""
+"""A real gateway with a fake channel that runs its turns on another gateway."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ async def local_gateway(
     config: str = "",
     progress: bool = False,
 ) -> AsyncGenerator[GatewayHarness]:
-    """A gateway without a model of its own; after the block it is gone as by a power failure."""
+    """Run a gateway without a model of its own; at the end it stops as in a power failure."""
     home = Home(root=path, path=path)
     tools, text = ("all", "true") if progress else ("'off'", "false")
     home.config.write_text(CONFIG.format(busy=busy.value, tools=tools, text=text) + config)
@@ -46,18 +46,18 @@ async def local_gateway(
     channel = FakeChannel()
     channels: dict[str, Channel] = {channel.name: channel}
     async with open_app(home, env, AppOptions(workspace=str(path))) as app:
-        parts = GatewayOptions(
+        options = GatewayOptions(
             channels=channels,
             door=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(path / "chats.json", app.clock),
         )
-        one = GatewayHarness(build_gateway(app, parts), app.store, app.clock)
-        one.channel = channel
+        harness = GatewayHarness(build_gateway(app, options), app.store, app.clock)
+        harness.channel = channel
         async with anyio.create_task_group() as group:
-            group.start_soon(one.gateway.run)
+            group.start_soon(harness.gateway.run)
             if app.afterwards is not None:
                 group.start_soon(app.afterwards.run)
-            yield one
+            yield harness
             group.cancel_scope.cancel()
 
 

@@ -1,4 +1,4 @@
-"""One conversation with everything in it, for every wire to write in its own words."""
+"""A conversation with every kind of content, to be encoded in every wire format."""
 
 from msgspec import Raw, structs
 
@@ -60,7 +60,7 @@ def sample_request(seal: str | None, provider: str = "acme", model: str = "m-1")
 
 
 def sample_model(profile: ModelProfile | None = None, **more) -> ServedModel:
-    known = ServedModel(
+    model_info = ServedModel(
         model="m-1", provider="acme", window=1000, profile=profile or ModelProfile()
     )
-    return structs.replace(known, **more)
+    return structs.replace(model_info, **more)

@@ -1,1 +1,1 @@
-"""The API server: the door for programs, in the shape of the OpenAI API."""
+"""The HTTP API server: OpenAI-compatible endpoints, runs, sessions and callbacks."""

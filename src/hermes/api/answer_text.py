@@ -1,7 +1,7 @@
-"""The visible words of a turn: the same whether they are streamed, returned or read back.
+"""Assemble the visible answer text of a turn, identical for streamed, returned and stored answers.
 
-Several answers of one turn are parted by a blank line, except where the first was cut off
-and the next goes on in the middle of it.
+Answers within one turn are separated by a blank line, unless the previous one was cut off and the
+next continues it.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ ANSWER_SEPARATOR = "\n\n"
 
 
 def assistant_text(messages: Iterable[Message]) -> str:
-    """All that the assistant said in these messages."""
+    """Return the text of all assistant messages."""
     text = ""
     cut = False
     for message in messages:
@@ -23,7 +23,7 @@ def assistant_text(messages: Iterable[Message]) -> str:
 
 
 def assistant_reasoning(messages: Iterable[Message]) -> str:
-    """What the model let see of its thoughts meanwhile."""
+    """Return the visible reasoning of all assistant messages."""
     thoughts = [reasoning_of(one) for one in messages if isinstance(one, Assistant)]
     return ANSWER_SEPARATOR.join(filter(None, thoughts))
 
@@ -37,77 +37,77 @@ def join_answers(text: str, more: str, *, cut: bool) -> str:
 
 
 class AnswerTextStream:
-    """What of a growing text may be sent, so that the whole is the text that is kept.
+    """Decide what to send of a growing answer, so that the sent text equals the stored text.
 
-    What was sent cannot be taken back. When an answer starts over, nothing is sent until it
-    has come past what is out already; if it goes another way, `broken` is set and nothing
-    more is sent, unless somebody takes it up with `renewed`.
+    Sent text cannot be withdrawn. When an answer restarts, nothing is sent until it grows past the
+    text already sent; if it diverges, `broken` is set and sending stops unless the caller handles
+    the divergence with `renewed`.
     """
 
     def __init__(self) -> None:
-        self._before = ""
+        self._completed = ""
         self._cut = False
-        self._out: list[str] = []
-        self._now = ""
+        self._sent_parts: list[str] = []
+        self._current = ""
         self._sent = ""
-        self._behind = False
-        self._anew: tuple[str, str] | None = None
+        self._catching_up = False
+        self._diverged: tuple[str, str] | None = None
         self.broken = False
 
     @property
     def text(self) -> str:
-        """What was said and kept so far."""
-        return self._before
+        """The text completed and stored so far."""
+        return self._completed
 
     def delta(self, text: str) -> str:
-        """What to send now that the answer has grown by this."""
+        """Return what to send after the answer has grown by `text`."""
         if self.broken or not text:
             return ""
-        if not self._behind:
-            self._out.append(text)
-            return text if len(self._out) > 1 else self._with_separator(text)
-        self._now += text
-        return "" if self._sent.startswith(self._now) else self._catch_up()
+        if not self._catching_up:
+            self._sent_parts.append(text)
+            return text if len(self._sent_parts) > 1 else self._with_separator(text)
+        self._current += text
+        return "" if self._sent.startswith(self._current) else self._catch_up()
 
     def reset(self) -> None:
-        """The answer starts over."""
-        self._now = ""
-        self._sent = "".join(self._out)
-        self._behind = bool(self._sent)
+        """Start the current answer over."""
+        self._current = ""
+        self._sent = "".join(self._sent_parts)
+        self._catching_up = bool(self._sent)
 
     def renewed(self) -> tuple[str, str] | None:
-        """Once after it broke: what stays of all that was sent, and what follows it now.
+        """After a divergence, return the text that stays and the text that now follows it, once.
 
-        Whoever takes it tells that to the client, and then it goes on as before.
+        The caller passes both on to the client; sending then continues as before.
         """
-        anew, self._anew = self._anew, None
-        if anew is not None:
+        diverged, self._diverged = self._diverged, None
+        if diverged is not None:
             self.broken = False
-        return anew
+        return diverged
 
     def said(self, answer: Assistant) -> str:
-        """The answer is whole and kept; returns what of it was not sent yet."""
-        self._now, self._sent = answer.text, "".join(self._out)
+        """Complete the current answer and return the part not sent yet."""
+        self._current, self._sent = answer.text, "".join(self._sent_parts)
         more = "" if self.broken else self._catch_up()
-        self._before = join_answers(self._before, answer.text, cut=self._cut)
+        self._completed = join_answers(self._completed, answer.text, cut=self._cut)
         self._cut = answer.stop is Stop.LENGTH
-        self._out = []
-        self._behind = False
+        self._sent_parts = []
+        self._catching_up = False
         return more
 
     def _catch_up(self) -> str:
-        if not self._now.startswith(self._sent):
+        if not self._current.startswith(self._sent):
             self.broken = True
-            self._anew = self._before, self._with_separator(self._now)
-            self._out = [self._now] if self._now else []
-            self._behind = False
+            self._diverged = self._completed, self._with_separator(self._current)
+            self._sent_parts = [self._current] if self._current else []
+            self._catching_up = False
             return ""
         begins = not self._sent
-        more = self._now[len(self._sent) :]
-        self._out = [self._now]
-        self._behind = False
+        more = self._current[len(self._sent) :]
+        self._sent_parts = [self._current]
+        self._catching_up = False
         return self._with_separator(more) if begins and more else more
 
     def _with_separator(self, text: str) -> str:
-        """With what parts it from the answer before."""
-        return f"{ANSWER_SEPARATOR}{text}" if self._before and text and not self._cut else text
+        """Prefix the separator if an earlier answer precedes the text."""
+        return f"{ANSWER_SEPARATOR}{text}" if self._completed and text and not self._cut else text

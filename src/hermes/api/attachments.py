@@ -1,7 +1,7 @@
-"""What comes with a message besides words: pictures, addresses of pictures, and documents.
+"""Read images, image URLs and documents attached to a message.
 
-Nothing is fetched from anywhere. The address of a picture is handed to the model as it is; a
-document becomes words, because every model can read those.
+Nothing is fetched: an image URL is passed to the model as it is, and a document is converted to
+text, which every model can read.
 """
 
 import base64
@@ -36,14 +36,14 @@ _Fields: TypeAlias = Mapping[str, object]
 
 
 class AttachedImage(Struct, frozen=True):
-    """One that came with the request, or its address, and is not kept yet."""
+    """An image sent with the request, or its URL; not stored yet."""
 
     data: bytes
     kind: str
 
 
 class AttachedDocument(Struct, frozen=True):
-    """`text` is None as long as it has to be made from the `data`, which is of a `made` kind."""
+    """A document; if `text` is None, it is extracted from `data`, whose format is `made`."""
 
     name: str
     kind: str
@@ -55,46 +55,50 @@ class AttachedDocument(Struct, frozen=True):
 Attachment: TypeAlias = AttachedImage | AttachedDocument
 
 
-def read_image(given: object, place: str) -> AttachedImage:
-    """Raises `ApiError`."""
+def read_image(given: object, param: str) -> AttachedImage:
+    """Raises `ApiError` if the image is not supported."""
     url = given if isinstance(given, str) else _as_fields(given).get("url")
     if not isinstance(url, str) or not url:
-        raise invalid("The image has no URL.", param=place, code="invalid_image_url")
+        raise invalid("The image has no URL.", param=param, code="invalid_image_url")
     if url[:5].lower() != "data:":
-        return _image_link(url, place)
-    data, _ = _read_data_url(url, place, "invalid_image_url")
+        return _image_link(url, param)
+    data, _ = _read_data_url(url, param, "invalid_image_url")
     kind = image_type(data)
     if kind is None:
-        told = "This is no image that is understood: PNG, JPEG, GIF and WebP are."
-        raise invalid(told, param=place, code="unsupported_content_type")
+        message = "Unsupported image format. Use PNG, JPEG, GIF or WebP."
+        raise invalid(message, param=param, code="unsupported_content_type")
     return AttachedImage(data, kind)
 
 
-def read_file(part: _Fields, place: str) -> Attachment:
-    """A part `file` or `input_file`; one that is a picture is taken as such. Raises `ApiError`."""
+def read_file(part: _Fields, param: str) -> Attachment:
+    """Read a `file` or `input_file` part; an image file becomes an image. Raises `ApiError`."""
     fields = _as_fields(part.get("file")) or part
     given = fields.get("file_data")
     if not isinstance(given, str) or not given:
-        told = "A file must come whole, as file_data: nothing is fetched, and no files are kept."
-        raise invalid(told, param=place, code="unsupported_file")
-    named = fields.get("filename")
-    name = one_line(named, 200) if isinstance(named, str) else ""
-    data, kind = _read_file_data(given, place)
+        message = "Send the file content as file_data: files are neither fetched nor stored."
+        raise invalid(message, param=param, code="unsupported_file")
+    filename = fields.get("filename")
+    name = one_line(filename, 200) if isinstance(filename, str) else ""
+    data, kind = _read_file_data(given, param)
     if picture := image_type(data):
         return AttachedImage(data, picture)
-    if made := document_type(Path(name), data):
+    if document_format := document_type(Path(name), data):
         return AttachedDocument(
-            name or f"document.{made}", MEDIA_TYPES.get(made, kind), None, data, made
+            name or f"document.{document_format}",
+            MEDIA_TYPES.get(document_format, kind),
+            None,
+            data,
+            document_format,
         )
     text = _as_text(data)
     if text is None:
-        told = "This file is neither text, nor an image or a document that is understood."
-        raise invalid(told, param=place, code="unsupported_file")
-    return AttachedDocument(name or "document", kind, _check_length(text, place))
+        message = "This file is neither text nor a supported image or document."
+        raise invalid(message, param=param, code="unsupported_file")
+    return AttachedDocument(name or "document", kind, _check_length(text, param))
 
 
 async def store_attachment(part: Attachment, app: App) -> Text | Media:
-    """As a part of a message. Raises `ApiError` for a document that cannot be read."""
+    """Convert to a message part. Raises `ApiError` for a document that cannot be read."""
     match part:
         case AttachedImage(data=data, kind=kind):
             return await app.blobs.put(data, kind, data.decode() if kind == LINK_TYPE else "image")
@@ -109,39 +113,39 @@ def _document_text(document: AttachedDocument, text: str | None) -> Text:
     return Text(f"\n[attached: {name} ({document.kind})]\n{text}\n[end of {name}]\n")
 
 
-def _image_link(url: str, place: str) -> AttachedImage:
+def _image_link(url: str, param: str) -> AttachedImage:
     if len(url) > MAX_LINK or not is_public_url(url):
-        told = "The address of an image must be a data: URL, or http(s) and not a private one."
-        raise invalid(told, param=place, code="unsupported_image_url")
+        message = "An image URL must be a data: URL or a public http(s) URL."
+        raise invalid(message, param=param, code="unsupported_image_url")
     return AttachedImage(url.encode(), LINK_TYPE)
 
 
-def _read_data_url(url: str, place: str, code: str) -> tuple[bytes, str]:
+def _read_data_url(url: str, param: str, code: str) -> tuple[bytes, str]:
     head, comma, body = url.partition(",")
     if not comma or not head.lower().endswith(";base64"):
-        raise invalid("The data: URL must be in base64.", param=place, code=code)
-    return _decode_base64(body, place, code), head[5:].partition(";")[0].lower()
+        raise invalid("The data: URL must be base64-encoded.", param=param, code=code)
+    return _decode_base64(body, param, code), head[5:].partition(";")[0].lower()
 
 
-def _read_file_data(given: str, place: str) -> tuple[bytes, str]:
-    """As a data: URL of either kind, or plain base64."""
-    usual = "text/plain"
+def _read_file_data(given: str, param: str) -> tuple[bytes, str]:
+    """Decode a data: URL (base64 or percent-encoded) or plain base64."""
+    default = "text/plain"
     if given[:5].lower() != "data:":
-        return _decode_base64(given, place, "invalid_file"), usual
+        return _decode_base64(given, param, "invalid_file"), default
     head, comma, body = given.partition(",")
     if comma and not head.lower().endswith(";base64"):
         data = unquote_to_bytes(body)
     else:
-        data = _read_data_url(given, place, "invalid_file")[0]
+        data = _read_data_url(given, param, "invalid_file")[0]
     kind = one_line(head[5:].partition(";")[0].lower(), 100)
-    return data, kind or usual
+    return data, kind or default
 
 
-def _decode_base64(body: str, place: str, code: str) -> bytes:
+def _decode_base64(body: str, param: str, code: str) -> bytes:
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise invalid("This is not valid base64.", param=place, code=code) from error
+        raise invalid("This is not valid base64.", param=param, code=code) from error
 
 
 def _as_text(data: bytes) -> str | None:
@@ -153,25 +157,27 @@ def _as_text(data: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def _check_length(text: str, place: str | None) -> str:
+def _check_length(text: str, param: str | None) -> str:
     if len(text) > MAX_TEXT:
-        told = f"The document has more than {MAX_TEXT:,} characters. Send a part of it."
-        raise ApiError(413, "document_too_large", told, param=place)
+        message = f"The document has more than {MAX_TEXT:,} characters. Send only a part of it."
+        raise ApiError(413, "document_too_large", message, param=param)
     return text
 
 
 async def _extract_text(document: AttachedDocument, sandbox: Sandbox) -> str:
-    """By a process of its own: what strangers made may do anything to whoever reads it."""
+    """Extract the text in a separate process, because the document is untrusted."""
     path = Path(document.name)
     try:
-        found = await DocumentReader(sandbox).text(document.made, document.data, path, ())
+        document_text = await DocumentReader(sandbox).text(document.made, document.data, path, ())
     except (ToolError, SandboxError) as error:
-        told = f"{document.name!r} cannot be read: it is broken, locked, or takes too long."
-        raise invalid(f"{told} Send it as text.", code="unreadable_document") from error
-    if not found.text.strip():
-        told = f"{document.name!r} has no text, perhaps only pictures. Send its pages as images."
-        raise invalid(told, code="unreadable_document")
-    return _check_length(found.text, None)
+        message = f"{document.name!r} cannot be read: it is damaged, encrypted, or takes too long."
+        raise invalid(f"{message} Send it as text.", code="unreadable_document") from error
+    if not document_text.text.strip():
+        message = (
+            f"{document.name!r} contains no text, perhaps only images. Send its pages as images."
+        )
+        raise invalid(message, code="unreadable_document")
+    return _check_length(document_text.text, None)
 
 
 def _as_fields(given: object) -> _Fields:

@@ -1,8 +1,8 @@
-"""Callbacks: the address that a program named, at which it hears what comes after its request.
+"""Callbacks: signed HTTP requests about a session's later events.
 
-A session has at most one. What is due there lies in the outbox like an answer to a chat, is
-signed as our own webhooks are, and is tried until it was taken or given up on, visibly. Its
-secret is kept sealed: whoever has the database alone cannot read it.
+A session has at most one callback URL. Events are outbox rows like chat replies, signed like our
+own webhooks, and retried until accepted or visibly given up. The secret is stored encrypted, so the
+database alone does not reveal it.
 """
 
 import socket
@@ -55,19 +55,19 @@ CallbackData: TypeAlias = dict[str, object]
 
 
 class Callback(Struct, frozen=True):
-    """`secret` is there only in rows from before secrets were sealed."""
+    """A registered callback. Only rows from older versions have a plain `secret`."""
 
     url: str
     secret: str = ""
     sealed: str = ""
 
-    def decrypted_secret(self, seal: SecretBox) -> str:
-        """What calls are signed with. Raises `SealBroken`."""
-        return seal.opened(self.sealed, self.url) if self.sealed else self.secret
+    def decrypted_secret(self, secret_box: SecretBox) -> str:
+        """The signing secret. Raises `SecretUnreadable`."""
+        return secret_box.opened(self.sealed, self.url) if self.sealed else self.secret
 
 
 class CallbackEvent(Struct, frozen=True, kw_only=True):
-    """What is sent, as JSON. `id` stays the same however often it is sent."""
+    """The JSON body of a callback request. `id` stays the same across retries."""
 
     id: str
     type: str
@@ -76,30 +76,30 @@ class CallbackEvent(Struct, frozen=True, kw_only=True):
 
 
 def check_callback(
-    url: str | None, secret: str | None, seal: SecretBox, *, private: bool
+    url: str | None, secret: str | None, secret_box: SecretBox, *, private: bool
 ) -> Callback | None:
-    """None when no callback is asked for. Raises `ApiError` for one that may not be called."""
+    """Return the callback, or None without a URL. Raises `ApiError` if it is not allowed."""
     if not url:
         if secret:
             raise _invalid_callback("A callback_secret needs a callback_url.", "callback_url")
         return None
     allowed = parse_http_url(url) is not None if private else is_public_url(url)
     if len(url) > MAX_URL or not allowed:
-        told = "callback_url must be http(s), with a host, and no private address"
-        raise _invalid_callback(f"{told} (see callback_allow_private).", "callback_url")
+        message = "callback_url must be an http(s) URL with a public host"
+        raise _invalid_callback(f"{message} (see callback_allow_private).", "callback_url")
     if not secret or not MIN_SECRET <= len(secret) <= MAX_SECRET:
-        told = f"callback_secret has {MIN_SECRET} to {MAX_SECRET} characters."
-        raise _invalid_callback(told, "callback_secret")
+        message = f"callback_secret must have {MIN_SECRET} to {MAX_SECRET} characters."
+        raise _invalid_callback(message, "callback_secret")
     if not secret.isascii() or not secret.isprintable():
         raise _invalid_callback("callback_secret must be printable ASCII.", "callback_secret")
-    return Callback(url, sealed=seal.closed(secret, url))
+    return Callback(url, sealed=secret_box.closed(secret, url))
 
 
 def callback_registration(session: str, callback: Callback | None, now: datetime) -> PutRecord:
-    """From now on; without a callback the session has none any more."""
+    """Register the session's callback, or remove it if None."""
     body = Raw(msgspec.json.encode(callback))
     state = OFF if callback is None else ON
-    matter = StateRecord(
+    record = StateRecord(
         kind=CALLBACK_KIND,
         id=session,
         session=session,
@@ -108,35 +108,35 @@ def callback_registration(session: str, callback: Callback | None, now: datetime
         body=body,
         open=callback is not None,
     )
-    return PutRecord(matter)
+    return PutRecord(record)
 
 
 async def callback_of(store: Store, session: str) -> Callback | None:
-    matter = await store.records.get(CALLBACK_KIND, session)
-    return msgspec.json.decode(matter.body, type=Callback | None) if matter else None
+    record = await store.records.get(CALLBACK_KIND, session)
+    return msgspec.json.decode(record.body, type=Callback | None) if record else None
 
 
 def session_address(session: str) -> Address:
-    """Where a session of the API is reached."""
+    """Return the delivery address of an API session."""
     return Address(SOURCE, session)
 
 
 def callback_post(
     key: str, session: str, kind: str, now: datetime, data: CallbackData
 ) -> EnqueueItem:
-    """To be committed together with what it tells of."""
-    due = CallbackEvent(
+    """Return the outbox write, to be committed together with the event it reports."""
+    event = CallbackEvent(
         id=key, type=kind, timestamp=now.isoformat(), data={"session_id": session, **data}
     )
-    text = msgspec.json.encode(due).decode()
-    # What answers to its own key is ours: nobody else who posts there can say so.
+    text = msgspec.json.encode(event).decode()
+    # reply_to equal to the item's own key marks our events; no other poster can set it.
     return outbox_post(
         key, OutboxMessage(address=session_address(session), text=text, at=now, reply_to=key)
     )
 
 
-def _invalid_callback(told: str, param: str) -> ApiError:
-    return invalid(told, param=param, code="invalid_callback")
+def _invalid_callback(message: str, param: str) -> ApiError:
+    return invalid(message, param=param, code="invalid_callback")
 
 
 CALL_TIMEOUT = 20.0
@@ -146,11 +146,11 @@ MESSAGE_EVENT = "session.message"
 
 
 class _PrivateAddress(OSError):
-    """A name that leads to this machine or its network."""
+    """A host name that resolves to this machine or a private network."""
 
 
 class _PublicResolver(AbstractResolver):
-    """Gives only public addresses; the connection is made to exactly these."""
+    """Resolves to public addresses only; connections use exactly these addresses."""
 
     def __init__(self) -> None:
         self._resolver = ThreadedResolver()
@@ -161,7 +161,7 @@ class _PublicResolver(AbstractResolver):
         found = await self._resolver.resolve(host, port, family)
         public = [one for one in found if (ip := as_ip(one["host"])) and is_public(ip)]
         if not public:
-            raise _PrivateAddress(f"{host} leads to a private address")
+            raise _PrivateAddress(f"{host} resolves to a private address")
         return public
 
     async def close(self) -> None:
@@ -169,11 +169,11 @@ class _PublicResolver(AbstractResolver):
 
 
 class CallbackChannel:
-    """Implements `Channel`; open it with `async with`. Addresses are sessions."""
+    """The `Channel` that sends callbacks; open it with `async with`. Chats are session ids."""
 
-    def __init__(self, store: Store, clock: Clock, seal: SecretBox, *, private: bool) -> None:
+    def __init__(self, store: Store, clock: Clock, secret_box: SecretBox, *, private: bool) -> None:
         self._store = store
-        self._seal = seal
+        self._secret_box = secret_box
         self._clock = clock
         self._private = private
         self._http: aiohttp.ClientSession | None = None
@@ -203,7 +203,7 @@ class CallbackChannel:
         return ChannelCapabilities(max_text=MAX_TEXT, direct=False)
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
-        """Nothing comes in this way: programs speak through the routes of the API."""
+        """Receive nothing: programs send messages through the API routes."""
         await anyio.sleep_forever()
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
@@ -211,26 +211,26 @@ class CallbackChannel:
         if callback is None:
             raise TargetGone(f"Session {to.chat} has no callback.")
         text = "".join(part.text for part in post.parts if isinstance(part, Text))
-        due = self._due(to.chat, text.removeprefix(RECOVERED_MARK), post.reply_to)
-        await self._call(callback, due)
-        return Receipt(to, due.id)
+        event = self._event_of(to.chat, text.removeprefix(RECOVERED_MARK), post.reply_to)
+        await self._call(callback, event)
+        return Receipt(to, event.id)
 
-    def _due(self, session: str, text: str, key: str | None) -> CallbackEvent:
-        """Ours comes as JSON under its key; whatever else is posted is a message in the session."""
+    def _event_of(self, session: str, text: str, key: str | None) -> CallbackEvent:
+        """Decode our own event by its key; any other text becomes a session message event."""
         with suppress(msgspec.MsgspecError):
-            due = msgspec.json.decode(text, type=CallbackEvent)
-            if due.id == key:
-                return due
+            event = msgspec.json.decode(text, type=CallbackEvent)
+            if event.id == key:
+                return event
         at = self._clock.now().isoformat()
         data: dict[str, object] = {"session_id": session, "text": text}
         return CallbackEvent(id=new_id("due"), type=MESSAGE_EVENT, timestamp=at, data=data)
 
-    async def _call(self, callback: Callback, due: CallbackEvent) -> None:
+    async def _call(self, callback: Callback, event: CallbackEvent) -> None:
         if self._http is None:
             raise Offline("The channel is not open.")
         self._check(callback.url)
-        body = msgspec.json.encode(due)
-        headers = sign(self._secret(callback), due.id, self._clock.now(), body)
+        body = msgspec.json.encode(event)
+        headers = sign(self._secret(callback), event.id, self._clock.now(), body)
         headers |= {"Content-Type": "application/json", "User-Agent": f"Hermes/{__version__}"}
         try:
             async with self._http.post(
@@ -239,35 +239,35 @@ class CallbackChannel:
                 status, wait = response.status, response.headers.get("Retry-After", "")
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, _PrivateAddress):
-                raise TargetGone(f"The callback is not called: {error.os_error}.") from error
-            raise Offline(f"The callback cannot be reached: {_error_line(error)}") from error
+                raise TargetGone(f"Callback not sent: {error.os_error}.") from error
+            raise Offline(f"Cannot reach the callback URL: {_error_line(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            # Its receiver knows it by its id, so that sending it twice is no harm.
-            raise NotSent(f"The callback broke off: {_error_line(error)}") from error
+            # The receiver deduplicates by id, so sending twice is harmless.
+            raise NotSent(f"The callback request failed: {_error_line(error)}") from error
         _check_status(status, wait)
 
     def _secret(self, callback: Callback) -> str:
         try:
-            return callback.decrypted_secret(self._seal)
+            return callback.decrypted_secret(self._secret_box)
         except SecretUnreadable as error:
-            raise TargetGone(f"The callback cannot be signed: {error}") from error
+            raise TargetGone(f"Cannot sign the callback: {error}") from error
 
     def _check(self, url: str) -> None:
         parts = parse_http_url(url)
         number = as_ip(parts.hostname) if parts and parts.hostname else None
         if parts is None or (number and not self._private and not is_public(number)):
-            raise TargetGone("The callback is not called: its address is a private one.")
+            raise TargetGone("Callback not sent: its URL points to a private address.")
 
 
 def _check_status(status: int, wait: str) -> None:
     if status < 300:
         return
-    told = f"The callback answered {status}."
+    message = f"The callback URL answered with status {status}."
     if status == 410:
-        raise TargetGone(told)
+        raise TargetGone(message)
     if status in {429, 503} and wait.isascii() and wait.isdecimal():
-        raise Throttled(told, wait=float(min(int(wait[:6]), MAX_RETRY_AFTER)))
-    raise NotSent(told)
+        raise Throttled(message, wait=float(min(int(wait[:6]), MAX_RETRY_AFTER)))
+    raise NotSent(message)
 
 
 def _error_line(error: BaseException) -> str:

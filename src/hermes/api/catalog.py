@@ -1,4 +1,4 @@
-"""What can be asked for here: models, toolsets, skills, and what the server is able to do."""
+"""Serve the catalog: models, toolsets, skills and server capabilities."""
 
 import anyio
 import anyio.to_thread
@@ -46,7 +46,7 @@ class Toolsets(Struct, frozen=True):
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """`own` ones are the profile's, the others came with Hermes or from folders elsewhere."""
+    """A skill; `own` is false for skills shipped with Hermes or from external folders."""
 
     name: str
     description: str
@@ -91,7 +91,7 @@ FEATURES = {
     "metrics": True,
     "openapi": True,
 }
-"""What this module's neighbours can do; a feature with routes of its own is told by them."""
+"""Features without routes of their own; the others are derived from the routes served."""
 
 _FEATURES_BY_ROUTE = {
     "responses_api": "/v1/responses",
@@ -108,48 +108,48 @@ _FEATURES_BY_ROUTE = {
 }
 
 
-def routes(desk: ApiContext) -> list[Route]:
+def routes(context: ApiContext) -> list[Route]:
     async def models(request: web.Request) -> web.Response:
-        return json_response(_models(desk, desk.app(request)))
+        return json_response(_models(context, context.app(request)))
 
     async def model(request: web.Request) -> web.Response:
-        app, named = desk.app(request), request.match_info["model_id"]
-        model_route_for(desk.settings, app, named)
-        cards = {card.id: card for card in _models(desk, app).data}
-        # The agent has names besides the one that is listed.
+        app, name = context.app(request), request.match_info["model_id"]
+        model_route_for(context.settings, app, name)
+        cards = {card.id: card for card in _models(context, app).data}
+        # The agent also answers to names that are not listed.
         own = next(iter(cards.values()))
-        return json_response(cards.get(named) or structs.replace(own, id=named))
+        return json_response(cards.get(name) or structs.replace(own, id=name))
 
     async def toolsets(request: web.Request) -> web.Response:
-        return json_response(_toolsets(desk.app(request)))
+        return json_response(_toolsets(context.app(request)))
 
     async def skills(request: web.Request) -> web.Response:
-        found = await anyio.to_thread.run_sync(_skills, desk.app(request))
+        found = await anyio.to_thread.run_sync(_skills, context.app(request))
         return json_response(found)
 
     async def capabilities(request: web.Request) -> web.Response:
         served = {resource.canonical for resource in request.app.router.resources()}
-        return json_response(_capabilities(desk, desk.app(request), served))
+        return json_response(_capabilities(context, context.app(request), served))
 
-    models_told = "The names that `model` may have."
-    toolsets_told = "What the agent may do when it is asked from here."
-    skills_told = "What the agent has learned to do."
-    able_told = "What this server is able to do."
+    models_summary = "Model names accepted by this server."
+    toolsets_summary = "Toolsets available to API requests."
+    skills_summary = "Skills available to the agent."
+    capabilities_summary = "Capabilities of this server."
     return [
-        _get_route("/v1/models", models, models_told, ModelList),
-        _get_route("/v1/models/{model_id}", model, "One of these names.", ModelCard),
-        _get_route("/v1/toolsets", toolsets, toolsets_told, Toolsets),
-        _get_route("/v1/skills", skills, skills_told, Skills),
-        _get_route("/v1/capabilities", capabilities, able_told, Capabilities),
+        _get_route("/v1/models", models, models_summary, ModelList),
+        _get_route("/v1/models/{model_id}", model, "One model.", ModelCard),
+        _get_route("/v1/toolsets", toolsets, toolsets_summary, Toolsets),
+        _get_route("/v1/skills", skills, skills_summary, Skills),
+        _get_route("/v1/capabilities", capabilities, capabilities_summary, Capabilities),
     ]
 
 
-def _get_route(path: str, handler: Handler, summary: str, given: object) -> Route:
-    return Route(method="GET", path=path, handler=handler, summary=summary, answer=given)
+def _get_route(path: str, handler: Handler, summary: str, answer: object) -> Route:
+    return Route(method="GET", path=path, handler=handler, summary=summary, answer=answer)
 
 
 def _skills(app: App) -> Skills:
-    """All on the profile's shelf, read from its folders."""
+    """List all skills of the profile, read from their folders."""
     return Skills(
         [
             Skill(
@@ -160,12 +160,14 @@ def _skills(app: App) -> Skills:
     )
 
 
-def _models(desk: ApiContext, app: App) -> ModelList:
-    created = int(desk.started_at.timestamp())
-    own, *others = model_names(desk.settings, app)
+def _models(context: ApiContext, app: App) -> ModelList:
+    created = int(context.started_at.timestamp())
+    own, *others = model_names(context.settings, app)
     cards = [ModelCard(id=own, created=created, root=own)]
     cards += [
-        ModelCard(id=name, created=created, root=desk.settings.model_routes[name].model, parent=own)
+        ModelCard(
+            id=name, created=created, root=context.settings.model_routes[name].model, parent=own
+        )
         for name in others
     ]
     return ModelList(cards)
@@ -174,34 +176,34 @@ def _models(desk: ApiContext, app: App) -> ModelList:
 def _toolsets(app: App) -> Toolsets:
     offered = set(app.toolbox.on(SOURCE))
     found: list[Toolset] = []
-    for name, held in sorted(app.toolbox.toolsets().items()):
-        tools = sorted(held)
-        here = [tool for tool in tools if tool in offered]
+    for name, names in sorted(app.toolbox.toolsets().items()):
+        tools = sorted(names)
+        enabled = [tool for tool in tools if tool in offered]
         found.append(
             Toolset(
                 name=name,
                 label=name.replace("_", " ").replace("-", " ").capitalize(),
                 description=f"Tools: {', '.join(tools) or 'none'}.",
-                enabled=bool(here),
-                configured=bool(here),
-                tools=here or tools,
+                enabled=bool(enabled),
+                configured=bool(enabled),
+                tools=enabled or tools,
             )
         )
     return Toolsets(found)
 
 
-def _capabilities(desk: ApiContext, app: App, served: set[str]) -> Capabilities:
+def _capabilities(context: ApiContext, app: App, served: set[str]) -> Capabilities:
     by_route = {name: path in served for name, path in _FEATURES_BY_ROUTE.items()}
     paths = sorted(path for path in served if not path.startswith("/p/"))
     return Capabilities(
         version=__version__,
-        model=model_names(desk.settings, app)[0],
+        model=model_names(context.settings, app)[0],
         auth={"type": "bearer", "required": True},
         runtime={
             "mode": "server_agent",
             "tool_execution": "server",
             "split_runtime": False,
-            "max_concurrent_runs": desk.settings.most,
+            "max_concurrent_runs": context.settings.most,
             "profile": app.home.profile,
             "async_delivery": "runs, and sessions with a callback",
         },
@@ -211,18 +213,18 @@ def _capabilities(desk: ApiContext, app: App, served: set[str]) -> Capabilities:
 
 
 AGENT_MODEL = "hermes-agent"
-"""What the agent is called everywhere, whatever else its name is."""
+"""A name of the agent that always works, whatever its configured name is."""
 
 
 def model_names(settings: ApiSettings, app: App) -> list[str]:
-    """The agent's own name first, then those of the routes."""
+    """Return the agent's own name, then those of the model routes."""
     profile = app.home.profile
     own = settings.model_name or (AGENT_MODEL if profile == DEFAULT_PROFILE else profile)
     return [own, *(name for name in settings.model_routes if name != own)]
 
 
 def model_route_for(settings: ApiSettings, app: App, name: str | None) -> ModelRoute | None:
-    """The route of that name; None for the agent as it is. Raises `ApiError` for any other."""
+    """Return the named route, or None for the agent itself. Raises `ApiError` if unknown."""
     if not name:
         return None
     if route := settings.model_routes.get(name):
@@ -230,6 +232,6 @@ def model_route_for(settings: ApiSettings, app: App, name: str | None) -> ModelR
     known = model_names(settings, app)
     if name in {AGENT_MODEL, app.home.profile, *known}:
         return None
-    shown = one_line(name, 100)
-    told = f"There is no model {shown!r} here. {did_you_mean(name, known)}".strip()
-    raise ApiError(404, "model_not_found", f"{told} See /v1/models.", param="model")
+    quoted = one_line(name, 100)
+    message = f"Model {quoted!r} not found. {did_you_mean(name, known)}".strip()
+    raise ApiError(404, "model_not_found", f"{message} See /v1/models.", param="model")

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: one turn of the agent, whole or as it grows."""
+"""`POST /v1/chat/completions`: one agent turn, as one object or as a stream."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -77,13 +77,13 @@ from hermes.schema.messages import Assistant, Message, Result, Stop, Text
 
 SESSION_ID_HEADER = "X-Hermes-Session-Id"
 ANSWER_RESTARTED = (
-    "The model broke off and gave another answer than the one that was begun here. "
-    "Discard this text and ask again; with an Idempotency-Key you then get the other answer."
+    "The model restarted and gave a different answer. Discard this text and ask again; "
+    "with an Idempotency-Key you get the new answer."
 )
 
 
 class _CheckedRequest(Struct, frozen=True, kw_only=True):
-    """One request, checked; nothing is written yet."""
+    """A validated request; nothing is stored yet."""
 
     app: App
     draft: ParsedMessages
@@ -95,17 +95,17 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
     streams: bool
     usage_apart: bool
     aside: ChatRequest | None = None
-    """The body again, of a side call."""
+    """The body, if this is a side call."""
 
 
-def routes(desk: ApiContext) -> list[Route]:
-    chat = ChatHandlers(desk)
+def routes(context: ApiContext) -> list[Route]:
+    chat = ChatHandlers(context)
     return [
         Route(
             method="POST",
             path="/v1/chat/completions",
             handler=chat.complete,
-            summary="One turn of the agent, as a chat completion.",
+            summary="Run one agent turn as a chat completion.",
             body=ChatRequest,
             answer=ChatCompletion,
             takes=(*NEW_TURN_PARAMETERS, TASK),
@@ -116,83 +116,85 @@ def routes(desk: ApiContext) -> list[Route]:
 
 
 class ChatHandlers:
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
-        self._session_resolver = SessionResolver(desk.settings.key)
-        self._idempotency = IdempotentRequests(desk)
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._session_resolver = SessionResolver(context.settings.key)
+        self._idempotency = IdempotentRequests(context)
         self._decoder = msgspec.json.Decoder(ChatRequest)
-        self._kept = msgspec.json.Decoder(FinishedCompletion)
+        self._stored_decoder = msgspec.json.Decoder(FinishedCompletion)
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        app = self._desk.app(request)
-        body = await self._desk.body_of(request)
-        job = self._job(app, request, decode_body(body, self._decoder))
-        claim = self._idempotency.claim(app, request, body, job.named, job.key)
-        # It may be ten megabytes, and the turn an hour.
+        app = self._context.app(request)
+        body = await self._context.body_of(request)
+        checked = self._check(app, request, decode_body(body, self._decoder))
+        claim = self._idempotency.claim(app, request, body, checked.named, checked.key)
+        # Free the body: it may be 10 MB, and the turn may take an hour.
         del body
-        run, again = partial(self._run, request, job), partial(self._again, request, job)
+        run, again = partial(self._run, request, checked), partial(self._replay, request, checked)
         return await self._idempotency.serve(app, claim, run, again)
 
-    def _job(self, app: App, request: web.Request, body: ChatRequest) -> _CheckedRequest:
+    def _check(self, app: App, request: web.Request, body: ChatRequest) -> _CheckedRequest:
         if body.n not in {None, 1}:
-            raise invalid("Only one answer is given: n must be 1.", param="n")
-        offered = read_tool_choice(
+            raise invalid("Only one choice is supported: n must be 1.", param="n")
+        choice = read_tool_choice(
             client_tools(body.tools), body.tool_choice, body.parallel_tool_calls
         )
-        offered = with_output_format(offered, read_response_format(body.response_format))
-        settings = self._desk.settings
-        apart = body.stream_options is not None and bool(body.stream_options.include_usage)
-        named = id_from_header(request.headers.get(SESSION_ID_HEADER), SESSION_ID_HEADER)
-        bound = bool(named or request.headers.get(KEY_HEADER))
-        aside = is_side_call(request, body, bound=bound) and has_own_model(app)
+        choice = with_output_format(choice, read_response_format(body.response_format))
+        settings = self._context.settings
+        usage_chunk = body.stream_options is not None and bool(body.stream_options.include_usage)
+        session_id = id_from_header(request.headers.get(SESSION_ID_HEADER), SESSION_ID_HEADER)
+        is_bound = bool(session_id or request.headers.get(KEY_HEADER))
+        side_call = is_side_call(request, body, bound=is_bound) and has_own_model(app)
         return _CheckedRequest(
             app=app,
             draft=ParsedMessages(body.messages),
-            offer=offered,
+            offer=choice,
             route=model_route_for(settings, app, body.model),
             model=body.model or model_names(settings, app)[0],
-            named=named,
+            named=session_id,
             key=id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER),
             streams=bool(body.stream),
-            usage_apart=apart,
-            aside=body if aside else None,
+            usage_apart=usage_chunk,
+            aside=body if side_call else None,
         )
 
     async def _run(
-        self, request: web.Request, job: _CheckedRequest, claim: KeyClaim | None
+        self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
     ) -> web.StreamResponse:
         prompt: TurnInput | None = None
         while True:
-            with self._desk.entry.take(request.get(KEY_PROFILE, "")) as slot:
-                prompt = prompt or await job.draft.keep(job.app)
-                place = await self._place(job, prompt, sure=claim is not None)
-                once = self._idempotency.once(job.app, claim, place.session.id)
-                turn = _ChatTurn(job, prompt, place, once, self._desk.clock)
+            with self._context.entry.take(request.get(KEY_PROFILE, "")) as slot:
+                prompt = prompt or await checked.draft.keep(checked.app)
+                resolved = await self._resolve(checked, prompt, sure=claim is not None)
+                once = self._idempotency.once(checked.app, claim, resolved.session.id)
+                turn = _ChatTurn(checked, prompt, resolved, once, self._context.clock)
                 try:
                     async with once:
-                        return await self._answered(request, turn, slot)
+                        return await self._answer(request, turn, slot)
                 except (StateConflict, SessionBusy):
-                    # A place that was only supposed to be free is not; the next one may be.
-                    if not place.supposed or turn.ended is not None:
+                    # The session found only by its opening is in use; try the next one.
+                    if not resolved.supposed or turn.ended is not None:
                         raise
                 finally:
-                    self._session_resolver.leave(place)
+                    self._session_resolver.leave(resolved)
 
-    async def _place(
-        self, job: _CheckedRequest, prompt: TurnInput, *, sure: bool
+    async def _resolve(
+        self, checked: _CheckedRequest, prompt: TurnInput, *, sure: bool
     ) -> ResolvedSession:
-        if job.aside is not None:
-            return ResolvedSession(cost_session(job.app), new=False)
-        return await self._session_resolver.find(job.app, prompt, job.named, job.key, sure=sure)
+        if checked.aside is not None:
+            return ResolvedSession(cost_session(checked.app), new=False)
+        return await self._session_resolver.find(
+            checked.app, prompt, checked.named, checked.key, sure=sure
+        )
 
-    async def _answered(
+    async def _answer(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        job = turn.job
-        if job.offer.calling.form is not None:
-            await require_output_format(job.app, turn.place.session, job.route)
-        turn.place = await prepare_session(job.app, turn.place, job.route)
-        if job.streams:
+        checked = turn.job
+        if checked.offer.calling.form is not None:
+            await require_output_format(checked.app, turn.place.session, checked.route)
+        turn.place = await prepare_session(checked.app, turn.place, checked.route)
+        if checked.streams:
             response = await self._stream(request, turn, slot)
         else:
             response = await self._whole(turn, slot)
@@ -200,7 +202,7 @@ class ChatHandlers:
         return response
 
     async def _whole(self, turn: "_ChatTurn", slot: TurnSlot) -> web.Response:
-        await self._desk.entry.enter(turn.job.app, turn.ask(), turn.hear, slot)
+        await self._context.entry.enter(turn.job.app, turn.ask(), turn.hear, slot)
         result = turn.result()
         if failure := completion_error(result, acted=turn.once.acted):
             raise failure
@@ -211,26 +213,26 @@ class ChatHandlers:
     async def _stream(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._desk.limits, turn.headers)
-        telling = _ChunkWriter(turn, stream)
-        entry, job = self._desk.entry, turn.job
-        failure = await run_into_stream(entry, stream, job.app, turn.ask(), slot, telling.hear)
-        telling.end(failure)
+        stream = EventStream(request, self._context.limits, turn.headers)
+        writer = _ChunkWriter(turn, stream)
+        entry, checked = self._context.entry, turn.job
+        failure = await run_into_stream(entry, stream, checked.app, turn.ask(), slot, writer.hear)
+        writer.end(failure)
         await stream.close()
         return stream.response
 
-    async def _again(
-        self, request: web.Request, job: _CheckedRequest, kept: Raw
+    async def _replay(
+        self, request: web.Request, checked: _CheckedRequest, stored: Raw
     ) -> web.StreamResponse:
-        known = self._kept.decode(kept)
-        headers = {SESSION_ID_HEADER: known.label.session, **REPLAYED_HEADERS}
-        if not job.streams:
+        finished = self._stored_decoder.decode(stored)
+        headers = {SESSION_ID_HEADER: finished.label.session, **REPLAYED_HEADERS}
+        if not checked.streams:
             return json_response(
-                completion_object(known), headers=headers | completion_headers(known)
+                completion_object(finished), headers=headers | completion_headers(finished)
             )
-        stream = EventStream(request, self._desk.limits, headers)
+        stream = EventStream(request, self._context.limits, headers)
         await stream.open()
-        for one in ChunkEncoder(known.label).whole(known, usage_apart=job.usage_apart):
+        for one in ChunkEncoder(finished.label).whole(finished, usage_apart=checked.usage_apart):
             stream.send(one)
         await stream.close()
         return stream.response
@@ -240,38 +242,38 @@ class ChatHandlers:
         if turn.job.named or turn.job.aside or ended is None or ended.outcome is not Outcome.DONE:
             return
         prompt = turn.prompt
-        spoken = Assistant("", (Text(turn.result().text),), Stop.END)
-        asked = [prompt.asked] if prompt.asked else []
-        past = [*prompt.past, *asked, spoken]
-        self._session_resolver.remember(turn.job.app, past, turn.place.session.id)
+        answer = Assistant("", (Text(turn.result().text),), Stop.END)
+        question = [prompt.asked] if prompt.asked else []
+        history = [*prompt.past, *question, answer]
+        self._session_resolver.remember(turn.job.app, history, turn.place.session.id)
 
 
 class _ChatTurn:
-    """One turn of a chat completion, and what was heard of it."""
+    """One turn of a chat completion and the events received so far."""
 
     def __init__(
         self,
-        job: _CheckedRequest,
+        checked: _CheckedRequest,
         prompt: TurnInput,
-        place: ResolvedSession,
+        resolved: ResolvedSession,
         once: KeyedTurn,
         clock: Clock,
     ) -> None:
-        self.job = job
+        self.job = checked
         self.prompt = prompt
-        self.place = place
+        self.place = resolved
         self.once = once
-        self._said: list[Message] = []
+        self._messages: list[Message] = []
         self.ended: RunEnded | None = None
         self._result: FinishedCompletion | None = None
         self.run = new_id("run")
         created = int(clock.now().timestamp())
-        session = "" if job.aside else place.session.id
-        self.label = CompletionLabel(f"chatcmpl-{self.run[4:]}", created, job.model, session)
+        session = "" if checked.aside else resolved.session.id
+        self.label = CompletionLabel(f"chatcmpl-{self.run[4:]}", created, checked.model, session)
         self.headers = {SESSION_ID_HEADER: session} if session else {}
         self.headers["X-Hermes-Run-Id"] = self.run
-        if job.key:
-            self.headers[SESSION_KEY_HEADER] = job.key
+        if checked.key:
+            self.headers[SESSION_KEY_HEADER] = checked.key
 
     def ask(self) -> ApiTurnRequest:
         return ApiTurnRequest(
@@ -293,42 +295,44 @@ class _ChatTurn:
 
     async def hear(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
-            self._said.append(event.message)
+            self._messages.append(event.message)
         elif isinstance(event, RunEnded):
             self.ended = event
         elif isinstance(event, ToolStarted):
             self.once.acted = True
 
     def result(self) -> FinishedCompletion:
-        """To be asked for when the turn is over."""
+        """Return the result; call it only after the turn has ended."""
         if self._result is None:
             self._result = self._finished()
         return self._result
 
     def _finished(self) -> FinishedCompletion:
-        ended = self.ended or RunEnded(self.run, Outcome.FAILED, "The turn had no end.", "internal")
-        return finish_completion(self.label, self.job.offer.handed, ended, self._said)
+        ended = self.ended or RunEnded(
+            self.run, Outcome.FAILED, ("The turn ended without a result."), "internal"
+        )
+        return finish_completion(self.label, self.job.offer.handed, ended, self._messages)
 
-    def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+    def _closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         if not self.once.has_key:
             return ()
-        result = finish_completion(self.label, self.job.offer.handed, ended, said)
+        result = finish_completion(self.label, self.job.offer.handed, ended, messages)
         return self.once.closing(result) if result.is_replayable else ()
 
 
 class _ChunkWriter:
-    """Brings the events of a turn to its stream."""
+    """Writes the events of a turn to its stream as chunks."""
 
     def __init__(self, turn: _ChatTurn, stream: EventStream) -> None:
         self._turn = turn
         self._stream = stream
         self._chunks = ChunkEncoder(turn.label)
-        self._words = AnswerTextStream()
+        self._text = AnswerTextStream()
         self._tools: dict[str, str] = {}
 
     async def hear(self, event: Event) -> None:
         if isinstance(event, TextDelta):
-            self._tell(self._words.delta(event.text))
+            self._send_text(self._text.delta(event.text))
             return
         await self._turn.hear(event)
         match event:
@@ -337,9 +341,9 @@ class _ChunkWriter:
             case ReasoningDelta(text=text):
                 self._stream.send(self._chunks.thought(text))
             case StreamReset():
-                self._words.reset()
+                self._text.reset()
             case MessageAdded(message=Assistant() as message):
-                self._tell(self._words.said(message))
+                self._send_text(self._text.said(message))
             case MessageAdded(message=Result() as message) if message.call in self._tools:
                 self._stream.send(self._chunks.ended(message, self._tools.pop(message.call)))
             case ToolStarted(call=call):
@@ -350,16 +354,16 @@ class _ChunkWriter:
 
     def end(self, failure: ApiError | None) -> None:
         result = self._turn.result()
-        trouble = failure or completion_error(result, acted=self._turn.once.acted)
-        if trouble is None and self._words.broken:
-            trouble = ApiError(502, "answer_restarted", ANSWER_RESTARTED)
-        if trouble is not None:
-            self._stream.send(frame(trouble.body))
+        error = failure or completion_error(result, acted=self._turn.once.acted)
+        if error is None and self._text.broken:
+            error = ApiError(502, "answer_restarted", ANSWER_RESTARTED)
+        if error is not None:
+            self._stream.send(frame(error.body))
             self._stream.send(frame(b"[DONE]"))
             return
         for one in self._chunks.end(result, usage_apart=self._turn.job.usage_apart):
             self._stream.send(one)
 
-    def _tell(self, text: str) -> None:
+    def _send_text(self, text: str) -> None:
         if text:
             self._stream.send(self._chunks.content(text))

@@ -1,4 +1,4 @@
-"""What a chat completion came to, and its two shapes: one object, or a row of chunks."""
+"""The result of a chat completion, rendered as one object or as stream chunks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -34,7 +34,7 @@ _ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
 
 
 class CompletionLabel(Struct, frozen=True):
-    """What all pieces of one completion have in common; a side call has no session."""
+    """Fields common to all chunks of a completion; a side call has no session."""
 
     id: str
     created: int
@@ -43,7 +43,7 @@ class CompletionLabel(Struct, frozen=True):
 
 
 class FinishedCompletion(Struct, frozen=True, kw_only=True):
-    """A turn's end, as it is told and as it is kept for who asks again."""
+    """The result of a turn, as returned and as stored for idempotent replay."""
 
     label: CompletionLabel
     text: str
@@ -55,16 +55,21 @@ class FinishedCompletion(Struct, frozen=True, kw_only=True):
 
     @property
     def is_replayable(self) -> bool:
-        """Whether asking again shall give the same; what failed may be tried again."""
+        """Whether a repeated request gets the same answer; failures may be retried."""
         return not self.standing.failed
 
 
 def finish_completion(
-    label: CompletionLabel, handed: Sequence[ToolSpec], ended: RunEnded, said: Sequence[Message]
+    label: CompletionLabel,
+    client_tools: Sequence[ToolSpec],
+    ended: RunEnded,
+    messages: Sequence[Message],
 ) -> FinishedCompletion:
-    text = assistant_text(said)
+    text = assistant_text(messages)
     calls = (
-        _client_calls(said, {spec.name for spec in handed}) if ended.code == CLIENT_CALLS else []
+        _client_calls(messages, {spec.name for spec in client_tools})
+        if ended.code == CLIENT_CALLS
+        else []
     )
     return FinishedCompletion(
         label=label,
@@ -73,49 +78,51 @@ def finish_completion(
         finish=_finish_reason(ended),
         usage=ChatUsage.of(ended.usage),
         standing=_turn_status(label.session, ended, has_text=bool(text)),
-        thought=assistant_reasoning(said),
+        thought=assistant_reasoning(messages),
     )
 
 
-def completion_error(one: FinishedCompletion, *, acted: bool) -> ApiError | None:
-    """What to say instead of an answer, when there is none."""
-    if one.text or not one.standing.failed:
+def completion_error(finished: FinishedCompletion, *, acted: bool) -> ApiError | None:
+    """Return the error to answer with if the turn produced no text."""
+    if finished.text or not finished.standing.failed:
         return None
-    told = one.standing.error or "The agent gave no answer."
-    headers = completion_headers(one) | retry_headers(one.standing.error_code or "", acted=acted)
-    return ApiError(502, "agent_incomplete", told, headers=headers)
+    message = finished.standing.error or "The agent returned no answer."
+    headers = completion_headers(finished) | retry_headers(
+        finished.standing.error_code or "", acted=acted
+    )
+    return ApiError(502, "agent_incomplete", message, headers=headers)
 
 
-def completion_headers(one: FinishedCompletion) -> dict[str, str]:
-    standing = one.standing
-    headers = {"X-Hermes-Session-Id": one.label.session} if one.label.session else {}
-    if not standing.completed:
+def completion_headers(finished: FinishedCompletion) -> dict[str, str]:
+    status = finished.standing
+    headers = {"X-Hermes-Session-Id": finished.label.session} if finished.label.session else {}
+    if not status.completed:
         headers["X-Hermes-Completed"] = "false"
-        headers["X-Hermes-Partial"] = str(standing.partial).lower()
-        error = one_line(standing.error or "", 200).encode("ascii", "replace").decode()
+        headers["X-Hermes-Partial"] = str(status.partial).lower()
+        error = one_line(status.error or "", 200).encode("ascii", "replace").decode()
         headers["X-Hermes-Error"] = "".join(c if c.isprintable() else " " for c in error)
     return headers
 
 
-def completion_object(one: FinishedCompletion) -> ChatCompletion:
-    calls = one.calls or msgspec.UNSET
-    spoken = CompletionMessage(
-        content=one.text or (None if one.calls else ""),
-        reasoning_content=one.thought or msgspec.UNSET,
+def completion_object(finished: FinishedCompletion) -> ChatCompletion:
+    calls = finished.calls or msgspec.UNSET
+    message = CompletionMessage(
+        content=finished.text or (None if finished.calls else ""),
+        reasoning_content=finished.thought or msgspec.UNSET,
         tool_calls=calls,
     )
     return ChatCompletion(
-        id=one.label.id,
-        created=one.label.created,
-        model=one.label.model,
-        choices=[Choice(message=spoken, finish_reason=one.finish)],
-        usage=one.usage,
-        hermes=one.standing,
+        id=finished.label.id,
+        created=finished.label.created,
+        model=finished.label.model,
+        choices=[Choice(message=message, finish_reason=finished.finish)],
+        usage=finished.usage,
+        hermes=finished.standing,
     )
 
 
 class ChunkEncoder:
-    """The frames of one stream."""
+    """Encodes the frames of one stream."""
 
     def __init__(self, label: CompletionLabel) -> None:
         self._label = label
@@ -139,31 +146,32 @@ class ChunkEncoder:
     def ended(self, result: Result, name: str) -> bytes:
         return self._progress(result.call, name, "failed" if result.failed else "completed")
 
-    def end(self, one: FinishedCompletion, *, usage_apart: bool) -> Iterator[bytes]:
-        if one.calls:
+    def end(self, finished: FinishedCompletion, *, usage_apart: bool) -> Iterator[bytes]:
+        if finished.calls:
             calls = [
-                msgspec.structs.replace(call, index=number) for number, call in enumerate(one.calls)
+                msgspec.structs.replace(call, index=number)
+                for number, call in enumerate(finished.calls)
             ]
             yield self._frame(Delta(tool_calls=calls))
-        choice = ChunkChoice(delta=Delta(), finish_reason=one.finish)
+        choice = ChunkChoice(delta=Delta(), finish_reason=finished.finish)
         last = self._chunk([choice])
-        usage = None if usage_apart else one.usage
-        yield _chunk_frame(msgspec.structs.replace(last, usage=usage, hermes=one.standing))
+        usage = None if usage_apart else finished.usage
+        yield _chunk_frame(msgspec.structs.replace(last, usage=usage, hermes=finished.standing))
         if usage_apart:
-            yield _chunk_frame(msgspec.structs.replace(self._chunk([]), usage=one.usage))
+            yield _chunk_frame(msgspec.structs.replace(self._chunk([]), usage=finished.usage))
         yield DONE_FRAME
 
-    def whole(self, one: FinishedCompletion, *, usage_apart: bool) -> Iterator[bytes]:
-        """All at once, for who asks again."""
+    def whole(self, finished: FinishedCompletion, *, usage_apart: bool) -> Iterator[bytes]:
+        """Yield all frames of a stored completion, for a replay."""
         yield self.role()
-        if one.thought:
-            yield self.thought(one.thought)
-        if one.text:
-            yield self.content(one.text)
-        yield from self.end(one, usage_apart=usage_apart)
+        if finished.thought:
+            yield self.thought(finished.thought)
+        if finished.text:
+            yield self.content(finished.text)
+        yield from self.end(finished, usage_apart=usage_apart)
 
     def _progress(self, call: str, tool: str, status: str, label: str = "") -> bytes:
-        # It is a whole chunk without words, so that a client that knows no such event bears it.
+        # A complete chunk without text, so that clients unaware of this event can ignore it.
         chunk = msgspec.structs.replace(
             self._chunk([ChunkChoice(delta=Delta())]),
             tool=tool,
@@ -186,12 +194,12 @@ def _chunk_frame(chunk: ChatChunk) -> bytes:
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
 
 
-def _client_calls(said: Sequence[Message], handed: set[str]) -> list[ClientCall]:
-    answers = [message for message in said if isinstance(message, Assistant)]
+def _client_calls(messages: Sequence[Message], names: set[str]) -> list[ClientCall]:
+    answers = [message for message in messages if isinstance(message, Assistant)]
     return [
         ClientCall(id=call.id, function=CallFunction(call.name, bytes(call.args).decode()))
         for call in (answers[-1].calls if answers else ())
-        if call.name in handed and not call.broken
+        if call.name in names and not call.broken
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a chat completion is asked with and answered with, as the OpenAI API writes it."""
+"""Request and response objects of chat completions, as in the OpenAI API."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ class CallFunction(Struct, frozen=True):
 
 
 class HistoryCall(Struct, frozen=True):
-    """A call that the assistant of the body's history made."""
+    """A tool call in the request's message history."""
 
     id: str
     function: CallFunction
@@ -60,9 +60,9 @@ class ResponseFormat(Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """What is not named here (a temperature, say) is the agent's own choice and is let pass.
+    """A chat request; unknown fields such as temperature are ignored.
 
-    The two limits count only for side calls: how long a turn may get, the settings say.
+    The token limits apply only to side calls; the settings limit the length of a turn.
     """
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=10_000)]
@@ -105,7 +105,7 @@ class ChatUsage(Struct, frozen=True, kw_only=True):
 
 
 class ClientCall(Struct, frozen=True, kw_only=True):
-    """A call that is handed to the asker; `index` is there in a stream only."""
+    """A tool call returned to the client; `index` is present only in streams."""
 
     id: str
     function: CallFunction
@@ -129,7 +129,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 class TurnStatus(Struct, frozen=True, kw_only=True):
-    """How the turn ended, which `finish_reason` is too poor a word for."""
+    """How the turn ended, in more detail than `finish_reason`."""
 
     session_id: str
     completed: bool = True
@@ -164,7 +164,7 @@ class ChunkChoice(Struct, frozen=True, kw_only=True):
 
 
 class ChatChunk(Struct, frozen=True, kw_only=True):
-    """`tool` and what follows is there only in an event `hermes.tool.progress`."""
+    """A stream chunk; `tool` to `status` appear only in `hermes.tool.progress` events."""
 
     id: str
     created: int

@@ -1,6 +1,6 @@
-"""What a request may carry besides its path and its body, as the OpenAPI document tells it.
+"""What API handlers share: route definitions, documented parameters, limits and the server context.
 
-A route names its own as `takes`; whoever reads another query field or header must declare it.
+A route lists its query parameters and headers in `takes`, which the OpenAPI document shows.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
 
 MAX_HEADER_VALUE = 256
-"""Characters of a name in a header."""
+"""Maximum length of a name in a header, in characters."""
 MAX_DIGITS = 15
 
 
@@ -58,23 +58,25 @@ _NAME_SCHEMA: Mapping[str, object] = {
 IDEMPOTENCY_KEY = header_parameter(
     "Idempotency-Key",
     _NAME_SCHEMA,
-    "Asked again with the same key, it is answered again, not done again.",
+    "A repeated request with the same key returns the first answer and runs nothing.",
 )
 SESSION_ID = header_parameter(
-    "X-Hermes-Session-Id", _NAME_SCHEMA, "The session to go on in; a new name makes one."
+    "X-Hermes-Session-Id", _NAME_SCHEMA, "The session to continue; an unknown name creates one."
 )
 SESSION_KEY = header_parameter(
-    "X-Hermes-Session-Key", _NAME_SCHEMA, "Written down with a session that is made."
+    "X-Hermes-Session-Key", _NAME_SCHEMA, "A key stored with a newly created session."
 )
 TASK = header_parameter(
-    "X-Hermes-Task", {"enum": ["1", "0"]}, "1: a side call, without a session, tools and prompt."
+    "X-Hermes-Task",
+    {"enum": ["1", "0"]},
+    ("1: a side call, without session, tools or system prompt."),
 )
 LAST_EVENT_ID = header_parameter(
     "Last-Event-ID",
     integer_schema(),
-    "The number of the last event that was seen; goes before `after`.",
+    "Number of the last event received; takes precedence over `after`.",
 )
-AFTER = query_parameter("after", integer_schema(), "What follows this number.")
+AFTER = query_parameter("after", integer_schema(), "Return only what follows this number.")
 
 TURN_PARAMETERS = (IDEMPOTENCY_KEY,)
 NEW_TURN_PARAMETERS = (IDEMPOTENCY_KEY, SESSION_ID, SESSION_KEY)
@@ -91,14 +93,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 JSON = "application/json"
 KEY_PROFILE = web.RequestKey("profile", str)
-"""Where a request holds the profile whose own key came with it."""
+"""The profile whose own key the request carried."""
 
 
 class ApiLimits(Struct, frozen=True, kw_only=True):
-    """Bytes of a body; connections; seconds for a head, between requests, for a
-    body, for a reader that stopped reading, and for a turn to end that was stopped.
+    """Size limits in bytes, connection limits, and timeouts in seconds.
 
-    `drain` is how long turns may still go on when the server is closed.
+    `drain` is how long turns may continue while the server shuts down.
     """
 
     body: int = 10_000_000
@@ -113,10 +114,10 @@ class ApiLimits(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """One thing a program may ask for. `body` and `answer` are what it takes and gives.
+    """One endpoint, with the types of its request `body` and its `answer`.
 
-    `takes` are query fields and headers; `kind` is of an answer that is no JSON. `free` needs
-    no key. `answers` are further statuses with what they mean.
+    `takes` lists query parameters and headers, `kind` is the content type if not JSON, `free` means
+    no key is required, and `answers` describes further status codes.
     """
 
     method: str
@@ -134,7 +135,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 class ApiContext:
-    """`group` owns what goes on after its request was answered."""
+    """State shared by all request handlers. The task group owns work that outlives its request."""
 
     def __init__(
         self, settings: ApiSettings, clock: Clock, entry: TurnGate, limits: ApiLimits
@@ -147,7 +148,7 @@ class ApiContext:
         self.followup_services: dict[str, FollowupService] = {}
         self.started_at = clock.now()
         self.status: Callable[[], bytes] | None = None
-        """What the gateway around it says of itself, as JSON."""
+        """Status of the surrounding gateway, as JSON."""
         self._followers: dict[anyio.CancelScope, App] = {}
         self._group: anyio.abc.TaskGroup | None = None
 
@@ -159,23 +160,23 @@ class ApiContext:
         return self._group is not None
 
     def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Go on with something after its request was answered; the server's end ends it."""
+        """Run in the background after the request is answered; ends with the server."""
         if self._group is None:
-            raise RuntimeError("the server is not open")
+            raise RuntimeError("the server is not running")
         self._group.start_soon(_run_logged, work, name)
 
     async def apart(self, work: Callable[[], Awaitable[T]], name: str) -> T:
-        """Do it apart from the request: it goes on when whoever asked is gone."""
-        came: list[T] = []
-        failed: list[Exception] = []
+        """Run detached from the request, so that it continues if the client disconnects."""
+        results: list[T] = []
+        errors: list[Exception] = []
         ended = asyncio.Event()
         waiting = True
 
         async def run() -> None:
             try:
-                came.append(await work())
+                results.append(await work())
             except Exception as error:
-                failed.append(error)
+                errors.append(error)
                 if not waiting and not isinstance(error, ApiError | HermesError):
                     raise
             finally:
@@ -186,16 +187,16 @@ class ApiContext:
             await ended.wait()
         finally:
             waiting = False
-        if failed:
-            raise failed[0]
-        if not came:
-            # The server ends, and its connections with it.
+        if errors:
+            raise errors[0]
+        if not results:
+            # The server is shutting down, and its connections with it.
             raise asyncio.CancelledError
-        return came[0]
+        return results[0]
 
     @contextmanager
     def following(self, app: App) -> Generator[anyio.CancelScope]:
-        """A scope for what has no end of its own: it ends when its profile is no longer served."""
+        """A scope for an endless stream; cancelled when its profile is no longer served."""
         with anyio.CancelScope() as scope:
             self._followers[scope] = app
             try:
@@ -204,34 +205,32 @@ class ApiContext:
                 del self._followers[scope]
 
     def end_followers(self, app: App | None = None) -> None:
-        """Those of this profile, or all."""
+        """Cancel the streams of this profile, or all of them."""
         for scope, followed in self._followers.items():
             if app is None or followed is app:
                 scope.cancel()
 
     def office(self, app: App) -> "FollowupService | None":
-        """Where what comes later is attended to."""
+        """Return the profile's followup service."""
         return next((one for one in self.followup_services.values() if one.app is app), None)
 
     def app(self, request: web.Request) -> App:
-        """The profile that the address names, or whose own key was given; else the default."""
+        """Return the profile named in the path or by the request's own key, or the default one."""
         named = request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
         if named or DEFAULT_PROFILE in self.apps or len(self.apps) != 1:
-            found = self.apps.get(named or DEFAULT_PROFILE)
+            app = self.apps.get(named or DEFAULT_PROFILE)
         else:
-            found = next(iter(self.apps.values()))
-        if found is None:
-            raise not_found(
-                f"There is no profile {named or DEFAULT_PROFILE!r} here.", "profile_not_found"
-            )
-        return found
+            app = next(iter(self.apps.values()))
+        if app is None:
+            raise not_found(f"Profile {named or DEFAULT_PROFILE!r} not found.", "profile_not_found")
+        return app
 
     async def read(self, request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
-        """The body, as the decoder's type. Raises `ApiError`."""
+        """Read and decode the body. Raises `ApiError`."""
         return decode_body(await self.body_of(request), decoder)
 
     async def body_of(self, request: web.Request) -> bytes:
-        """The whole body, within its limits of size and time."""
+        """Read the whole body within the limits of size and time."""
         encoding = request.headers.get("Content-Encoding", "identity").lower()
         if encoding != "identity":
             raise ApiError(415, "unsupported_encoding", "The body must not be compressed.")
@@ -250,7 +249,7 @@ class ApiContext:
     async def _read_slowly(self, request: web.Request) -> bytes:
         data = bytearray()
         failure: ApiError | None = None
-        whole = False
+        complete = False
         async with anyio.create_task_group() as group:
 
             async def watch() -> None:
@@ -263,15 +262,15 @@ class ApiContext:
                     data += chunk
                     if len(data) > self.limits.body:
                         break
-                whole = True
+                complete = True
             except (aiohttp.ClientError, HttpProcessingError, OSError):
-                told = "The body broke off, or is not as its headers say."
-                failure = invalid(told, code="broken_body")
+                message = "The body ended early or does not match its headers."
+                failure = invalid(message, code="broken_body")
             group.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if not whole:
-            raise ApiError(408, "body_timeout", "The body did not come in time.")
+        if not complete:
+            raise ApiError(408, "body_timeout", "Timed out waiting for the request body.")
         return bytes(data)
 
 
@@ -279,8 +278,8 @@ async def _run_logged(work: Callable[[], Awaitable[None]], name: str) -> None:
     try:
         await work()
     except Exception:
-        # One request's trouble is not the others'.
-        log.exception("%s broke", name)
+        # A failure must not affect other requests.
+        log.exception("%s failed", name)
 
 
 def _too_large(most: int) -> ApiError:
@@ -293,12 +292,12 @@ def decode_body(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$")
-        param = place.rstrip("`").lstrip(".") or None
+        problem, _, path = str(error).partition(" - at `$")
+        param = path.rstrip("`").lstrip(".") or None
         where = f" at {param}" if param else ""
-        raise invalid(f"The body is not as it must be{where}: {what}.", param=param) from error
+        raise invalid(f"Invalid request body{where}: {problem}.", param=param) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(f"The body is no JSON: {error}.", code="invalid_json") from error
+        raise invalid(f"The body is not valid JSON: {error}.", code="invalid_json") from error
 
 
 def json_response(

@@ -1,4 +1,4 @@
-"""One shape for every refusal: `{"error": {"message", "type", "param", "code"}}`."""
+"""API errors, all rendered as `{"error": {"message", "type", "param", "code"}}`."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ SERVER = "server_error"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What went wrong, for people and for programs; `param` is the field that caused it."""
+    """An error for people and programs; `param` names the offending field."""
 
     message: str
     type: str
@@ -39,7 +39,7 @@ class Envelope(Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """A request that is refused. `wait` is after how many seconds it may be tried again."""
+    """A rejected request. `wait` is the number of seconds after which it may be retried."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ def invalid(message: str, *, param: str | None = None, code: str = "invalid_requ
 
 
 def retry_headers(code: str, *, acted: bool = False) -> dict[str, str]:
-    """Headers that keep clients from trying again what is done, or what will fail again."""
+    """Headers that stop clients from retrying what was done already or would fail again."""
     return {} if code in _TRANSIENT_CODES and not acted else NO_RETRY_HEADERS
 
 
@@ -97,20 +97,22 @@ def not_found(what: str, code: str = "not_found") -> ApiError:
 
 
 def error_from_http(error: web.HTTPException, path: str) -> ApiError:
-    """What the router says about an address or a method, in our shape."""
+    """Convert a routing error to our error format."""
     if allowed := error.headers.get("Allow"):
-        told = f"Only {allowed} is understood here."
-        return ApiError(405, "method_not_allowed", told, headers={"Allow": allowed})
+        message = f"Method not allowed. Use {allowed}."
+        return ApiError(405, "method_not_allowed", message, headers={"Allow": allowed})
     if error.status == 404 and _JOBS_PATH.match(path):
-        told = "There is no scheduled work here yet; features.jobs_api of /v1/capabilities says so."
-        return not_found(told, "jobs_not_available")
+        message = (
+            "Scheduled jobs are not available here (see features.jobs_api in /v1/capabilities)."
+        )
+        return not_found(message, "jobs_not_available")
     if error.status == 404:
-        return not_found("There is nothing at this address.")
-    return ApiError(error.status, "http_error", error.reason or "The request was refused.")
+        return not_found("No endpoint at this path.")
+    return ApiError(error.status, "http_error", error.reason or "The request was rejected.")
 
 
 def error_from_hermes(error: HermesError) -> ApiError:
-    """An error of ours that ended a request before there was an answer."""
+    """Convert an error that ended the request before there was an answer."""
     status, wait = _status(error), 0
     if isinstance(error, RateLimited):
         wait = max(1, round(error.wait or 1))

@@ -1,4 +1,4 @@
-"""An answer that grows: events to one client, who may be slow, silent or gone."""
+"""Stream server-sent events to clients that may be slow, idle or disconnected."""
 
 import asyncio
 import logging
@@ -22,26 +22,25 @@ log = logging.getLogger(__name__)
 
 KEEPALIVE = b": keepalive\n\n"
 FIRST_KEEPALIVE = 1.0
-"""Seconds after which a client hears that it was heard, when there are no words yet."""
+"""Seconds until the first keepalive if the answer has not started."""
 MAX_BUFFERED = 16_000_000
-"""Bytes that wait for a client who reads too slowly; who lags further behind is let go."""
+"""Bytes buffered for a slow client before it is disconnected."""
 
 MAX_DIRECT_WRITE = 32_000
-"""Bytes that a connection always takes whose client has read all there was before."""
+"""Bytes a connection accepts without blocking once its buffer is empty."""
 _CONNECTION_ERRORS = (ConnectionError, TimeoutError, BufferError)
 
 
 class _StreamResponse(web.StreamResponse):
-    """Its head goes out together with the first events, in one packet."""
+    """Sends its headers together with the first events, in one packet."""
 
     _send_headers_immediately = False
 
 
 class EventStream:
-    """`send` only collects; `flush` writes what has come together, and does not wait either.
+    """One streamed response. `send` collects frames; `flush` writes them without blocking.
 
-    A client that reads too slowly, or hears nothing for a while, is attended to by a task of
-    its own; all the others need none.
+    A slow or idle client gets a writer task of its own; all others need none.
     """
 
     def __init__(self, request: web.Request, limits: ApiLimits, headers: Mapping[str, str]) -> None:
@@ -50,14 +49,14 @@ class EventStream:
         self.response = _StreamResponse(
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **headers}
         )
-        self._waiting: list[bytes] = []
+        self._buffer: list[bytes] = []
         self._size = 0
         self._due = False
-        self._lost = False
+        self._disconnected = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        # What is known from the start waits a little for the first words to go with it.
-        self._patience = min(FIRST_KEEPALIVE, limits.keepalive)
+        # The first frames wait briefly so that they go out with the first text.
+        self._keepalive_after = min(FIRST_KEEPALIVE, limits.keepalive)
         self._written_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._writer_task: asyncio.Task[None] | None = None
@@ -68,31 +67,31 @@ class EventStream:
 
     async def open(self) -> None:
         await self.response.prepare(self._request)
-        # The head is put together; what it was made of need not be kept as long as a turn takes.
+        # Headers are serialized already; free them, because a turn may take long.
         self.response.headers.clear()
         self._transport = self._request.transport
         self._written_at = self._loop.time()
-        self._timer = self._loop.call_later(self._patience, self._ring)
+        self._timer = self._loop.call_later(self._keepalive_after, self._on_timer)
 
     def send(self, frame: bytes, *, at_once: bool = True) -> None:
-        self._waiting.append(frame)
+        self._buffer.append(frame)
         self._size += len(frame)
         self._due = self._due or at_once
 
     async def flush(self) -> None:
-        """Write what is due, unless somebody is at it already."""
-        if not self._due or self._lost or self._writer_task is not None:
+        """Write what is due, unless the writer task is running."""
+        if not self._due or self._disconnected or self._writer_task is not None:
             return
         if self._size > MAX_DIRECT_WRITE or self._is_behind:
-            self._attend()
+            self._start_writer()
             return
         try:
-            await self.response.write(self._noted(self._taken()))
+            await self.response.write(self._record_write(self._take_buffer()))
         except _CONNECTION_ERRORS as error:
-            self._lose(error)
+            self._disconnect(error)
 
     def rest(self) -> None:
-        """Write no more by itself: what waits still goes out with `close`."""
+        """Stop background writing; what is buffered still goes out with `close`."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writer_task is not None:
@@ -100,12 +99,15 @@ class EventStream:
             self._writer_task = None
 
     async def close(self) -> None:
-        """Write the rest, and the end."""
+        """Write the rest and end the stream."""
         self.rest()
         try:
-            await self._end(self._taken())
+            await self._end(self._take_buffer())
         except _CONNECTION_ERRORS as error:
-            log.info("a client left before the end: %s", error or type(error).__name__)
+            log.info(
+                ("client disconnected before the end of the stream: %s"),
+                error or type(error).__name__,
+            )
 
     async def _end(self, rest: bytes) -> None:
         if len(rest) <= MAX_DIRECT_WRITE and not self._is_behind:
@@ -116,64 +118,65 @@ class EventStream:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the client has not taken all that was written: then a write may have to wait."""
+        """Whether the client has unread data, so that a write may block."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
-    def _ring(self) -> None:
-        # One timer for all words of a stream: it looks when it goes off what has come meanwhile.
-        left = self._written_at + self._patience - self._loop.time()
+    def _on_timer(self) -> None:
+        # One timer per stream: when it fires, it checks when the last write was.
+        left = self._written_at + self._keepalive_after - self._loop.time()
         if left <= 0 and self._writer_task is None:
-            self._attend()
+            self._start_writer()
         self._timer = self._loop.call_later(
-            left if left > 0 else self._limits.keepalive, self._ring
+            left if left > 0 else self._limits.keepalive, self._on_timer
         )
 
-    def _attend(self) -> None:
-        # It ends with the stream: `rest` sees to that.
+    def _start_writer(self) -> None:
+        # The task ends with the stream, see `rest`.
         self._writer_task = self._loop.create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
         try:
-            data = self._taken() or KEEPALIVE
+            data = self._take_buffer() or KEEPALIVE
             while data:
                 async with asyncio.timeout(self._limits.write_seconds):
-                    await self.response.write(self._noted(data))
-                data = self._taken()
+                    await self.response.write(self._record_write(data))
+                data = self._take_buffer()
         except _CONNECTION_ERRORS as error:
-            self._lose(error)
+            self._disconnect(error)
         self._writer_task = None
 
-    def _noted(self, data: bytes) -> bytes:
-        """What is written now; the next sign of life is due so much later."""
+    def _record_write(self, data: bytes) -> bytes:
+        """Record the write and postpone the next keepalive."""
         self._written_at = self._loop.time()
-        self._patience = self._limits.keepalive
+        self._keepalive_after = self._limits.keepalive
         return data
 
-    def _lose(self, error: Exception) -> None:
-        log.info("a client of a stream is gone: %s", error or type(error).__name__)
-        self._lost = True
-        # Who does not read is treated as who left: with the connection ends what was asked on it.
+    def _disconnect(self, error: Exception) -> None:
+        log.info("stream client disconnected: %s", error or type(error).__name__)
+        self._disconnected = True
+        # A client that does not read counts as disconnected: closing the connection ends its
+        # request.
         if self._transport is not None:
             self._transport.abort()
 
-    def _taken(self) -> bytes:
+    def _take_buffer(self) -> bytes:
         if self._size > MAX_BUFFERED:
-            raise BufferError("it reads too slowly")
-        data = b"".join(self._waiting)
-        self._waiting.clear()
+            raise BufferError("the client reads too slowly")
+        data = b"".join(self._buffer)
+        self._buffer.clear()
         self._size = 0
         self._due = False
         return data
 
 
 EventFrames: TypeAlias = Callable[[Event], Iterable[bytes]]
-"""What a stream is told of an event; whoever gives it also gathers the whole."""
+"""Converts an event to frames; the converter also collects the whole answer."""
 
 
 async def run_without_stream(
     entry: TurnGate, app: App, ask: ApiTurnRequest, slot: TurnSlot, frames: EventFrames
 ) -> None:
-    """One turn for who wants the whole: on the way nobody is told."""
+    """Run one turn whose answer is returned as a whole."""
 
     async def listen(event: Event) -> None:
         for _ in frames(event):
@@ -185,7 +188,7 @@ async def run_without_stream(
 async def run_into_stream(
     entry: TurnGate, stream: EventStream, app: App, ask: ApiTurnRequest, slot: TurnSlot, hear: Emit
 ) -> ApiError | None:
-    """What went wrong when words were out already; what kept it from beginning is raised."""
+    """Run a turn into a stream and return its error; errors before the start are raised."""
 
     async def listen(event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -212,8 +215,8 @@ async def stream_turn(
     slot: TurnSlot,
     frames: EventFrames,
 ) -> web.StreamResponse:
-    """The whole answer to a request, each event as the frames it is told in."""
-    last = RunEnded(ask.run, Outcome.FAILED, "The turn had no end.", "internal")
+    """Run one turn and stream each event as the frames it produces."""
+    last = RunEnded(ask.run, Outcome.FAILED, "The turn ended without a result.", "internal")
 
     async def hear(event: Event) -> None:
         nonlocal last
@@ -225,9 +228,9 @@ async def stream_turn(
 
     failure = await run_into_stream(entry, stream, app, ask, slot, hear)
     if failure is not None:
-        # Whatever was said, its end is not on disk.
+        # The end was not stored, whatever the event says.
         last = structs.replace(last, outcome=Outcome.FAILED, reason=str(failure), code=failure.code)
-    # Only now is the session free: whoever hears of the end may go on at once.
+    # Send the end only now that the session is free, so that the client can continue immediately.
     for frame in frames(last):
         stream.send(frame)
     await stream.close()
@@ -243,75 +246,75 @@ KEEPALIVE_COMMENT = b": keepalive\n\n"
 
 
 async def stream_events(
-    desk: ApiContext,
+    context: ApiContext,
     request: web.Request,
     frames: AsyncGenerator[bytes],
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send the frames as they come. A reader that goes away ends only its own stream.
+    """Send the frames as they arrive. A client that disconnects ends only its own stream.
 
-    The stream is ended with its profile, so that a reader can tell it from a link that broke.
+    When the profile stops, the stream is closed cleanly, unlike a broken connection.
     """
-    app = desk.app(request)
+    app = context.app(request)
     response = web.StreamResponse(headers={**STREAM_HEADERS, **(headers or {})})
     response.enable_chunked_encoding()
     await response.prepare(request)
     if request.method == "HEAD":
         await frames.aclose()
         return response
-    outlet = _FollowerStream(desk, request, response)
-    with desk.following(app):
+    stream = _FollowerStream(context, request, response)
+    with context.following(app):
         async with aclosing(frames), anyio.create_task_group() as group:
-            group.start_soon(outlet.send_keepalives)
-            await outlet.send_all(frames)
+            group.start_soon(stream.send_keepalives)
+            await stream.send_all(frames)
             group.cancel_scope.cancel()
-    await outlet.end()
+    await stream.end()
     return response
 
 
 class _FollowerStream:
     def __init__(
-        self, desk: ApiContext, request: web.Request, response: web.StreamResponse
+        self, context: ApiContext, request: web.Request, response: web.StreamResponse
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._request = request
         self._response = response
         self._sent = 0
-        self._lost = False
+        self._disconnected = False
 
     async def send_all(self, frames: AsyncGenerator[bytes]) -> None:
         try:
             async for frame in frames:
                 await self.send(frame)
         except (ConnectionError, TimeoutError) as error:
-            self._lose(error)
+            self._disconnect(error)
         except HermesError as error:
-            log.warning("%s cannot be followed any longer: %s", self._request.path, error)
+            log.warning("stopped following %s: %s", self._request.path, error)
             self.abort()
 
     async def end(self) -> None:
-        if self._lost:
+        if self._disconnected:
             return
         try:
-            with anyio.fail_after(self._desk.limits.write_seconds):
+            with anyio.fail_after(self._context.limits.write_seconds):
                 await self._response.write_eof()
         except (ConnectionError, TimeoutError) as error:
-            self._lose(error)
+            self._disconnect(error)
 
-    def _lose(self, error: Exception) -> None:
-        log.info("a reader of %s is gone: %s", self._request.path, error or type(error).__name__)
+    def _disconnect(self, error: Exception) -> None:
+        log.info("client of %s disconnected: %s", self._request.path, error or type(error).__name__)
         self.abort()
 
     async def send(self, frame: bytes) -> None:
         self._sent += 1
-        with anyio.fail_after(self._desk.limits.write_seconds):
+        with anyio.fail_after(self._context.limits.write_seconds):
             await self._response.write(frame)
 
     async def send_keepalives(self) -> None:
-        """Say something when nothing was said for a while, so that nobody in between hangs up."""
+        """Send a comment after a silent period, so that proxies keep the connection open."""
         while True:
             before = self._sent
-            await self._desk.clock.sleep(self._desk.limits.keepalive)
+            await self._context.clock.sleep(self._context.limits.keepalive)
             if before == self._sent:
                 try:
                     await self.send(KEEPALIVE_COMMENT)
@@ -320,6 +323,6 @@ class _FollowerStream:
                     return
 
     def abort(self) -> None:
-        self._lost = True
+        self._disconnected = True
         if self._request.transport is not None:
             self._request.transport.abort()

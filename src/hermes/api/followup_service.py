@@ -1,7 +1,7 @@
-"""What comes after its request, for one profile's sessions: brought to callbacks, and answered.
+"""Run turns for events that arrive after their request, and send them to callbacks.
 
-Something that ended after its turn lies in the inbox of its session. Here it wakes the session:
-a turn is run for it, which a program hears of at its callback or on the session's events.
+An event that ends after its turn is stored in the session's inbox. This service runs a turn for it,
+which programs receive through the callback or the session's event stream.
 """
 
 import logging
@@ -41,18 +41,18 @@ log = logging.getLogger(__name__)
 
 MAX_CALLBACKS = 1_000_000
 BUSY_RETRY = 0.5
-"""Seconds after which a session that was busy is asked again."""
+"""Seconds before a busy session is tried again."""
 MAX_CLAIMED = 100
 
 
 class FollowupService:
-    """`run` it for as long as the profile is served."""
+    """The followups of one profile; `run` lasts as long as the profile is served."""
 
     def __init__(self, app: App, entry: TurnGate, *, private: bool) -> None:
         self.app = app
-        self._entry = entry
-        seal = secret_box_of(app.home)
-        self._channel = CallbackChannel(app.store, app.clock, seal, private=private)
+        self._turn_gate = entry
+        secret_box = secret_box_of(app.home)
+        self._channel = CallbackChannel(app.store, app.clock, secret_box, private=private)
         self._dead = DeadTargets(app.store, app.clock)
         self._delivery = Delivery(app.store, app.clock, SOURCE, self._channel, self._dead)
         self._sessions: set[str] | None = None
@@ -62,7 +62,7 @@ class FollowupService:
 
     async def run(self) -> None:
         await self._dead.load()
-        self.app.later.set_wake_elsewhere(self._ring)
+        self.app.later.set_wake_elsewhere(self._on_wake)
         async with self._channel, anyio.create_task_group() as group:
             group.start_soon(self._delivery.run)
             for topic in await self.app.store.queues.topics(INBOX):
@@ -71,28 +71,28 @@ class FollowupService:
             await self._serve_woken(group)
 
     async def has_callback(self, session: str) -> bool:
-        """Whether what comes later can be brought to somebody there."""
+        """Whether the session has a callback for later events."""
         if self._sessions is None:
             records = await self.app.store.records.find(
                 CALLBACK_KIND, only_open=True, limit=MAX_CALLBACKS
             )
-            self._sessions = {matter.session for matter in records}
+            self._sessions = {record.session for record in records}
         return session in self._sessions
 
     async def changed(self, session: str, *, on: bool) -> None:
-        """A callback was registered or taken away, on disk."""
+        """Handle a registered or removed callback, already stored."""
         self._sessions = None
         if on:
             await self._dead.revive(session_address(session))
 
     def posted(self, session: str) -> None:
-        """Something is due there."""
+        """Wake the delivery to the session's callback."""
         self._delivery.wake(topic_of(session_address(session)))
 
     async def drain(self) -> None:
         await self._delivery.drain()
 
-    def _ring(self, scope: Scope) -> None:
+    def _on_wake(self, scope: Scope) -> None:
         self._woken[scope.session] = None
         self._wake_event.set()
 
@@ -110,60 +110,60 @@ class FollowupService:
             while await self._answer(session):
                 await self.app.clock.sleep(BUSY_RETRY)
         except HermesError as error:
-            log.warning("session %s could not be woken: %s", session, error)
+            log.warning("cannot wake session %s: %s", session, error)
         except Exception:
-            # One session's trouble is not the others'.
-            log.exception("session %s could not be woken", session)
+            # A failure must not affect other sessions.
+            log.exception("cannot wake session %s", session)
         finally:
             self._serving.discard(session)
             self._wake_event.set()
 
     async def _answer(self, identity: str) -> bool:
-        """Whether it must be tried again: the session is in the middle of another turn."""
+        """Run a turn for the next message; return whether to try again."""
         try:
             session = await self.app.store.archive_for(OWNER).get(identity)
         except NotFound:
             return False
-        if session.source != SOURCE or not (letters := await self._letters(session)):
+        if session.source != SOURCE or not (messages := await self._claim_messages(session)):
             return False
         try:
-            await self._wake(session, letters[0])
+            await self._wake(session, messages[0])
         except (SessionBusy, ApiError):
             return True
         except HermesError as error:
-            # Nobody is at it any more: it waits for the next time that the session is woken.
+            # Release the claim: the messages wait until the session is woken again.
             queues, now = self.app.store.queues, self.app.clock.now()
-            for letter in letters:
-                await queues.retry(letter.id, now, error.sentence)
+            for message in messages:
+                await queues.retry(message.id, now, error.sentence)
             raise
-        # Others may have come meanwhile.
+        # More may have arrived meanwhile.
         return True
 
-    async def _letters(self, session: Session) -> list[FollowupMessage]:
+    async def _claim_messages(self, session: Session) -> list[FollowupMessage]:
         queues = self.app.store.queues
-        nothing = timedelta(0)
-        items = await queues.claim(INBOX, session.id, process_id(), nothing, MAX_CLAIMED)
+        no_wait = timedelta(0)
+        items = await queues.claim(INBOX, session.id, process_id(), no_wait, MAX_CLAIMED)
         found: list[FollowupMessage] = []
-        for parcel in items:
+        for item in items:
             try:
-                found.append(msgspec.json.decode(parcel.body, type=FollowupMessage))
+                found.append(msgspec.json.decode(item.body, type=FollowupMessage))
             except msgspec.MsgspecError:
-                continue  # Whoever takes up the session next says so.
-        # What somebody said and a crash cut off is theirs to say again; what belongs to another
-        # role than the session does is heard by its next turn, and begins none.
+                continue  # The next turn of the session reports it.
+        # User messages of an interrupted turn are for the user to repeat; messages of another role
+        # are read by the session's next turn but do not start one.
         return [one for one in found if one.news and is_own_session(session, one.role)]
 
-    async def _wake(self, session: Session, letter: FollowupMessage) -> None:
+    async def _wake(self, session: Session, message: FollowupMessage) -> None:
         run = new_id("run")
-        followed = await self.has_callback(session.id)
+        has_callback = await self.has_callback(session.id)
 
-        def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-            if not followed:
+        def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+            if not has_callback:
                 return ()
             done = ended.outcome is Outcome.DONE
             data: dict[str, object] = {
                 "run_id": run,
-                "text": assistant_text(said),
+                "text": assistant_text(messages),
                 "completed": done,
             }
             data |= {} if done else {"error": ended.reason, "error_code": ended.code}
@@ -171,18 +171,18 @@ class FollowupService:
                 callback_post(f"due:{run}", session.id, MESSAGE_EVENT, self.app.clock.now(), data)
             ]
 
-        said = User(letter.id, letter.parts, letter.trust)
+        question = User(message.id, message.parts, message.trust)
         ask = ApiTurnRequest(
             session=session,
-            asked=said,
-            role=letter.role,
+            asked=question,
+            role=message.role,
             run=run,
             followed=True,
             closing=closing,
         )
-        await self._entry.enter(self.app, ask, _ignore_event)
+        await self._turn_gate.enter(self.app, ask, _ignore_event)
         self.posted(session.id)
 
 
 async def _ignore_event(event: Event) -> None:
-    """It is on disk, and whoever follows the session reads it there."""
+    """Ignore it: followers of the session read the stored events."""

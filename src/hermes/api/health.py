@@ -1,4 +1,4 @@
-"""Whether the server is there and well: for people, probes and monitoring."""
+"""Health, readiness and metrics endpoints."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from hermes.gateway.messages import INBOX, outbox_name
 from hermes.schema.errors import HermesError
 
 MIN_FREE_DISK = 100_000_000
-"""Bytes; with less than that, the next answers may not be kept."""
+"""Bytes; with less free space, answers may not be stored."""
 
 HealthState = Literal["ok", "degraded", "draining"]
 
@@ -31,7 +31,7 @@ class Health(Struct, frozen=True):
 
 HEALTHY = Health("ok", "hermes-agent", __version__)
 HEALTH_PATHS = ("/health", "/v1/health")
-"""Answered to anybody, also when there is room for nothing else."""
+"""Answered without a key, even when the server is full."""
 
 
 class Check(Struct, frozen=True):
@@ -54,7 +54,7 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
 
 
 class GatewayHealth(Struct, frozen=True, kw_only=True):
-    """What the gateway says of itself. Platforms of other profiles are named `PROFILE/NAME`."""
+    """Status reported by the gateway. Platforms of other profiles are named `PROFILE/NAME`."""
 
     gateway_state: str = "running"
     exit_reason: str | None = None
@@ -62,10 +62,12 @@ class GatewayHealth(Struct, frozen=True, kw_only=True):
     platforms: dict[str, PlatformHealth] = {}
 
     def of(self, profile: str) -> "GatewayHealth":
-        """As far as it is this profile's."""
-        own, mark = self.platforms.items(), f"{profile}/"
-        named = {name.removeprefix(mark): one for name, one in own if name.startswith(mark)}
-        return structs.replace(self, platforms=named)
+        """Return only the platforms of this profile."""
+        platforms, prefix = self.platforms.items(), f"{profile}/"
+        by_name = {
+            name.removeprefix(prefix): one for name, one in platforms if name.startswith(prefix)
+        }
+        return structs.replace(self, platforms=by_name)
 
 
 class DetailedHealth(Struct, frozen=True, kw_only=True):
@@ -85,46 +87,48 @@ class DetailedHealth(Struct, frozen=True, kw_only=True):
     pid: int
 
 
-def routes(desk: ApiContext) -> list[Route]:
+def routes(context: ApiContext) -> list[Route]:
     async def health(request: web.Request) -> web.Response:
         if "profile" in request.match_info:
-            desk.app(request)
+            context.app(request)
         return json_response(HEALTHY)
 
     async def detailed(request: web.Request) -> web.Response:
-        return json_response(await _detailed(desk, desk.app(request), request.get(KEY_PROFILE, "")))
+        return json_response(
+            await _detailed(context, context.app(request), request.get(KEY_PROFILE, ""))
+        )
 
     async def metrics(request: web.Request) -> web.Response:
-        desk.app(request)
+        context.app(request)
         only = request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
-        kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=desk.entry.tally.text(only).encode(), headers=kind)
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=context.entry.tally.text(only).encode(), headers=headers)
 
-    there = "Whether somebody is there."
+    summary = "Health check."
     return [
-        Route(method="GET", path=path, handler=health, summary=there, answer=Health, free=True)
+        Route(method="GET", path=path, handler=health, summary=summary, answer=Health, free=True)
         for path in HEALTH_PATHS
     ] + [
         Route(
             method="GET",
             path="/health/detailed",
             handler=detailed,
-            summary="How the server and what it needs are.",
+            summary="Health of the server and its dependencies.",
             answer=DetailedHealth,
         ),
         Route(
             method="GET",
             path="/metrics",
             handler=metrics,
-            summary="Numbers as Prometheus text.",
+            summary="Metrics in Prometheus text format.",
             kind="text/plain",
         ),
     ]
 
 
-async def _detailed(desk: ApiContext, app: App, only: str) -> DetailedHealth:
-    """`only` is the profile whose own key was given: it is told of no other."""
-    entry, gateway = desk.entry, _gateway_health(desk)
+async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
+    """Collect the health report; `only` restricts it to the profile whose own key was given."""
+    entry, gateway = context.entry, _gateway_health(context)
     gateway = gateway.of(only) if only else gateway
     draining = entry.draining or gateway.gateway_state == "draining"
     checks = {
@@ -135,34 +139,34 @@ async def _detailed(desk: ApiContext, app: App, only: str) -> DetailedHealth:
     checks["config"] = Check("ok", "; ".join(app.warnings))
     checks["gateway"] = _check_gateway(gateway)
     checks["background_queues"] = await _check_queues(app, gateway)
-    well = all(one.status == "ok" for one in checks.values())
-    state: HealthState = "ok" if well else "degraded"
+    healthy = all(one.status == "ok" for one in checks.values())
+    state: HealthState = "ok" if healthy else "degraded"
     return DetailedHealth(
         status="draining" if draining else state,
         platform="hermes-agent",
         version=__version__,
-        readiness=Readiness("ready" if well and not draining else "not_ready", checks),
+        readiness=Readiness("ready" if healthy and not draining else "not_ready", checks),
         gateway_state="draining" if draining else gateway.gateway_state,
         platforms=gateway.platforms,
         active_agents=gateway.active_agents,
         gateway_busy=gateway.active_agents > 0,
         gateway_drainable=not draining,
         exit_reason=gateway.exit_reason,
-        profiles=[only] if only else sorted(desk.apps),
+        profiles=[only] if only else sorted(context.apps),
         loop_lag_seconds=round(entry.tally.lag, 4),
-        updated_at=desk.clock.now().isoformat(),
+        updated_at=context.clock.now().isoformat(),
         pid=os.getpid(),
     )
 
 
-def _gateway_health(desk: ApiContext) -> GatewayHealth:
-    if desk.status is None:
-        return GatewayHealth(active_agents=desk.entry.active)
-    return msgspec.json.decode(desk.status(), type=GatewayHealth)
+def _gateway_health(context: ApiContext) -> GatewayHealth:
+    if context.status is None:
+        return GatewayHealth(active_agents=context.entry.active)
+    return msgspec.json.decode(context.status(), type=GatewayHealth)
 
 
 def _check_gateway(gateway: GatewayHealth) -> Check:
-    """What keeps failing until somebody sees to it; a channel that tries again may be well soon."""
+    """Report channels that fail until someone intervenes, not those that are retrying."""
     fatal = [
         f"{name}: {one.error_message or one.error_code or 'failed'}"
         for name, one in gateway.platforms.items()
@@ -179,7 +183,7 @@ async def _check_queues(app: App, gateway: GatewayHealth) -> Check:
         outboxes = [len(await queues.topics(outbox_name(name))) for name in channels]
     except HermesError as error:
         return Check("failed", error.sentence)
-    return Check("ok", f"sessions to be woken: {inbox}, places to deliver to: {sum(outboxes)}")
+    return Check("ok", f"sessions to wake: {inbox}, delivery targets: {sum(outboxes)}")
 
 
 async def _check_store(app: App) -> Check:
@@ -193,7 +197,7 @@ async def _check_store(app: App) -> Check:
 async def _check_model(app: App) -> Check:
     nearest = await app.models.nearest()
     if nearest == NO_MODEL and proxy_url(app.config, app.env) is not None:
-        return Check("ok", "none here; another gateway runs the turns of chats")
+        return Check("ok", "none here; chat turns run on another gateway")
     return Check("failed" if nearest == NO_MODEL else "ok", nearest)
 
 

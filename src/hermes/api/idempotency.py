@@ -1,8 +1,8 @@
-"""Answers under the key that their asker gave: asked again, they are told again, not done again.
+"""Idempotency keys: a repeated request gets the first answer and runs nothing.
 
-A key is written down before its turn begins. The turn goes on without its client, and its answer
-is kept for whoever asks again. When there is no answer, the key is free again only if the turn did
-nothing: what a tool did is done, and must not be done again.
+A key is stored before its turn begins. The turn continues without its client, and its answer is
+stored for replay. Without an answer the key is released only if no tool ran, because effects of
+tools must not be repeated.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 KEY_HEADER = "Idempotency-Key"
 REPLAYED_HEADERS = {"X-Hermes-Replayed": "true"}
 TURN_ERRORS = {
-    409: "Another turn of this session goes on.",
-    410: "The turn of this Idempotency-Key has no answer, and is not run again.",
-    422: "The Idempotency-Key was used for another request.",
-    429: "Too many turns go on.",
-    502: "The agent gave no answer.",
-    503: "The gateway is about to end, or its settings or its disk are in trouble.",
+    409: "Another turn of this session is running.",
+    410: "The turn of this Idempotency-Key has no answer and is not run again.",
+    422: "The Idempotency-Key was used for a different request.",
+    429: "Too many turns are running.",
+    502: "The agent returned no answer.",
+    503: "The gateway is shutting down, or its settings or storage have a problem.",
 }
-"""What a turn may be refused with."""
+"""Statuses with which a turn may be rejected."""
 REPLY_KIND = "api_reply"
 RETENTION = timedelta(hours=24)
 SWEEP_INTERVAL = 3600.0
@@ -46,14 +46,14 @@ _NO_ANSWER = Raw(b"null")
 
 
 class StoredReply(Struct, frozen=True):
-    """`print` is of the request: a key stands for one request only."""
+    """A stored answer. `print` is the fingerprint of its request: a key stands for one request."""
 
     print: str
     finished: Raw = _NO_ANSWER
 
 
 class KeyClaim(Struct, frozen=True):
-    """The right to answer for a key, and what is written down about it."""
+    """The right to answer for a key, and the records to write about it."""
 
     topic: str
     print: str
@@ -61,18 +61,18 @@ class KeyClaim(Struct, frozen=True):
     was: str = ""
 
     def begun(self, session: str, now: datetime) -> Write:
-        """To be committed before anything is done; refused when somebody else was faster."""
-        return PutRecord(self._matter(session, BEGUN, now), was=self.was)
+        """Return the write that takes the key; fails if another request was faster."""
+        return PutRecord(self._record(session, BEGUN, now), was=self.was)
 
     def done(self, session: str, finished: Raw, now: datetime) -> Write:
-        """To be written together with the turn's last word."""
-        return PutRecord(self._matter(session, DONE, now, finished))
+        """Return the write of the answer, committed with the end of the turn."""
+        return PutRecord(self._record(session, DONE, now, finished))
 
     def undone(self, session: str, now: datetime, *, acted: bool) -> Write:
-        """It came to nothing that is worth keeping; refused where an answer was kept."""
-        return PutRecord(self._matter(session, LOST if acted else FREE, now), was=BEGUN)
+        """Return the write that ends a turn without an answer; fails if one was stored."""
+        return PutRecord(self._record(session, LOST if acted else FREE, now), was=BEGUN)
 
-    def _matter(
+    def _record(
         self, session: str, state: str, now: datetime, finished: Raw = _NO_ANSWER
     ) -> StateRecord:
         return StateRecord(
@@ -88,10 +88,10 @@ class KeyClaim(Struct, frozen=True):
 
 
 class KeyedTurn:
-    """One turn and its key, if it has one; `acted` once a tool of it has begun.
+    """One turn and its key, if any; `acted` is set once a tool has started.
 
-    The key is taken on disk for the length of the block, and stays so only with an answer.
-    What could not be given back on disk is `unwritten`.
+    Inside the block the key is taken in the store; it stays taken only with an answer. Keys that
+    could not be released in the store are collected in `unwritten`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class KeyedTurn:
         self._unwritten = unwritten
         self.acted = False
         self.scope = None if claim is None else anyio.CancelScope()
-        """To stop the turn by: nobody else does when its client has gone."""
+        """Stops the turn, which does not end with its client."""
 
     @property
     def has_key(self) -> bool:
@@ -113,7 +113,7 @@ class KeyedTurn:
     async def __aenter__(self) -> None:
         if (claim := self._claim) is None:
             return
-        # Whoever is cut off meanwhile must know of the row to take it back.
+        # If cancelled here, the row must still be known so that it can be released.
         with anyio.CancelScope(shield=True):
             try:
                 await self._store.commit(claim.begun(self._session, self._clock.now()))
@@ -124,26 +124,26 @@ class KeyedTurn:
     async def __aexit__(self, *_: object) -> None:
         if (claim := self._claim) is None:
             return
-        # What somebody stopped must not begin again because somebody else still asks for it.
-        over = self.acted or (self.scope is not None and self.scope.cancel_called)
-        left = claim.undone(self._session, self._clock.now(), acted=over)
+        # A stopped turn must not restart because another client still asks for it.
+        is_final = self.acted or (self.scope is not None and self.scope.cancel_called)
+        release = claim.undone(self._session, self._clock.now(), acted=is_final)
         with anyio.CancelScope(shield=True):
             try:
-                await self._store.commit(left)
+                await self._store.commit(release)
             except StateConflict:
-                # Its answer was written with its last word.
+                # The answer was stored with the end of the turn.
                 return
             except StoreError as error:
-                log.warning("an Idempotency-Key could not be given back: %s", error)
-                if not over:
+                log.warning("cannot release an Idempotency-Key: %s", error)
+                if not is_final:
                     self._unwritten.add(claim.topic)
 
     def closing(self, finished: object) -> Sequence[Write]:
-        """What is written with the turn's last word, for an answer that is worth keeping."""
+        """Return the write to commit with the end of the turn, if the answer is kept."""
         if self._claim is None:
             return ()
-        told = Raw(msgspec.json.encode(finished))
-        return [self._claim.done(self._session, told, self._clock.now())]
+        answer = Raw(msgspec.json.encode(finished))
+        return [self._claim.done(self._session, answer, self._clock.now())]
 
 
 RunTurn: TypeAlias = Callable[[KeyClaim | None], Awaitable[web.StreamResponse]]
@@ -151,29 +151,29 @@ ReplayAnswer: TypeAlias = Callable[[Raw], Awaitable[web.StreamResponse]]
 
 
 class IdempotentRequests:
-    """Duplicates that come at the same time wait for the first."""
+    """Deduplicates requests; concurrent duplicates wait for the first one."""
 
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
-        self._clock = desk.clock
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._clock = context.clock
         self._holder = new_holder_id()
-        self._going_on: dict[str, tuple[str, anyio.Event]] = {}
+        self._running: dict[str, tuple[str, anyio.Event]] = {}
         self._unwritten: set[str] = set()
         self._swept: dict[str, float] = {}
         self._decoder = msgspec.json.Decoder(StoredReply)
 
     def claim(self, app: App, request: web.Request, body: bytes, *marks: str) -> KeyClaim | None:
-        """None without a key. With the body, `marks` are what makes the request what it is."""
+        """Return the claim, or None without a key. `marks` belong to the request's fingerprint."""
         key = request.headers.get(KEY_HEADER)
         if key is None:
             return None
         if len(key) > 256 or not key.isprintable() or not key.strip():
-            told = "An idempotency key has 1 to 256 printable characters."
-            raise invalid(told, param=KEY_HEADER, code="invalid_idempotency_key")
+            message = "An idempotency key must have 1 to 256 printable characters."
+            raise invalid(message, param=KEY_HEADER, code="invalid_idempotency_key")
         topic = hashlib.sha256(f"{app.home.profile}\0{key}".encode()).hexdigest()
-        print_ = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *marks)).encode())
-        print_.update(body)
-        return KeyClaim(topic, print_.hexdigest(), self._holder)
+        fingerprint = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *marks)).encode())
+        fingerprint.update(body)
+        return KeyClaim(topic, fingerprint.hexdigest(), self._holder)
 
     def once(self, app: App, claim: KeyClaim | None, session: str) -> KeyedTurn:
         return KeyedTurn(app.store, self._clock, claim, session, self._unwritten)
@@ -181,31 +181,31 @@ class IdempotentRequests:
     async def serve(
         self, app: App, claim: KeyClaim | None, run: RunTurn, again: ReplayAnswer
     ) -> web.StreamResponse:
-        """What is known under its key is told `again`; else it is `run`.
+        """Replay the stored answer of the key with `again`, or `run` the turn.
 
-        With a key it goes on when its client leaves.
+        A turn with a key continues when its client disconnects.
         """
         if claim is None:
             return await run(None)
-        known = await self._begin(app, claim)
-        if isinstance(known, Raw):
-            return await again(known)
+        answer = await self._begin(app, claim)
+        if isinstance(answer, Raw):
+            return await again(answer)
 
         async def work() -> web.StreamResponse:
             try:
-                return await run(known)
+                return await run(answer)
             finally:
                 self._end(claim)
 
-        return await self._desk.apart(work, "a turn under a key")
+        return await self._context.apart(work, "turn with an idempotency key")
 
     async def _begin(self, app: App, claim: KeyClaim) -> Raw | KeyClaim:
-        """The answer if there is one; else whoever asked must give it, and then `_end`."""
-        while going_on := self._going_on.get(claim.topic):
-            print_, ended = going_on
-            _check_fingerprint(print_, claim)
+        """Return the stored answer, or a claim whose holder must run the turn and call `_end`."""
+        while running := self._running.get(claim.topic):
+            fingerprint, ended = running
+            _check_fingerprint(fingerprint, claim)
             await ended.wait()
-        self._going_on[claim.topic] = (claim.print, anyio.Event())
+        self._running[claim.topic] = (claim.print, anyio.Event())
         try:
             found = await self._known(app, claim)
         except BaseException:
@@ -216,34 +216,34 @@ class IdempotentRequests:
         return found
 
     def _end(self, claim: KeyClaim) -> None:
-        _, ended = self._going_on.pop(claim.topic)
+        _, ended = self._running.pop(claim.topic)
         ended.set()
 
     async def _known(self, app: App, claim: KeyClaim) -> Raw | KeyClaim:
         await self._sweep(app)
-        matter = await app.store.records.get(REPLY_KIND, claim.topic)
-        if matter is None:
+        record = await app.store.records.get(REPLY_KIND, claim.topic)
+        if record is None:
             return claim
-        again = msgspec.structs.replace(claim, was=matter.state)
-        if self._is_free(matter):
-            return again
-        kept = self._decoder.decode(matter.body)
-        _check_fingerprint(kept.print, claim)
-        if bytes(kept.finished) != bytes(_NO_ANSWER):
-            return kept.finished.copy()
-        if matter.open:
-            if matter.holder != self._holder and not is_surely_dead(matter.holder):
+        reclaimed = msgspec.structs.replace(claim, was=record.state)
+        if self._is_free(record):
+            return reclaimed
+        stored = self._decoder.decode(record.body)
+        _check_fingerprint(stored.print, claim)
+        if bytes(stored.finished) != bytes(_NO_ANSWER):
+            return stored.finished.copy()
+        if record.open:
+            if record.holder != self._holder and not is_surely_dead(record.holder):
                 raise request_in_progress()
-            await mark_lost(app.store, matter, self._clock.now())
-        raise turn_interrupted(matter.session)
+            await mark_lost(app.store, record, self._clock.now())
+        raise turn_interrupted(record.session)
 
-    def _is_free(self, matter: StateRecord) -> bool:
-        if matter.open:
-            return matter.id in self._unwritten
-        return matter.state == FREE or self._clock.now() - matter.at >= RETENTION
+    def _is_free(self, record: StateRecord) -> bool:
+        if record.open:
+            return record.id in self._unwritten
+        return record.state == FREE or self._clock.now() - record.at >= RETENTION
 
     async def _sweep(self, app: App) -> None:
-        """Once in a while, what is too old is let go."""
+        """Delete old answers from time to time."""
         now, profile = self._clock.monotonic(), app.home.profile
         if now - self._swept.get(profile, -SWEEP_INTERVAL) < SWEEP_INTERVAL:
             return
@@ -251,42 +251,41 @@ class IdempotentRequests:
         await app.store.records.forget(REPLY_KIND, self._clock.now() - RETENTION)
 
 
-async def mark_lost(store: Store, matter: StateRecord, now: datetime) -> None:
-    """Its process is gone: the key has its last answer."""
-    lost = msgspec.structs.replace(matter, state=LOST, open=False, holder="", at=now)
+async def mark_lost(store: Store, record: StateRecord, now: datetime) -> None:
+    """Mark the turn of a dead process as having no answer."""
+    lost = msgspec.structs.replace(record, state=LOST, open=False, holder="", at=now)
     try:
-        await store.commit(PutRecord(lost, was=matter.state))
+        await store.commit(PutRecord(lost, was=record.state))
     except StateConflict:
-        # Somebody else saw it, too.
+        # Another process marked it first.
         return
 
 
 async def mark_abandoned_lost(store: Store, now: datetime) -> int:
-    """At a start: keys whose turns a process left behind that is gone."""
-    left = await store.records.abandoned(REPLY_KIND)
-    for matter in left:
-        await mark_lost(store, matter, now)
-    return len(left)
+    """At startup, mark the keys of turns whose process is gone; return their number."""
+    records = await store.records.abandoned(REPLY_KIND)
+    for record in records:
+        await mark_lost(store, record, now)
+    return len(records)
 
 
 def request_in_progress() -> ApiError:
-    told = "The first request with this key is still being answered."
-    return ApiError(409, "request_in_progress", told, wait=1)
+    message = "The first request with this key is still running."
+    return ApiError(409, "request_in_progress", message, wait=1)
 
 
 def turn_interrupted(session: str) -> ApiError:
-    """Final: no client tries it again by itself, as it would after a 409 or a 5xx."""
-    told = (
-        "The request with this key was begun, and has no answer: "
-        "its turn failed, was stopped or was cut off. "
-        f"What was done until then stays done and is in session {session}. "
-        "To ask again, take a new key."
+    """Not retryable: clients do not repeat a 410 on their own, unlike a 409 or 5xx."""
+    message = (
+        "The request with this key was started but has no answer: its turn failed, was "
+        f"stopped or was interrupted. What it did until then is in session {session}. To "
+        "try again, use a new key."
     )
     headers = {"X-Hermes-Session-Id": session}
-    return ApiError(410, "turn_interrupted", told, param=KEY_HEADER, headers=headers)
+    return ApiError(410, "turn_interrupted", message, param=KEY_HEADER, headers=headers)
 
 
-def _check_fingerprint(print_: str, claim: KeyClaim) -> None:
-    if print_ != claim.print:
-        told = f"This {KEY_HEADER} was used for another request. Take a new one."
-        raise ApiError(422, "idempotency_key_reused", told, param=KEY_HEADER)
+def _check_fingerprint(fingerprint: str, claim: KeyClaim) -> None:
+    if fingerprint != claim.print:
+        message = f"This {KEY_HEADER} was used for a different request. Use a new key."
+        raise ApiError(422, "idempotency_key_reused", message, param=KEY_HEADER)

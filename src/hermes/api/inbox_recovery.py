@@ -1,7 +1,7 @@
-"""What turns left in the inbox whose process is gone: it is settled before anybody is served.
+"""Settle the inbox messages of turns whose process is gone, before requests are served.
 
-Such a turn is not run again: whoever asked for it is gone, and may ask again. What they said, and
-what was said to steer it, belongs to the session, so the next turn there reads it.
+Such a turn is not run again: its client is gone and may repeat the request. Its messages, including
+steering messages, are added to the session for the next turn to read.
 """
 
 import logging
@@ -23,11 +23,11 @@ MAX_ITEMS = 10_000
 
 
 async def settle_interrupted_turns(app: App) -> int:
-    """How many were settled. A session that somebody holds is left to them."""
+    """Return how many messages were settled. Sessions held by another process are skipped."""
     by_session: dict[str, list[QueueItem]] = {}
-    for parcel in await app.store.queues.left(INBOX, MAX_ITEMS):
-        if not parcel.topic.startswith(CHAT_KEY_PREFIX):
-            by_session.setdefault(parcel.topic, []).append(parcel)
+    for item in await app.store.queues.left(INBOX, MAX_ITEMS):
+        if not item.topic.startswith(CHAT_KEY_PREFIX):
+            by_session.setdefault(item.topic, []).append(item)
     count = 0
     for session, items in by_session.items():
         try:
@@ -35,7 +35,7 @@ async def settle_interrupted_turns(app: App) -> int:
         except SessionBusy:
             continue
     if count:
-        log.warning("%d messages of turns that were cut off are in their transcripts", count)
+        log.warning("added %d messages of interrupted turns to their transcripts", count)
     return count
 
 
@@ -44,32 +44,32 @@ async def _settle_session(app: App, session: str, items: Sequence[QueueItem]) ->
     try:
         await archive.get(session)
     except NotFound:
-        # It was deleted, and with it all that was said there.
-        await app.store.commit(*(CompleteItem(parcel.key) for parcel in items))
+        # The session was deleted with everything in it.
+        await app.store.commit(*(CompleteItem(item.key) for item in items))
         return len(items)
     async with app.runner.holding(session) as lease:
-        said = [row.message for row in await archive.messages(session)]
-        said = await app.runner.closed(lease, said)
-        known = {message.id for message in said}
+        messages = [row.message for row in await archive.messages(session)]
+        messages = await app.runner.closed(lease, messages)
+        known = {message.id for message in messages}
         writes: list[Write] = []
         now = app.clock.now()
-        for parcel in items:
-            user = await _read_message(app, parcel)
+        for item in items:
+            user = await _read_message(app, item)
             if user is None:
                 continue
             if user.id not in known:
                 writes.append(AppendMessage(session, "", user, now))
-            writes.append(CompleteItem(parcel.key))
+            writes.append(CompleteItem(item.key))
         await app.store.commit(*writes, fence=lease.fence)
         return sum(isinstance(write, CompleteItem) for write in writes)
 
 
-async def _read_message(app: App, parcel: QueueItem) -> User | None:
-    """None for news, which a turn is begun for, and for what nobody can read."""
+async def _read_message(app: App, item: QueueItem) -> User | None:
+    """Return None for followups, which start a turn, and for unreadable items."""
     try:
-        read = msgspec.json.decode(parcel.body, type=FollowupMessage)
+        followup = msgspec.json.decode(item.body, type=FollowupMessage)
     except msgspec.MsgspecError as error:
-        log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
-        await app.store.queues.park(parcel.key, f"It cannot be read: {error}")
+        log.warning("cannot read inbox item %s: %s", item.key, error)
+        await app.store.queues.park(item.key, f"Cannot be read: {error}")
         return None
-    return None if read.news else User(read.id, read.parts, read.trust)
+    return None if followup.news else User(followup.id, followup.parts, followup.trust)

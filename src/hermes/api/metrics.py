@@ -1,4 +1,4 @@
-"""What the server counts, and how it tells monitoring of it (Prometheus text)."""
+"""Count turns, requests, errors and tokens, and render them as Prometheus text."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
@@ -6,11 +6,11 @@ from typing import TypeAlias
 from hermes.schema.events import Outcome, RunEnded
 
 MetricValues: TypeAlias = Iterable[tuple[str, float]]
-"""Labels and what they count."""
+"""Labels and their values."""
 
 
 class ProfileMetrics:
-    """What is counted of one profile."""
+    """Counters of one profile."""
 
     def __init__(self) -> None:
         self.active = 0
@@ -32,10 +32,10 @@ class ProfileMetrics:
 
 
 class ApiMetrics:
-    """Since the start of the process; `active` turns go on now, `lag` is the loop's lateness.
+    """Counters since the process started; `lag` is the delay of the event loop.
 
-    `shares` are of the profiles that were served, and of nobody: whoever names one that is not
-    there must not make a number of it.
+    `shares` has an entry per served profile and one for everything else, so that requests for
+    unknown profiles cannot create entries.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ApiMetrics:
 
     @property
     def turns(self) -> dict[Outcome, int]:
-        """Of all profiles."""
+        """Turns of all profiles by outcome."""
         return {one: sum(share.turns[one] for share in self.shares.values()) for one in Outcome}
 
     def serves(self, profile: str) -> None:
@@ -55,7 +55,7 @@ class ApiMetrics:
         return self.shares.get(profile) or self.shares[""]
 
     def text(self, only: str = "") -> str:
-        """Of all profiles, or of this one."""
+        """Render the metrics of all profiles, or of this one."""
         shares = {only: self.of(only)} if only else self.shares
         return "\n".join(_metric_lines(shares, self.lag)) + "\n"
 
@@ -75,19 +75,21 @@ def _metric_lines(shares: dict[str, ProfileMetrics], lag: float) -> Iterator[str
     def tokens(one: ProfileMetrics) -> MetricValues:
         return [('kind="input"', one.tokens_in), ('kind="output"', one.tokens_out)]
 
-    yield from _metric("hermes_api_turns_total", "counter", "Turns that ended.", each(turns))
+    yield from _metric("hermes_api_turns_total", "counter", "Turns ended.", each(turns))
     active = each(lambda one: [("", one.active)])
-    yield from _metric("hermes_api_turns_active", "gauge", "Turns going on.", active)
+    yield from _metric("hermes_api_turns_active", "gauge", "Turns running.", active)
     requests = each(lambda one: [("", one.requests)])
     yield from _metric("hermes_api_requests_total", "counter", "Requests.", requests)
-    yield from _metric("hermes_api_errors_total", "counter", "Refused requests.", each(errors))
-    yield from _metric("hermes_api_tokens_total", "counter", "Tokens of ended turns.", each(tokens))
-    late = "How late the event loop last was."
-    yield from _metric("hermes_api_loop_lag_seconds", "gauge", late, [("", lag)])
+    yield from _metric("hermes_api_errors_total", "counter", "Rejected requests.", each(errors))
+    yield from _metric(
+        "hermes_api_tokens_total", "counter", ("Tokens used by ended turns."), each(tokens)
+    )
+    lag_help = "Last measured delay of the event loop."
+    yield from _metric("hermes_api_loop_lag_seconds", "gauge", lag_help, [("", lag)])
 
 
-def _metric(name: str, kind: str, what: str, values: MetricValues) -> Iterator[str]:
-    yield f"# HELP {name} {what}"
+def _metric(name: str, kind: str, description: str, values: MetricValues) -> Iterator[str]:
+    yield f"# HELP {name} {description}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values:
         yield f"{name}{{{labels}}} {value:g}" if labels else f"{name} {value:g}"

@@ -1,4 +1,4 @@
-"""Who may come in: the key, where the request comes from, and what every answer carries."""
+"""Check the key, host and origin of each request, and add the headers of each response."""
 
 import hmac
 import logging
@@ -42,15 +42,15 @@ EXPOSED_HEADERS = (
 PREFLIGHT_MAX_AGE = "600"
 TOO_MANY_REQUESTS = "too_many_requests"
 MAX_LOGGED_REFUSALS = 20
-"""Refused keys that are logged one by one."""
+"""Rejected keys that are logged one by one."""
 _CLIENT_HEADERS = "x-stainless-"
-"""What official clients add by themselves, and a browser then asks about."""
+"""Headers that official clients add themselves, which browsers then ask permission for."""
 
 
 class ApiMiddleware:
-    """`free` are the paths that need no key, as they were given to the router.
+    """Checks each request. `free` are the router paths that need no key.
 
-    Of all `connections`, a profile's own key may keep its share busy.
+    A profile's own key may occupy only its share of all connections.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class ApiMiddleware:
 
     @property
     def keyed(self) -> Collection[str]:
-        """The profiles with a key of their own, now and later."""
+        """The profiles that have a key of their own; the view stays current."""
         return self._own.keys()
 
     def lets_in(self, profile: str, key: str) -> None:
-        """A profile's own key, for that profile alone. Raises `ConfigError`."""
+        """Accept a profile's own key, for that profile only. Raises `ConfigError`."""
         if not key or key.encode() == self._key:
             return
         check_key(key)
         if key.encode() in self._own.values():
             raise ConfigError(
-                f"The profile {profile} has the API key of another profile.",
-                hint="Give each profile a key of its own.",
+                f"Profile {profile} uses the API key of another profile.",
+                hint="Set a different API key for each profile.",
             )
         self._own[profile] = key.encode()
 
@@ -93,30 +93,30 @@ class ApiMiddleware:
         self._own.pop(profile, None)
 
     def stands_at(self, host: str, *, loopback: bool) -> None:
-        """On this machine only its own names are served, whatever a web page's name resolves to."""
-        named = {host_of(one) or one for one in (*self._named, host.lower())}
-        own = {"localhost", "127.0.0.1", "::1"} | named
-        self._hosts = frozenset(own) if loopback and "*" not in own else None
+        """On a loopback address, accept only local host names (against DNS rebinding)."""
+        names = {host_of(one) or one for one in (*self._named, host.lower())}
+        allowed = {"localhost", "127.0.0.1", "::1"} | names
+        self._hosts = frozenset(allowed) if loopback and "*" not in allowed else None
 
     @web.middleware
     async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The boundary of a request: whatever happens, one shape of answer."""
+        """Handle one request; every error becomes an API error response."""
         self._connections.asked(request.protocol)
         try:
             response = await self._check_and_handle(request, handler)
         except ApiError as error:
             response = error.response()
             if error.code == TOO_MANY_REQUESTS:
-                # Or it would stay open, and be in the way all the same.
+                # Otherwise the connection stays open and still counts.
                 response.force_close()
         except web.HTTPException as error:
             response = error_from_http(error, request.path).response()
         except HermesError as error:
             response = error_from_hermes(error).response()
         except Exception:
-            log.exception("a request broke: %s %s", request.method, request.path)
-            told = "Something broke inside Hermes; the log has it."
-            response = ApiError(500, "internal", told).response()
+            log.exception("request failed: %s %s", request.method, request.path)
+            message = "Internal error. See the log for details."
+            response = ApiError(500, "internal", message).response()
         self._metrics.of(_request_profile(request)).answered(response.status)
         self._connections.answered(request.protocol)
         return response
@@ -127,27 +127,27 @@ class ApiMiddleware:
         if request.method == "OPTIONS":
             return self._preflight(request)
         self._check_key(request)
-        holder = request.get(KEY_PROFILE, "")
-        if not holder:
+        profile = request.get(KEY_PROFILE, "")
+        if not profile:
             return await handler(request)
-        going = self._busy.get(holder, 0)
+        running = self._busy.get(profile, 0)
         share = max(1, self._connections.most // (len(self._own) + 1))
-        if going >= share:
-            told = f"As many requests as this key may have, {share}, are going on."
-            raise ApiError(429, TOO_MANY_REQUESTS, told, wait=1)
-        self._busy[holder] = going + 1
+        if running >= share:
+            message = f"Too many concurrent requests for this key (at most {share})."
+            raise ApiError(429, TOO_MANY_REQUESTS, message, wait=1)
+        self._busy[profile] = running + 1
         try:
             return await handler(request)
         finally:
-            self._busy[holder] -= 1
+            self._busy[profile] -= 1
 
     async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
-        """The headers that every answer has, refusals and streams too."""
+        """Add the headers that every response has, including errors and streams."""
         headers = response.headers
         if isinstance(response, web.HTTPException):
-            # The only one that does not come by `watch`: a header is looked at before.
-            told = "Of promises only `Expect: 100-continue` is understood."
-            refusal = ApiError(response.status, "expectation_failed", told)
+            # aiohttp answers a failed Expect header itself, without calling `watch`.
+            message = "Only `Expect: 100-continue` is supported."
+            refusal = ApiError(response.status, "expectation_failed", message)
             response.body = refusal.body
             headers["Content-Type"] = JSON
             headers["Content-Length"] = str(len(refusal.body))
@@ -160,31 +160,33 @@ class ApiMiddleware:
             headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
 
     def _check_host(self, request: web.Request) -> None:
-        named = request.headers.getall("Host", [])
-        if len(named) > 1:
-            raise ApiError(400, "bad_host", "A request names its host once, in one Host header.")
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) > 1:
+            raise ApiError(400, "bad_host", "Send exactly one Host header.")
         if self._hosts is None:
             return
-        asked = hosts_asked(named, request.raw_path)
+        asked = hosts_asked(hosts, request.raw_path)
         if not asked or not self._hosts.issuperset(asked):
-            told = (
-                "This server answers only to the names of its own machine. Add others to "
+            message = (
+                "This server only answers to local host names. Add others to "
                 "platforms.api_server.extra.allowed_hosts or API_SERVER_ALLOWED_HOSTS."
             )
-            raise ApiError(403, "host_not_allowed", told)
+            raise ApiError(403, "host_not_allowed", message)
 
     def _check_origin(self, request: web.Request) -> None:
         origin = request.headers.get("Origin")
         if origin is not None and not self._allows(origin):
-            told = "Web pages of this origin may not call this server (API_SERVER_CORS_ORIGINS)."
-            raise ApiError(403, "origin_not_allowed", told)
+            message = (
+                "Web pages of this origin may not call this server (see API_SERVER_CORS_ORIGINS)."
+            )
+            raise ApiError(403, "origin_not_allowed", message)
 
     def _allows(self, origin: str) -> bool:
         return "*" in self._origins or origin.lower() in self._origins
 
     def _preflight(self, request: web.Request) -> web.Response:
-        asked = request.headers.get("Access-Control-Request-Headers", "")[:2000].split(",")
-        extra = [name.strip() for name in asked if _is_client_header(name.strip().lower())]
+        requested = request.headers.get("Access-Control-Request-Headers", "")[:2000].split(",")
+        extra = [name.strip() for name in requested if _is_client_header(name.strip().lower())]
         allowed = {
             "Access-Control-Allow-Methods": ALLOWED_METHODS,
             "Access-Control-Allow-Headers": ", ".join([*ALLOWED_HEADERS, *extra]),
@@ -201,26 +203,26 @@ class ApiMiddleware:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         key = given.strip().encode("utf-8", "surrogateescape")
-        good = hmac.compare_digest(key, self._key)
-        named = request.match_info.get("profile", "")
+        valid = hmac.compare_digest(key, self._key)
+        path_profile = request.match_info.get("profile", "")
         for profile, own in self._own.items():
-            if hmac.compare_digest(key, own) and named in {"", profile}:
+            if hmac.compare_digest(key, own) and path_profile in {"", profile}:
                 request[KEY_PROFILE] = profile
-                good = True
-        if not good or scheme.lower() != "bearer":
+                valid = True
+        if not valid or scheme.lower() != "bearer":
             self._log_refusal(request)
-            told = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
-            raise ApiError(401, "invalid_api_key", told, headers={"WWW-Authenticate": "Bearer"})
+            message = "Missing or invalid API key. Send it as: Authorization: Bearer KEY"
+            raise ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
         self._connections.trust(request.protocol)
 
     def _log_refusal(self, request: web.Request) -> None:
-        """The first ones each, then every hundredth: whoever tries keys must not fill the disk."""
+        """Log the first rejections, then every hundredth, so that guessing cannot fill the log."""
         self._refused += 1
         if self._refused <= MAX_LOGGED_REFUSALS or self._refused % 100 == 0:
-            wanted = one_line(ascii(f"{request.method} {request.path}"), 120)
+            target = one_line(ascii(f"{request.method} {request.path}"), 120)
             log.warning(
-                "a missing or wrong API key from %s for %s (%d so far)",
-                request.remote, wanted, self._refused,
+                "missing or invalid API key from %s for %s (%d so far)",
+                request.remote, target, self._refused,
             )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, from the same routes and Structs that the server runs with."""
+"""Generate the OpenAPI document from the routes and Structs the server uses."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _REFS = "#/components/schemas/{name}"
 _ERROR_STATUSES = {
-    "400": "The request is not as it must be.",
-    "401": "The key is missing or wrong.",
-    "403": "This origin or host may not ask here.",
-    "404": "There is no such thing here.",
-    "405": "This method is not understood here.",
-    "408": "The body did not come in time.",
+    "400": "Invalid request.",
+    "401": "Missing or invalid API key.",
+    "403": "Origin or host not allowed.",
+    "404": "Not found.",
+    "405": "Method not allowed.",
+    "408": "Timed out waiting for the request body.",
     "413": "The body is too large.",
     "415": "The body is compressed.",
 }
@@ -29,19 +29,19 @@ _PARAMETER = re.compile(r"\{(\w+)[^}]*\}")
 
 
 def document_route(routes: Sequence[Route]) -> Route:
-    """`GET /openapi.json`, about all the others and itself."""
+    """Return the route `GET /openapi.json`, which documents all routes including itself."""
     summary = "This document."
 
     async def document(request: web.Request) -> web.Response:
         return json_response(whole())
 
-    own = Route(method="GET", path="/openapi.json", handler=document, summary=summary)
+    route = Route(method="GET", path="/openapi.json", handler=document, summary=summary)
 
     @cache
     def whole() -> JsonObject:
-        return openapi([*routes, own])
+        return openapi([*routes, route])
 
-    return own
+    return route
 
 
 def openapi(routes: Sequence[Route]) -> JsonObject:
@@ -61,8 +61,8 @@ def openapi(routes: Sequence[Route]) -> JsonObject:
             "title": "Hermes",
             "version": __version__,
             "description": (
-                "Every path is also there under /p/{profile}, for one profile. "
-                "HEAD is answered wherever GET is."
+                "Every path is also available under /p/{profile} for one profile. HEAD is "
+                "supported wherever GET is."
             ),
         },
         "paths": paths,
@@ -99,8 +99,8 @@ def _operation(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
 
 
 def _operation_id(route: Route) -> str:
-    words = re.sub(r"\W+", "_", route.path).strip("_")
-    return f"{route.method.lower()}_{words}"
+    name = re.sub(r"\W+", "_", route.path).strip("_")
+    return f"{route.method.lower()}_{name}"
 
 
 def _responses(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
@@ -111,20 +111,21 @@ def _responses(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
         content[route.kind] = {"schema": {"type": "object" if route.kind == JSON else "string"}}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
-    good: JsonObject = {"description": route.summary}
+    success: JsonObject = {"description": route.summary}
     if content:
-        good["content"] = content
-    refused = {JSON: {"schema": schema[Envelope]}}
-    told = _ERROR_STATUSES | {str(status): words for status, words in route.answers.items()}
-    refusals = {
-        status: {"description": words, "content": refused} for status, words in told.items()
+        success["content"] = content
+    error_content = {JSON: {"schema": schema[Envelope]}}
+    descriptions = _ERROR_STATUSES | {str(status): text for status, text in route.answers.items()}
+    errors = {
+        status: {"description": text, "content": error_content}
+        for status, text in descriptions.items()
     }
-    return {str(route.status): good} | refusals
+    return {str(route.status): success} | errors
 
 
 def _parameters(route: Route) -> Iterator[JsonObject]:
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
     for one in route.takes:
-        told: JsonObject = {"name": one.name, "in": one.place, "required": False}
-        yield told | {"schema": dict(one.schema), "description": one.words}
+        parameter: JsonObject = {"name": one.name, "in": one.place, "required": False}
+        yield parameter | {"schema": dict(one.schema), "description": one.words}

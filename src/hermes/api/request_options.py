@@ -1,4 +1,4 @@
-"""Which tools of the asker are offered to the model, and whether it must call one."""
+"""Read tool choice and output format from a request."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from hermes.schema.tools import ToolSpec
 
 
 class ToolChoice(Struct, frozen=True):
-    """`bare` offers the asker's tools alone: a choice that forces a call can mean no others."""
+    """Client tools and how they may be called; `bare` offers only these tools, no own ones."""
 
     handed: tuple[ToolSpec, ...]
     bare: bool
@@ -27,76 +27,82 @@ class ToolChoice(Struct, frozen=True):
 def read_tool_choice(
     tools: tuple[ToolSpec, ...], choice: str | dict[str, Any] | None, parallel: bool | None
 ) -> ToolChoice:
-    """Raises `ApiError` for a choice that makes no sense."""
-    one = parallel is False and bool(tools)
+    """Raises `ApiError` for an invalid choice."""
+    single = parallel is False and bool(tools)
     match choice:
         case None | "auto":
-            return ToolChoice(tools, bare=False, calling=OutputConstraints(one=one))
+            return ToolChoice(tools, bare=False, calling=OutputConstraints(one=single))
         case "none":
             return ToolChoice((), bare=True, calling=OutputConstraints())
         case "required":
             if not tools:
-                raise _invalid_tool_choice("tool_choice is required, but the request has no tools.")
-            return ToolChoice(tools, bare=True, calling=OutputConstraints(must=True, one=one))
+                raise _invalid_tool_choice(
+                    'tool_choice is "required", but the request has no tools.'
+                )
+            return ToolChoice(tools, bare=True, calling=OutputConstraints(must=True, one=single))
         case {"type": "function", "function": {"name": str(name)}}:
-            return _named_tool(tools, name, one=one)
+            return _named_tool(tools, name, single=single)
         case {"type": "function", "name": str(name)}:
-            return _named_tool(tools, name, one=one)
+            return _named_tool(tools, name, single=single)
         case _:
-            raise _invalid_tool_choice("tool_choice is auto, none, required, or names a function.")
+            raise _invalid_tool_choice("tool_choice must be auto, none, required or a function.")
 
 
-def _named_tool(tools: Sequence[ToolSpec], name: str, *, one: bool) -> ToolChoice:
+def _named_tool(tools: Sequence[ToolSpec], name: str, *, single: bool) -> ToolChoice:
     chosen = tuple(spec for spec in tools if spec.name == name)
     if not chosen:
-        raise _invalid_tool_choice("tool_choice names no tool of this request.")
-    return ToolChoice(chosen, bare=True, calling=OutputConstraints(must=True, name=name, one=one))
+        raise _invalid_tool_choice("tool_choice does not name a tool of this request.")
+    return ToolChoice(
+        chosen, bare=True, calling=OutputConstraints(must=True, name=name, one=single)
+    )
 
 
-def _invalid_tool_choice(told: str) -> ApiError:
-    return invalid(told, param="tool_choice")
+def _invalid_tool_choice(message: str) -> ApiError:
+    return invalid(message, param="tool_choice")
 
 
 def read_response_format(given: ResponseFormat | None) -> OutputFormat | None:
-    """Raises `ApiError` when the schema is missing."""
+    """Raises `ApiError` if the schema is missing."""
     if given is None or given.type == "text":
         return None
     if given.type == "json_object":
         return OutputFormat()
-    wanted = given.json_schema
-    if wanted is None or wanted.schema is None:
-        raise invalid("There is no schema.", param="response_format.json_schema")
-    return OutputFormat(schema=wanted.schema, name=wanted.name, strict=wanted.strict)
+    json_schema = given.json_schema
+    if json_schema is None or json_schema.schema is None:
+        raise invalid("The schema is missing.", param="response_format.json_schema")
+    return OutputFormat(schema=json_schema.schema, name=json_schema.name, strict=json_schema.strict)
 
 
 def read_text_format(given: TextFormat | None) -> OutputFormat | None:
-    """Raises `ApiError` when the name or the schema is missing."""
+    """Raises `ApiError` if the name or the schema is missing."""
     if given is None or given.type == "text":
         return None
     if given.type == "json_object":
         return OutputFormat()
     if given.schema is UNSET or given.name is UNSET:
-        raise invalid("A schema and its name are missing.", param="text.format")
+        raise invalid("The schema or its name is missing.", param="text.format")
     strict = None if given.strict is UNSET else given.strict
     return OutputFormat(schema=given.schema, name=given.name, strict=strict)
 
 
 def with_output_format(offer: ToolChoice, form: OutputFormat | None) -> ToolChoice:
-    """The offer with the form that is asked for."""
+    """Return the choice with this output format added."""
     if form is None:
         return offer
     return structs.replace(offer, calling=structs.replace(offer.calling, form=form))
 
 
 async def require_output_format(app: App, session: Session, route: ModelRoute | None) -> None:
-    """Raises `ApiError` when the model cannot be asked for JSON."""
+    """Raises `ApiError` if the model does not support JSON output."""
     if route is not None:
         session = structs.replace(session, model=route.model, provider=route.provider)
-    who = "What runs the turns here"
+    backend = "The runtime of this session"
     if has_own_model(app):
         model = await app.models.model_for(session)
         if app.models.profile_of(model).forms:
             return
-        who = f"{model.provider}/{model.name}"
-    told = f"{who} cannot be asked for JSON of a given form. Ask for it in words, or give a tool."
-    raise invalid(told, param="response_format", code="unsupported_response_format")
+        backend = f"{model.provider}/{model.name}"
+    message = (
+        f"{backend} does not support structured output. Ask for JSON in the prompt, or use a tool."
+    )
+    raise invalid(message, param="response_format", code="unsupported_response_format")

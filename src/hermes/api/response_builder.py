@@ -1,4 +1,4 @@
-"""How a turn becomes a response: its items one after the other, and the events about them."""
+"""Build a response object from the events of a turn, and the stream events about its items."""
 
 import copy
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -42,7 +42,7 @@ _END_EVENTS: dict[ResponseStatus, str] = {
 
 
 class _OpenMessage:
-    """A message that is being said: where it stands, and what of it is out."""
+    """A message being streamed: its position, and the text sent so far."""
 
     def __init__(self, identity: str, index: int) -> None:
         self.id = identity
@@ -51,10 +51,10 @@ class _OpenMessage:
         self.sent: list[str] = []
 
     def twin(self) -> "_OpenMessage":
-        """For one that hears no further words, so that the stream of them is left out."""
-        other = _OpenMessage(self.id, self.index)
-        other.sent = list(self.sent)
-        return other
+        """Copy without the text stream, for a builder that receives no more text."""
+        twin = _OpenMessage(self.id, self.index)
+        twin.sent = list(self.sent)
+        return twin
 
     def item(self, text: str | None, status: ResponseStatus) -> MessageItem:
         content = [] if text is None else [OutputText(text=text)]
@@ -62,78 +62,78 @@ class _OpenMessage:
 
 
 class _NoFrames(ResponseFrames):
-    """For a story that nobody is told."""
+    """Produces no frames, for a response that is not streamed."""
 
     def frame(self, kind: str, /, **fields: object) -> bytes:
         return b""
 
 
 class ResponseBuilder:
-    """Hears a turn's events; gives the response as it stands, and frames for a stream.
+    """Consumes the events of a turn; provides the current response and the frames to stream.
 
-    `handed` are the tools that the asker runs: their calls are told as such, all others as what
-    this server did. Without `streams` nobody is told on the way.
+    Calls of the tools in `handed` are run by the client; all others are reported as server calls.
+    Without `streams` no frames are produced.
     """
 
     def __init__(
         self, response: ResponseObject, handed: Collection[str] = (), *, streams: bool = True
     ) -> None:
         self.response = response
-        self._handed = handed
+        self._client_tools = handed
         self._streams = streams
         self._frames = ResponseFrames() if streams else _NoFrames()
         self._items: list[OutputItem] = []
         self._open: _OpenMessage | None = None
-        self._thought: list[str] = []
+        self._reasoning: list[str] = []
         self._reasoning_sent = False
-        self._own: dict[str, tuple[int, ServerCallItem]] = {}
-        self._last = ""
-        self._heard: list[str] = []
+        self._server_calls: dict[str, tuple[int, ServerCallItem]] = {}
+        self._last_message_id = ""
+        self._text_parts: list[str] = []
 
     def hear(self, event: Event) -> Iterator[bytes]:
-        """The frames to send for it; the response grows also when nobody wants them."""
+        """Update the response and yield the frames to send for the event."""
         match event:
             case RunStarted():
                 yield self._frames.frame("response.created", response=self.response)
                 yield self._frames.frame("response.in_progress", response=self.response)
             case TextDelta(text=text):
-                yield from self._delta(text)
+                yield from self._on_text(text)
             case ReasoningDelta(text=text):
                 yield from self._reasoning_delta(text)
             case StreamReset():
-                yield from self._reset()
+                yield from self._on_reset()
             case MessageAdded(message=message):
-                yield from self._said(message)
+                yield from self._on_message(message)
             case RunEnded():
-                yield from self._ended(event)
+                yield from self._on_end(event)
             case _:
                 pass
 
-    def ending(self, ended: RunEnded, said: Sequence[Message]) -> ResponseObject:
-        """The response as it is if it ends so; nothing is told of it yet.
+    def ending(self, ended: RunEnded, messages: Sequence[Message]) -> ResponseObject:
+        """Return the response as if the turn ended like this, without streaming anything.
 
-        The last of what was `said` may be on its way to us still.
+        The last of the messages may not have been passed to `hear` yet.
         """
-        twin = copy.copy(self)
-        twin.part()
-        last = said[-1] if said else None
+        copied = copy.copy(self)
+        copied.part()
+        last = messages[-1] if messages else None
         events: list[Event] = [ended]
-        if isinstance(last, Assistant) and last.id != self._last:
+        if isinstance(last, Assistant) and last.id != self._last_message_id:
             events.insert(0, MessageAdded(last))
         for event in events:
-            for _ in twin.hear(event):
+            for _ in copied.hear(event):
                 pass
-        return twin.response
+        return copied.response
 
     def part(self) -> None:
-        """What this copy hears is its own from now on, and nobody is told."""
+        """Detach this copy from the original: it has its own state and produces no frames."""
         self._frames = _NoFrames()
-        self._items, self._own = list(self._items), dict(self._own)
-        self._thought, self._heard = list(self._thought), list(self._heard)
+        self._items, self._server_calls = list(self._items), dict(self._server_calls)
+        self._reasoning, self._text_parts = list(self._reasoning), list(self._text_parts)
         self._open = self._open and self._open.twin()
 
     def whole(self) -> Iterator[bytes]:
-        """All events of a response that is there already."""
+        """Yield all events of a finished response."""
         response, frames = self.response, self._frames
         begun = structs.replace(response, status="in_progress", output=[], usage=None)
         yield frames.frame("response.created", response=begun)
@@ -142,123 +142,125 @@ class ResponseBuilder:
             yield from frames.item(index, item)
         yield frames.frame(_END_EVENTS[response.status], response=response)
 
-    def _delta(self, text: str) -> Iterator[bytes]:
-        self._heard.append(text)
+    def _on_text(self, text: str) -> Iterator[bytes]:
+        self._text_parts.append(text)
         if not self._streams:
             return
-        yield from self._end_thought("completed")
-        now = self._open or (yield from self._begin_message())
-        yield from self._send(now, now.stream.delta(text))
-        if now.stream.renewed():
-            yield from self._end_incomplete(now)
-            now = yield from self._begin_message()
-            yield from self._send(now, now.stream.delta("".join(self._heard)))
+        yield from self._end_reasoning("completed")
+        current = self._open or (yield from self._begin_message())
+        yield from self._send(current, current.stream.delta(text))
+        if current.stream.renewed():
+            yield from self._end_incomplete(current)
+            current = yield from self._begin_message()
+            yield from self._send(current, current.stream.delta("".join(self._text_parts)))
 
-    def _reset(self) -> Iterator[bytes]:
-        self._heard = []
+    def _on_reset(self) -> Iterator[bytes]:
+        self._text_parts = []
         if self._open is not None:
             self._open.stream.reset()
-        yield from self._end_thought("incomplete")
+        yield from self._end_reasoning("incomplete")
 
     def _reasoning_delta(self, text: str) -> Iterator[bytes]:
-        # What is thought again, after words are out, has no place before them any more.
+        # Reasoning repeated after text was sent cannot be placed before that text.
         if not self._streams or self._open is not None or not text:
             return
-        index, identity = len(self._items), self._identity("rs")
-        if not self._thought:
+        index, item_id = len(self._items), self._item_id("rs")
+        if not self._reasoning:
             self._reasoning_sent = True
-            yield from self._frames.begin_reasoning(index, ReasoningItem(id=identity))
-        self._thought.append(text)
-        yield from self._frames.thought(index, identity, text)
+            yield from self._frames.begin_reasoning(index, ReasoningItem(id=item_id))
+        self._reasoning.append(text)
+        yield from self._frames.thought(index, item_id, text)
 
-    def _end_thought(self, status: ResponseStatus) -> Iterator[bytes]:
-        if not self._thought:
+    def _end_reasoning(self, status: ResponseStatus) -> Iterator[bytes]:
+        if not self._reasoning:
             return
-        summary = [SummaryText(text="".join(self._thought))]
-        item = ReasoningItem(id=self._identity("rs"), summary=summary, status=status)
-        self._thought = []
+        summary = [SummaryText(text="".join(self._reasoning))]
+        item = ReasoningItem(id=self._item_id("rs"), summary=summary, status=status)
+        self._reasoning = []
         yield from self._frames.end_reasoning(len(self._items), item)
         self._items.append(item)
 
-    def _said(self, message: Message) -> Iterator[bytes]:
+    def _on_message(self, message: Message) -> Iterator[bytes]:
         match message:
             case Assistant():
-                yield from self._answered(message)
-            case Result(call=call) if call in self._own:
-                yield from self._settle(*self._own.pop(call), message)
+                yield from self._on_answer(message)
+            case Result(call=call) if call in self._server_calls:
+                yield from self._end_call(*self._server_calls.pop(call), message)
             case _:
                 pass
 
-    def _answered(self, message: Assistant) -> Iterator[bytes]:
-        self._last = message.id
-        yield from self._end_thought("completed")
-        thought = reasoning_of(message)
-        if thought and not self._reasoning_sent and self._open is None:
-            summary = [SummaryText(text=thought)]
-            yield from self._add(ReasoningItem(id=self._identity("rs"), summary=summary))
+    def _on_answer(self, message: Assistant) -> Iterator[bytes]:
+        self._last_message_id = message.id
+        yield from self._end_reasoning("completed")
+        reasoning = reasoning_of(message)
+        if reasoning and not self._reasoning_sent and self._open is None:
+            summary = [SummaryText(text=reasoning)]
+            yield from self._add(ReasoningItem(id=self._item_id("rs"), summary=summary))
         self._reasoning_sent = False
         if message.text or self._open is not None:
             yield from self._message(message)
-        self._heard = []
+        self._text_parts = []
         for call in message.calls:
-            yield from self._called(call)
+            yield from self._on_call(call)
 
     def _message(self, message: Assistant) -> Iterator[bytes]:
-        text, now = message.text, self._open
-        out = "".join(now.sent) if now else ""
-        if now is not None and not text.startswith(out):
-            yield from self._end_incomplete(now)
-            now, out = None, ""
+        text, current = message.text, self._open
+        sent = "".join(current.sent) if current else ""
+        if current is not None and not text.startswith(sent):
+            yield from self._end_incomplete(current)
+            current, sent = None, ""
             if not text:
                 return
-        now = now or (yield from self._begin_message())
-        yield from self._send(now, text[len(out) :])
+        current = current or (yield from self._begin_message())
+        yield from self._send(current, text[len(sent) :])
         self._open = None
-        stopped = message.stop is Stop.CANCELLED
-        item = now.item(text, "incomplete" if stopped else "completed")
+        cancelled = message.stop is Stop.CANCELLED
+        item = current.item(text, "incomplete" if cancelled else "completed")
         self._items.append(item)
-        yield from self._frames.end_message(now.index, item)
+        yield from self._frames.end_message(current.index, item)
 
-    def _end_incomplete(self, now: _OpenMessage) -> Iterator[bytes]:
-        """What is out is not the beginning of the answer: it stays as what was broken off."""
-        item = now.item("".join(now.sent), "incomplete")
+    def _end_incomplete(self, current: _OpenMessage) -> Iterator[bytes]:
+        """End the message as incomplete: the sent text is not the beginning of the final answer."""
+        item = current.item("".join(current.sent), "incomplete")
         self._open = None
         self._items.append(item)
-        yield from self._frames.end_message(now.index, item)
+        yield from self._frames.end_message(current.index, item)
 
-    def _called(self, call: ToolCall) -> Iterator[bytes]:
+    def _on_call(self, call: ToolCall) -> Iterator[bytes]:
         arguments = call.broken or bytes(call.args).decode("utf-8", "replace")
         name, index = call.name, len(self._items)
-        if name in self._handed:
-            identity = self._identity("fc")
-            item = FunctionCallItem(id=identity, call_id=call.id, name=name, arguments=arguments)
+        if name in self._client_tools:
+            item_id = self._item_id("fc")
+            item = FunctionCallItem(id=item_id, call_id=call.id, name=name, arguments=arguments)
             yield from self._add(item)
             return
-        own = ServerCallItem(id=self._identity("mcp"), name=name, arguments=arguments)
-        self._own[call.id] = index, own
-        self._items.append(own)
-        yield from self._frames.begin_server_call(index, own)
+        server_call = ServerCallItem(id=self._item_id("mcp"), name=name, arguments=arguments)
+        self._server_calls[call.id] = index, server_call
+        self._items.append(server_call)
+        yield from self._frames.begin_server_call(index, server_call)
 
-    def _settle(self, index: int, own: ServerCallItem, result: Result | None) -> Iterator[bytes]:
-        own = self._items[index] = _finished_call(own, result)
-        yield from self._frames.end_server_call(index, own)
+    def _end_call(
+        self, index: int, server_call: ServerCallItem, result: Result | None
+    ) -> Iterator[bytes]:
+        server_call = self._items[index] = _finished_call(server_call, result)
+        yield from self._frames.end_server_call(index, server_call)
 
-    def _ended(self, ended: RunEnded) -> Iterator[bytes]:
-        yield from self._end_thought("incomplete")
+    def _on_end(self, ended: RunEnded) -> Iterator[bytes]:
+        yield from self._end_reasoning("incomplete")
         if self._open is not None:
             yield from self._end_incomplete(self._open)
-        elif self._heard:
-            self._items.append(self._new_message().item("".join(self._heard), "incomplete"))
-        for index, own in self._own.values():
-            yield from self._settle(index, own, None)
-        status, error, why = _end_status(ended)
+        elif self._text_parts:
+            self._items.append(self._new_message().item("".join(self._text_parts), "incomplete"))
+        for index, server_call in self._server_calls.values():
+            yield from self._end_call(index, server_call, None)
+        status, error, details = _end_status(ended)
         self.response = structs.replace(
             self.response,
             status=status,
             output=self._items,
             usage=ResponseUsage.of(ended.usage),
             error=error,
-            incomplete_details=why,
+            incomplete_details=details,
         )
         yield self._frames.frame(_END_EVENTS[status], response=self.response)
 
@@ -267,25 +269,25 @@ class ResponseBuilder:
         yield from self._frames.item(len(self._items) - 1, item)
 
     def _begin_message(self) -> Generator[bytes, None, _OpenMessage]:
-        now = self._open = self._new_message()
-        yield from self._frames.begin_message(now.index, now.item(None, "in_progress"))
-        return now
+        current = self._open = self._new_message()
+        yield from self._frames.begin_message(current.index, current.item(None, "in_progress"))
+        return current
 
     def _new_message(self) -> _OpenMessage:
-        return _OpenMessage(self._identity("msg"), len(self._items))
+        return _OpenMessage(self._item_id("msg"), len(self._items))
 
-    def _send(self, now: _OpenMessage, text: str) -> Iterator[bytes]:
+    def _send(self, current: _OpenMessage, text: str) -> Iterator[bytes]:
         if text:
-            now.sent.append(text)
-            yield from self._frames.words(now.index, now.id, text)
+            current.sent.append(text)
+            yield from self._frames.words(current.index, current.id, text)
 
-    def _identity(self, kind: str) -> str:
-        """By it the item is found again: it names its response, and its place there."""
+    def _item_id(self, kind: str) -> str:
+        """Return an item id that encodes its response and position."""
         return f"{kind}_{self.response.id.removeprefix(RESPONSE_ID_PREFIX)}_{len(self._items)}"
 
 
 def response_id_of_item(item: str) -> str:
-    """The id of the response that an item is of; empty when it is none of ours."""
+    """Return the id of the item's response, or "" if it is not one of ours."""
     _, _, rest = item.partition("_")
     stem, _, number = rest.rpartition("_")
     return f"{RESPONSE_ID_PREFIX}{stem}" if stem and number.isdecimal() else ""
@@ -296,7 +298,7 @@ def has_answer(response: ResponseObject) -> bool:
 
 
 def _finished_call(item: ServerCallItem, result: Result | None) -> ServerCallItem:
-    """Without a result the end came before."""
+    """Return the call with its result; without one it is incomplete."""
     if result is None:
         return structs.replace(item, status="incomplete")
     text = text_of(result)

@@ -1,4 +1,4 @@
-"""Items of responses that are named by their ids, and what a response was asked with."""
+"""Resolve item references, and list the input items of a response."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,34 +41,34 @@ class InputList(Struct, frozen=True, kw_only=True):
 
 
 async def resolve_references(app: App, given: Input) -> Input:
-    """With the items themselves where only their ids were sent. Raises `ApiError`."""
+    """Replace item references with the items themselves. Raises `ApiError`."""
     if isinstance(given, str):
         return given
     responses: dict[str, ResponseObject] = {}
-    found: list[str | InputItem] = []
+    resolved: list[str | InputItem] = []
     for number, item in enumerate(given):
         if isinstance(item, str) or item.type != "item_reference":
-            found.append(item)
+            resolved.append(item)
             continue
-        named = item.id or ""
-        home = response_id_of_item(named)
-        if home and home not in responses:
-            responses[home] = await _load_response(app, home)
-        items = responses[home].output if home else []
-        one = next((one for one in items if one.id == named), None)
-        if one is None:
-            told = f"There is no item {one_line(named, 100)!r} here."
-            raise invalid(told, param=f"input[{number}].id", code="item_not_found")
-        found.append(_input_item(one))
-    return found
+        item_id = item.id or ""
+        response_id = response_id_of_item(item_id)
+        if response_id and response_id not in responses:
+            responses[response_id] = await _load_response(app, response_id)
+        items = responses[response_id].output if response_id else []
+        referenced = next((referenced for referenced in items if referenced.id == item_id), None)
+        if referenced is None:
+            message = f"Item {one_line(item_id, 100)!r} not found."
+            raise invalid(message, param=f"input[{number}].id", code="item_not_found")
+        resolved.append(_input_item(referenced))
+    return resolved
 
 
-async def _load_response(app: App, identity: str) -> ResponseObject:
+async def _load_response(app: App, response_id: str) -> ResponseObject:
     try:
-        kept = await app.store.responses.get(identity, OWNER)
+        stored = await app.store.responses.get(response_id, OWNER)
     except NotFound:
-        return ResponseObject(id=identity, created_at=0, model="")
-    return _OBJECT.decode(kept.body)
+        return ResponseObject(id=response_id, created_at=0, model="")
+    return _OBJECT.decode(stored.body)
 
 
 def _input_item(item: OutputItem) -> InputItem:
@@ -84,9 +84,9 @@ def _input_item(item: OutputItem) -> InputItem:
                 arguments=item.arguments,
             )
         case ServerCallItem():
-            plain = InputItem(type="mcp_call", id=item.id, name=item.name)
+            call = InputItem(type="mcp_call", id=item.id, name=item.name)
             return structs.replace(
-                plain, arguments=item.arguments, output=item.output, error=item.error
+                call, arguments=item.arguments, output=item.output, error=item.error
             )
         case ReasoningItem():
             return InputItem(type="reasoning")
@@ -94,51 +94,55 @@ def _input_item(item: OutputItem) -> InputItem:
 
 PAGE_PARAMETERS = (
     query_parameter(
-        "limit", integer_schema(1, MAX_PAGE), f"How many at most; usually {DEFAULT_PAGE}."
+        "limit", integer_schema(1, MAX_PAGE), f"Maximum number of items (default {DEFAULT_PAGE})."
     ),
     query_parameter(
-        "order", {"enum": ["asc", "desc"]}, "desc, which is usual, is the newest first."
+        "order", {"enum": ["asc", "desc"]}, "Sort order; desc (newest first) is the default."
     ),
-    query_parameter("after", {"type": "string"}, "What follows the item of this id."),
+    query_parameter(
+        "after", {"type": "string"}, ("Return the items that follow the one with this id.")
+    ),
 )
 
 
-async def input_items(app: App, request: web.Request, kept: StoredResponse) -> InputList:
-    """What the response was asked with, the newest first, a page at a time. Raises `ApiError`."""
+async def input_items(app: App, request: web.Request, stored: StoredResponse) -> InputList:
+    """Return one page of the response's input, newest first by default. Raises `ApiError`."""
     limit = request.query.get("limit") or str(DEFAULT_PAGE)
     if not limit.isascii() or not limit.isdecimal() or not 0 < int(limit[:9]) <= MAX_PAGE:
-        raise invalid(f"limit is a number from 1 to {MAX_PAGE}.", param="limit")
+        raise invalid(f"limit must be a number from 1 to {MAX_PAGE}.", param="limit")
     order = request.query.get("order") or "desc"
     if order not in {"asc", "desc"}:
-        raise invalid("order is asc or desc.", param="order")
-    rows = await app.store.archive_for(OWNER).messages(kept.session)
-    told = [item for message in _request_messages(rows, kept) for item in _message_items(message)]
+        raise invalid("order must be asc or desc.", param="order")
+    rows = await app.store.archive_for(OWNER).messages(stored.session)
+    items = [
+        item for message in _request_messages(rows, stored) for item in _message_items(message)
+    ]
     if order == "desc":
-        told.reverse()
+        items.reverse()
     if after := request.query.get("after"):
-        places = [place for place, item in enumerate(told, 1) if item["id"] == after]
-        if not places:
-            raise invalid("after is no item of this response.", param="after")
-        told = told[places[0] :]
-    page = told[: int(limit)]
-    names = [str(item["id"]) for item in page]
+        positions = [position for position, item in enumerate(items, 1) if item["id"] == after]
+        if not positions:
+            raise invalid("after does not name an item of this response.", param="after")
+        items = items[positions[0] :]
+    page = items[: int(limit)]
+    ids = [str(item["id"]) for item in page]
     return InputList(
         data=page,
-        first_id=names[0] if names else None,
-        last_id=names[-1] if names else None,
-        has_more=len(told) > len(page),
+        first_id=ids[0] if ids else None,
+        last_id=ids[-1] if ids else None,
+        has_more=len(items) > len(page),
     )
 
 
-def _request_messages(rows: Sequence[StoredMessage], kept: StoredResponse) -> list[Message]:
-    """What came with its request: before its first answer, and of no other turn."""
-    asked: list[Message] = []
+def _request_messages(rows: Sequence[StoredMessage], stored: StoredResponse) -> list[Message]:
+    """Return the messages sent with the request: before its first answer, of no other turn."""
+    messages: list[Message] = []
     for row in rows:
-        if row.run == kept.id and isinstance(row.message, Assistant):
+        if row.run == stored.id and isinstance(row.message, Assistant):
             break
-        if row.seq <= kept.seq and row.run in {"", kept.id}:
-            asked.append(row.message)
-    return asked
+        if row.seq <= stored.seq and row.run in {"", stored.id}:
+            messages.append(row.message)
+    return messages
 
 
 def _message_items(message: Message) -> list[dict[str, Any]]:
@@ -151,8 +155,8 @@ def _message_items(message: Message) -> list[dict[str, Any]]:
             output = {"call_id": message.call, "output": text_of(message)}
             return [{"id": message.id, "type": "function_call_output", **output}]
         case Assistant():
-            said = [_message_item(message, "assistant", "output_text")] if message.text else []
-            return said + [
+            items = [_message_item(message, "assistant", "output_text")] if message.text else []
+            return items + [
                 {
                     "id": f"fc_{call.id}",
                     "type": "function_call",
@@ -168,5 +172,5 @@ def _message_item(message: User | Assistant, role: str, kind: str) -> dict[str, 
     part: dict[str, Any] = {"type": kind, "text": text_of(message)}
     if role == "assistant":
         part["annotations"] = []
-    told = {"id": message.id, "type": "message", "role": role, "content": [part]}
-    return told | {"status": "completed"}
+    item = {"id": message.id, "type": "message", "role": role, "content": [part]}
+    return item | {"status": "completed"}

@@ -1,4 +1,4 @@
-"""What a response is asked with and answered with, as the OpenAI API writes it."""
+"""Request and response objects of the Responses API, as in the OpenAI API."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
@@ -14,7 +14,7 @@ ResponseStatus: TypeAlias = Literal["in_progress", "completed", "incomplete", "f
 
 
 class ResponseTool(Struct, frozen=True, kw_only=True):
-    """A function that whoever asks runs."""
+    """A function that the client runs."""
 
     type: Literal["function"]
     name: FunctionName
@@ -38,7 +38,7 @@ class TextOptions(Struct, frozen=True, kw_only=True):
 
 
 class ResponseRequest(Struct, frozen=True, kw_only=True):
-    """What is not named here (a temperature, say) is the agent's own choice and is let pass."""
+    """A response request; unknown fields such as temperature are ignored."""
 
     input: Input
     model: Identifier | None = None
@@ -80,7 +80,7 @@ class FunctionCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class ServerCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_call"):
-    """A tool that ran here, with what came of it: nobody else is to run it."""
+    """A tool that ran on the server, with its result."""
 
     id: str
     name: str
@@ -90,7 +90,7 @@ class ServerCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="m
     error: str | None = None
     server_label: str = "hermes"
     approval_request_id: str | None = None
-    """Nobody is asked by way of such an item; the public API always writes the field."""
+    """Always null: approvals do not use these items, but the public API has the field."""
 
 
 class SummaryText(Struct, frozen=True, kw_only=True):
@@ -161,12 +161,12 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     background: bool = False
     temperature: float | None = None
     top_p: float | None = None
-    """Like `temperature` nobody chooses it here; clients of the public API require both."""
+    """Always null, like `temperature`; clients of the public API require both fields."""
     object: str = "response"
 
 
 class ResponseEvent(Struct, frozen=True, kw_only=True):
-    """Only those fields are there that the event's type calls for."""
+    """A stream event; which fields are present depends on its type."""
 
     type: str
     sequence_number: int
@@ -195,13 +195,13 @@ class ResponseFrames:
         self._number = 0
 
     def frame(self, kind: str, /, **fields: object) -> bytes:
-        plain = ResponseEvent(type=kind, sequence_number=self._number)
+        event = ResponseEvent(type=kind, sequence_number=self._number)
         self._number += 1
-        body = msgspec.json.encode(structs.replace(plain, **fields))
+        body = msgspec.json.encode(structs.replace(event, **fields))
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
 
     def item(self, index: int, item: OutputItem) -> Iterator[bytes]:
-        """One that is there as a whole."""
+        """Yield the events of a complete item."""
         match item:
             case MessageItem():
                 text = "".join(part.text for part in item.content)
@@ -223,60 +223,60 @@ class ResponseFrames:
                 assert_never(item)
 
     def begin_message(self, index: int, item: MessageItem) -> Iterator[bytes]:
-        where = {"item_id": item.id, "output_index": index, "content_index": 0}
+        position = {"item_id": item.id, "output_index": index, "content_index": 0}
         yield self._added(index, item)
-        yield self.frame("response.content_part.added", **where, part=OutputText(text=""))
+        yield self.frame("response.content_part.added", **position, part=OutputText(text=""))
 
     def words(self, index: int, item: str, text: str) -> Iterator[bytes]:
         if text:
-            where = {"item_id": item, "output_index": index, "content_index": 0}
-            yield self.frame("response.output_text.delta", **where, delta=text, logprobs=[])
+            position = {"item_id": item, "output_index": index, "content_index": 0}
+            yield self.frame("response.output_text.delta", **position, delta=text, logprobs=[])
 
     def end_message(self, index: int, item: MessageItem) -> Iterator[bytes]:
-        where = {"item_id": item.id, "output_index": index, "content_index": 0}
+        position = {"item_id": item.id, "output_index": index, "content_index": 0}
         text = "".join(part.text for part in item.content)
-        yield self.frame("response.output_text.done", **where, text=text, logprobs=[])
-        yield self.frame("response.content_part.done", **where, part=OutputText(text=text))
+        yield self.frame("response.output_text.done", **position, text=text, logprobs=[])
+        yield self.frame("response.content_part.done", **position, part=OutputText(text=text))
         yield self._done(index, item)
 
     def begin_reasoning(self, index: int, item: ReasoningItem) -> Iterator[bytes]:
-        where = {"item_id": item.id, "output_index": index, "summary_index": 0}
+        position = {"item_id": item.id, "output_index": index, "summary_index": 0}
         yield self._added(index, item)
         part = SummaryText(text="")
-        yield self.frame("response.reasoning_summary_part.added", **where, part=part)
+        yield self.frame("response.reasoning_summary_part.added", **position, part=part)
 
     def thought(self, index: int, item: str, text: str) -> Iterator[bytes]:
         if text:
-            where = {"item_id": item, "output_index": index, "summary_index": 0}
-            yield self.frame("response.reasoning_summary_text.delta", **where, delta=text)
+            position = {"item_id": item, "output_index": index, "summary_index": 0}
+            yield self.frame("response.reasoning_summary_text.delta", **position, delta=text)
 
     def end_reasoning(self, index: int, item: ReasoningItem) -> Iterator[bytes]:
-        where = {"item_id": item.id, "output_index": index, "summary_index": 0}
-        yield self.frame("response.reasoning_summary_text.done", **where, text=item.text)
+        position = {"item_id": item.id, "output_index": index, "summary_index": 0}
+        yield self.frame("response.reasoning_summary_text.done", **position, text=item.text)
         part = SummaryText(text=item.text)
-        yield self.frame("response.reasoning_summary_part.done", **where, part=part)
+        yield self.frame("response.reasoning_summary_part.done", **position, part=part)
         yield self._done(index, item)
 
     def begin_server_call(self, index: int, item: ServerCallItem) -> Iterator[bytes]:
-        where = {"item_id": item.id, "output_index": index}
+        position = {"item_id": item.id, "output_index": index}
         yield self._added(index, structs.replace(item, arguments=""))
-        yield self.frame("response.mcp_call.in_progress", **where)
+        yield self.frame("response.mcp_call.in_progress", **position)
         arguments = item.arguments
-        yield self.frame("response.mcp_call_arguments.delta", **where, delta=arguments)
-        yield self.frame("response.mcp_call_arguments.done", **where, arguments=arguments)
+        yield self.frame("response.mcp_call_arguments.delta", **position, delta=arguments)
+        yield self.frame("response.mcp_call_arguments.done", **position, arguments=arguments)
 
     def end_server_call(self, index: int, item: ServerCallItem) -> Iterator[bytes]:
-        good = item.status == "completed"
-        kind = "response.mcp_call.completed" if good else "response.mcp_call.failed"
+        succeeded = item.status == "completed"
+        kind = "response.mcp_call.completed" if succeeded else "response.mcp_call.failed"
         yield self.frame(kind, item_id=item.id, output_index=index)
         yield self._done(index, item)
 
     def _call(self, index: int, item: FunctionCallItem) -> Iterator[bytes]:
-        where = {"output_index": index, "item_id": item.id}
+        position = {"output_index": index, "item_id": item.id}
         yield self._added(index, structs.replace(item, status="in_progress", arguments=""))
         kind, arguments = "response.function_call_arguments", item.arguments
-        yield self.frame(f"{kind}.delta", **where, delta=arguments)
-        yield self.frame(f"{kind}.done", **where, arguments=arguments, name=item.name)
+        yield self.frame(f"{kind}.delta", **position, delta=arguments)
+        yield self.frame(f"{kind}.done", **position, arguments=arguments, name=item.name)
         yield self._done(index, item)
 
     def _added(self, index: int, item: OutputItem) -> bytes:

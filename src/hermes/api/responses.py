@@ -1,4 +1,4 @@
-"""Responses: one turn in the shape of OpenAI's Responses API, kept so that a next one goes on."""
+"""Responses API: run one agent turn, stored so that a later response can continue it."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -64,56 +64,58 @@ _REQUEST = msgspec.json.Decoder(ResponseRequest)
 _OBJECT = msgspec.json.Decoder(ResponseObject)
 
 
-def routes(desk: ApiContext) -> list[Route]:
-    door = _ResponseHandlers(desk)
-    one = "/v1/responses/{response_id}"
+def routes(context: ApiContext) -> list[Route]:
+    handlers = _ResponseHandlers(context)
+    response_path = "/v1/responses/{response_id}"
     return [
         Route(
             method="POST",
             path="/v1/responses",
-            handler=door.create,
+            handler=handlers.create,
             body=ResponseRequest,
             answer=ResponseObject,
             takes=NEW_TURN_PARAMETERS,
             streams=True,
             answers=TURN_ERRORS,
-            summary="One turn of the agent, which a later one may go on from.",
+            summary="Run one agent turn that later responses can continue.",
         ),
         Route(
             method="GET",
-            path=one,
-            handler=door.get,
+            path=response_path,
+            handler=handlers.get,
             answer=ResponseObject,
-            summary="A response that was kept.",
+            summary="Get a stored response.",
         ),
         Route(
             method="DELETE",
-            path=one,
-            handler=door.delete,
+            path=response_path,
+            handler=handlers.delete,
             answer=ResponseDeleted,
-            summary="Forget a response; its session stays.",
+            summary="Delete a response; its session stays.",
         ),
         Route(
             method="GET",
-            path=f"{one}/input_items",
-            handler=door.input_items,
+            path=f"{response_path}/input_items",
+            handler=handlers.input_items,
             answer=InputList,
             takes=PAGE_PARAMETERS,
-            summary="What a response was asked with.",
+            summary="List the input items of a response.",
         ),
         Route(
             method="POST",
-            path=f"{one}/cancel",
-            handler=door.cancel,
+            path=f"{response_path}/cancel",
+            handler=handlers.cancel,
             answer=ResponseObject,
-            answers={410: "It was stopped before it had begun."},
-            summary="Stop a response that has an Idempotency-Key; another ends with its client.",
+            answers={410: "It was stopped before it started."},
+            summary=(
+                "Stop a response created with an Idempotency-Key; others end with their connection."
+            ),
         ),
     ]
 
 
 class _CheckedRequest(Struct, frozen=True, kw_only=True):
-    """One request, checked; nothing is written yet."""
+    """A validated request; nothing is stored yet."""
 
     app: App
     body: ResponseRequest
@@ -124,126 +126,130 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
 
 
 class _ResponseHandlers:
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
-        self._idempotency = IdempotentRequests(desk)
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._idempotency = IdempotentRequests(context)
         self._turns: dict[str, _ResponseTurn] = {}
-        """Those that go on, by the name of their response."""
+        """Running turns by response id."""
 
     async def create(self, request: web.Request) -> web.StreamResponse:
-        app = self._desk.app(request)
-        data = await self._desk.body_of(request)
+        app = self._context.app(request)
+        data = await self._context.body_of(request)
         body = decode_body(data, _REQUEST)
         body = structs.replace(body, input=await resolve_references(app, body.input))
-        job = self._job(app, request, body)
+        checked = self._check(app, request, body)
         session = request.headers.get("X-Hermes-Session-Id", "")
-        named = request.headers.get(SESSION_KEY_HEADER, "")
-        claim = self._idempotency.claim(app, request, data, session, named)
+        session_key = request.headers.get(SESSION_KEY_HEADER, "")
+        claim = self._idempotency.claim(app, request, data, session, session_key)
         del data
-        run, again = partial(self._run, request, job), partial(self._again, request, job)
+        run, again = partial(self._run, request, checked), partial(self._replay, request, checked)
         return await self._idempotency.serve(app, claim, run, again)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        kept = await self._kept(request)
-        return web.Response(body=bytes(kept.body), content_type="application/json")
+        stored = await self._load(request)
+        return web.Response(body=bytes(stored.body), content_type="application/json")
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
-        kept = await self._kept(request)
-        await self._desk.app(request).store.responses.delete(kept.id, OWNER)
-        return json_response(ResponseDeleted(id=kept.id))
+        stored = await self._load(request)
+        await self._context.app(request).store.responses.delete(stored.id, OWNER)
+        return json_response(ResponseDeleted(id=stored.id))
 
     async def input_items(self, request: web.Request) -> web.StreamResponse:
-        kept = await self._kept(request)
-        return json_response(await input_items(self._desk.app(request), request, kept))
+        stored = await self._load(request)
+        return json_response(await input_items(self._context.app(request), request, stored))
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
-        app, name = self._desk.app(request), request.match_info["response_id"]
-        going, turn = self._desk.entry.running_turn(app, name), self._turns.get(name)
-        if going is not None and turn is not None:
-            going.scope.cancel()
+        app, name = self._context.app(request), request.match_info["response_id"]
+        running, turn = self._context.entry.running_turn(app, name), self._turns.get(name)
+        if running is not None and turn is not None:
+            running.scope.cancel()
             ended = await sleep_unless(
-                self._desk.clock, self._desk.limits.stop_seconds, going.ended
+                self._context.clock, self._context.limits.stop_seconds, running.ended
             )
-            # One that takes its time to end is told of as going on.
-            standing = turn.ended if ended else turn.builder.response
-            if standing is None:
+            # A turn that takes longer to end is reported as running.
+            response = turn.ended if ended else turn.builder.response
+            if response is None:
                 raise stopped_before_start()
-            return json_response(standing, headers=turn.headers)
-        kept = await self._kept(
+            return json_response(response, headers=turn.headers)
+        stored = await self._load(
             request,
-            " or it cannot be stopped from here: one without an Idempotency-Key ends with its "
-            "connection, and one with `store: false` is not kept when it has ended.",
+            (
+                " or cannot be stopped here: without an Idempotency-Key it ends with its "
+                "connection, and with `store: false` it is not stored."
+            ),
         )
-        told = f"Response {kept.id} has ended: there is nothing to stop."
-        raise invalid(told, code="response_not_active")
+        message = f"Response {stored.id} has already ended."
+        raise invalid(message, code="response_not_active")
 
-    async def _kept(self, request: web.Request, more: str = ".") -> StoredResponse:
+    async def _load(self, request: web.Request, more: str = ".") -> StoredResponse:
         name = request.match_info["response_id"]
         try:
-            return await self._desk.app(request).store.responses.get(name, OWNER)
+            return await self._context.app(request).store.responses.get(name, OWNER)
         except NotFound as error:
-            told = f"There is no response {one_line(name, 100)!r}{more}"
-            raise not_found(told, "response_not_found") from error
+            message = f"Response {one_line(name, 100)!r} not found{more}"
+            raise not_found(message, "response_not_found") from error
 
-    def _job(self, app: App, request: web.Request, body: ResponseRequest) -> _CheckedRequest:
+    def _check(self, app: App, request: web.Request, body: ResponseRequest) -> _CheckedRequest:
         if body.previous_response_id and body.conversation:
-            told = "Name a conversation or a response to go on from, not both."
-            raise invalid(told, param="conversation")
+            message = "Give either conversation or previous_response_id, not both."
+            raise invalid(message, param="conversation")
         if body.background:
-            told = "Nothing is answered in the background here. Begin a run: POST /v1/runs."
-            raise invalid(told, param="background")
+            message = "Background responses are not supported. Start a run instead: POST /v1/runs."
+            raise invalid(message, param="background")
         tools = client_tools([_as_chat_tool(tool) for tool in body.tools or ()])
-        named = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
-        wanted = _run_input(body, request.headers.get("X-Hermes-Session-Id", ""))
+        session_key = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
+        run_input = _run_input(body, request.headers.get("X-Hermes-Session-Id", ""))
         return _CheckedRequest(
             app=app,
             body=body,
-            question=ParsedInput(structs.replace(wanted, key=named)),
-            named=named,
-            route=model_route_for(self._desk.settings, app, body.model),
+            question=ParsedInput(structs.replace(run_input, key=session_key)),
+            named=session_key,
+            route=model_route_for(self._context.settings, app, body.model),
             offer=with_output_format(
                 read_tool_choice(tools, body.tool_choice, body.parallel_tool_calls),
                 read_text_format(body.text and body.text.format),
             ),
         )
 
-    async def _again(
-        self, request: web.Request, job: _CheckedRequest, kept: Raw
+    async def _replay(
+        self, request: web.Request, checked: _CheckedRequest, stored: Raw
     ) -> web.StreamResponse:
-        known = _OBJECT.decode(kept)
-        headers = {"X-Hermes-Session-Id": known.session_id, **REPLAYED_HEADERS}
-        if not job.body.stream:
-            return json_response(known, headers=headers)
-        stream = EventStream(request, self._desk.limits, headers)
+        response = _OBJECT.decode(stored)
+        headers = {"X-Hermes-Session-Id": response.session_id, **REPLAYED_HEADERS}
+        if not checked.body.stream:
+            return json_response(response, headers=headers)
+        stream = EventStream(request, self._context.limits, headers)
         await stream.open()
-        for one in ResponseBuilder(known).whole():
+        for one in ResponseBuilder(response).whole():
             stream.send(one)
         await stream.close()
         return stream.response
 
     async def _run(
-        self, request: web.Request, job: _CheckedRequest, claim: KeyClaim | None
+        self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
     ) -> web.StreamResponse:
-        with self._desk.entry.take(request.get(KEY_PROFILE, "")) as slot:
-            talk = await job.question.place(job.app)
-            if job.offer.calling.form is not None:
-                await require_output_format(job.app, talk.place.session, job.route)
-            talk = structs.replace(
-                talk, place=await prepare_session(job.app, talk.place, job.route)
+        with self._context.entry.take(request.get(KEY_PROFILE, "")) as slot:
+            resolved = await checked.question.place(checked.app)
+            if checked.offer.calling.form is not None:
+                await require_output_format(checked.app, resolved.place.session, checked.route)
+            resolved = structs.replace(
+                resolved, place=await prepare_session(checked.app, resolved.place, checked.route)
             )
-            once = self._idempotency.once(job.app, claim, talk.place.session.id)
-            turn = _ResponseTurn(job, talk, once, model_names(self._desk.settings, job.app)[0])
+            once = self._idempotency.once(checked.app, claim, resolved.place.session.id)
+            turn = _ResponseTurn(
+                checked, resolved, once, model_names(self._context.settings, checked.app)[0]
+            )
             self._turns[turn.id] = turn
             try:
                 async with once:
-                    if job.body.stream:
+                    if checked.body.stream:
                         return await self._stream(request, turn, slot)
                     return await self._whole(turn, slot)
             finally:
                 del self._turns[turn.id]
 
     async def _whole(self, turn: "_ResponseTurn", slot: TurnSlot) -> web.Response:
-        await run_without_stream(self._desk.entry, turn.job.app, turn.ask(), slot, turn.hear)
+        await run_without_stream(self._context.entry, turn.job.app, turn.ask(), slot, turn.hear)
         response = turn.builder.response
         if response.error is not None and not has_answer(response):
             headers = turn.headers | retry_headers(response.error.code, acted=turn.once.acted)
@@ -253,30 +259,32 @@ class _ResponseHandlers:
     async def _stream(
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._desk.limits, turn.headers)
-        entry, app = self._desk.entry, turn.job.app
+        stream = EventStream(request, self._context.limits, turn.headers)
+        entry, app = self._context.entry, turn.job.app
         return await stream_turn(entry, stream, app, turn.ask(), slot, turn.hear)
 
 
 class _ResponseTurn:
-    """One turn of a response, and what is kept of it."""
+    """One turn of a response, and what is stored of it."""
 
     def __init__(
-        self, job: _CheckedRequest, talk: ResolvedInput, once: KeyedTurn, own_name: str
+        self, checked: _CheckedRequest, resolved: ResolvedInput, once: KeyedTurn, own_name: str
     ) -> None:
-        body = job.body
-        self.job = job
+        body = checked.body
+        self.job = checked
         self.id = f"{RESPONSE_ID_PREFIX}{secrets.token_hex(16)}"
         self.once = once
         self.ended: ResponseObject | None = None
-        self._talk = talk
-        self._now = job.app.clock.now()
-        carried = talk.previous.instructions if talk.previous else ""
-        self._instructions = carried if body.instructions is None else body.instructions
+        self._resolved = resolved
+        self._now = checked.app.clock.now()
+        previous_instructions = resolved.previous.instructions if resolved.previous else ""
+        self._instructions = (
+            previous_instructions if body.instructions is None else body.instructions
+        )
         self._conversation = _conversation_name(body)
-        self.headers = {"X-Hermes-Session-Id": talk.place.session.id}
-        if job.named:
-            self.headers[SESSION_KEY_HEADER] = job.named
+        self.headers = {"X-Hermes-Session-Id": resolved.place.session.id}
+        if checked.named:
+            self.headers[SESSION_KEY_HEADER] = checked.named
         self.builder = ResponseBuilder(
             ResponseObject(
                 id=self.id,
@@ -285,7 +293,7 @@ class _ResponseTurn:
                 instructions=self._instructions or None,
                 previous_response_id=body.previous_response_id,
                 conversation=ConversationRef(self._conversation) if self._conversation else None,
-                session_id=talk.place.session.id,
+                session_id=resolved.place.session.id,
                 store=body.store is not False,
                 truncation=body.truncation or "disabled",
                 metadata=body.metadata or {},
@@ -294,17 +302,17 @@ class _ResponseTurn:
                 tool_choice=body.tool_choice or "auto",
                 parallel_tool_calls=body.parallel_tool_calls is not False,
             ),
-            {spec.name for spec in job.offer.handed},
+            {spec.name for spec in checked.offer.handed},
             streams=bool(body.stream),
         )
 
     def ask(self) -> ApiTurnRequest:
-        prompt, place = self._talk.prompt, self._talk.place
+        prompt, resolved = self._resolved.prompt, self._resolved.place
         return ApiTurnRequest(
-            session=place.session,
+            session=resolved.session,
             run=self.id,
             asked=prompt.asked,
-            new=place.new,
+            new=resolved.new,
             results=prompt.results,
             instructions="\n\n".join(filter(None, [self._instructions, prompt.instructions])),
             handed=self.job.offer.handed,
@@ -319,21 +327,21 @@ class _ResponseTurn:
             self.once.acted = True
         return self.builder.hear(event)
 
-    def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        response = self.ended = self.builder.ending(ended, said)
+    def _closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        response = self.ended = self.builder.ending(ended, messages)
         writes: list[Write] = []
         if self.job.body.store is not False:
-            kept = StoredResponse(
+            stored = StoredResponse(
                 id=self.id,
                 principal=OWNER,
-                session=self._talk.place.session.id,
+                session=self._resolved.place.session.id,
                 created=self._now,
                 body=Raw(msgspec.json.encode(response)),
                 conversation=self._conversation,
                 instructions=self._instructions,
             )
-            writes.append(SaveResponse(kept))
-        # What failed may be tried again with the same key.
+            writes.append(SaveResponse(stored))
+        # A failed request may be retried with the same key.
         if ended.outcome in {Outcome.DONE, Outcome.EXHAUSTED}:
             writes += self.once.closing(response)
         return writes

@@ -1,4 +1,4 @@
-"""What a run tells, in the words of the API: one JSON object for each event."""
+"""Write a run's events to its log, one JSON object per event, and describe its final state."""
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never
@@ -41,7 +41,7 @@ from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 
 MAX_PREVIEW = 200
 INTERRUPTED_CODE = "interrupted"
-INTERRUPTED_MESSAGE = "The gateway ended while this run was going on."
+INTERRUPTED_MESSAGE = "The gateway stopped while this run was in progress."
 
 
 class RunUsage(Struct, frozen=True):
@@ -51,7 +51,7 @@ class RunUsage(Struct, frozen=True):
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True):
-    """What a run came to; `partial` says that it ended before it was done."""
+    """The result of a run; `partial` means it ended early."""
 
     output: str = ""
     usage: RunUsage = RunUsage()
@@ -62,9 +62,9 @@ class RunResult(Struct, frozen=True, omit_defaults=True):
 
 
 class RunEventObject(Struct, frozen=True, kw_only=True):
-    """Only those fields are there that the event's name calls for.
+    """One run event; which fields are present depends on `event`.
 
-    `unheard` is what was sent to steer the run and came too late for it.
+    `unheard` are steering messages that arrived too late for the run.
     """
 
     event: str
@@ -140,7 +140,7 @@ def run_usage(usage: Usage) -> RunUsage:
 
 
 def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
-    """A turn that ended early says so, also when it is not a failure."""
+    """Return event name, status and result; an early end is reported even if not a failure."""
     done = event.outcome is Outcome.DONE
     result = RunResult(
         output=output,
@@ -161,7 +161,7 @@ def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
 
 
 class RunEventWriter:
-    """Puts one run's events into its log; give it to the turn as listener and as closing."""
+    """Writes the events of one run to its log; pass it to the turn as listener and as `closing`."""
 
     def __init__(self, log: RunLog, clock: Clock) -> None:
         self._log = log
@@ -170,161 +170,163 @@ class RunEventWriter:
         self._closing: Sequence[Write] | None = None
         self._stream = AnswerTextStream()
         self._steered: set[str] = set()
-        self._heard: set[str] = set()
-        self._asked: dict[str, Question] = {}
+        self._seen_answers: set[str] = set()
+        self._open_questions: dict[str, Question] = {}
         self.waiting: list[User] = []
         self.stopping = False
         self.last: tuple[str, dict[str, object]] = ("", {})
-        """The name of the last event, and what is told of the run's end elsewhere."""
+        """Name of the last event, and the fields reported to callbacks."""
 
     @property
     def closed(self) -> bool:
-        """Whether the last word is said: nothing more is heard then."""
+        """Whether the run has ended; no further events are recorded."""
         return self._closing is not None
 
     @property
     def asking(self) -> bool:
-        """Whether the run waits for a person."""
-        return bool(self._asked)
+        """Whether the run is waiting for an answer from a person."""
+        return bool(self._open_questions)
 
     @property
     def steering(self) -> list[str]:
-        """Of all that was said to steer the run."""
+        """Ids of all steering messages."""
         return [*self._steered, *(user.id for user in self.waiting)]
 
     async def steer(self) -> Sequence[User]:
-        heard, self.waiting = self.waiting, []
-        self._steered.update(user.id for user in heard)
-        return heard
+        messages, self.waiting = self.waiting, []
+        self._steered.update(user.id for user in messages)
+        return messages
 
     async def __call__(self, event: Event) -> None:
         match event:
             case RunStarted():
                 self._log.begin(RunStatus.RUNNING)
             case MessageAdded(message=message):
-                await self._said(message)
+                await self._on_message(message)
             case ToolStarted(call=call):
                 self._calls[call.id] = (call, self._clock.monotonic())
-                await self._fact(
+                await self._write_fact(
                     "tool.started",
                     tool=call.name,
                     tool_call_id=call.id,
                     preview=one_line(bytes(call.args).decode("utf-8", "replace"), MAX_PREVIEW),
                 )
             case QuestionAsked(question=question):
-                self._asked[question.id] = question
-                await self._fact(f"{question.kind}.request", **_question_fields(question))
-            case QuestionAnswered(question=identity, answer=answer):
-                question = self._asked.pop(identity, None)
+                self._open_questions[question.id] = question
+                await self._write_fact(f"{question.kind}.request", **_question_fields(question))
+            case QuestionAnswered(question=question_id, answer=answer):
+                question = self._open_questions.pop(question_id, None)
                 kind = question.kind if question else QuestionKind.APPROVAL
-                told = {"question_id": identity, "choice": answer, "resolved": bool(answer)}
-                await self._fact(f"{kind}.responded", **told)
+                fields = {"question_id": question_id, "choice": answer, "resolved": bool(answer)}
+                await self._write_fact(f"{kind}.responded", **fields)
             case RunEnded():
                 if self._closing is None:
                     self.closing(event, ())
             case _:
-                await self._delta(event)
+                await self._on_delta(event)
 
-    def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+    def closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         if ended.outcome is Outcome.CANCELLED and not self.stopping:
-            # Nobody asked for it: the process is about to end.
+            # Not requested by the user: the process is shutting down.
             ended = msgspec.structs.replace(
                 ended, outcome=Outcome.FAILED, reason=INTERRUPTED_MESSAGE, code=INTERRUPTED_CODE
             )
-        name, status, result = run_end(ended, assistant_text(said))
+        name, status, result = run_end(ended, assistant_text(messages))
         unheard = tuple(text_of(user) for user in self.waiting)
         result = msgspec.structs.replace(result, unheard=unheard)
-        last = said[-1] if said else None
-        # The last answer is written with the end, and we are told of it only after that.
-        events = list(self._spoken(last)) if isinstance(last, Assistant) else []
-        told = _end_fields(name, result)
-        self.last = (name, {"run_id": self._log.run, "status": status, **told})
-        events.append((name, told))
-        bodies = [(name, self._encoded(name, **fields)) for name, fields in events]
+        last = messages[-1] if messages else None
+        # The last answer is stored with the end, before its event arrives here.
+        events = list(self._answer_events(last)) if isinstance(last, Assistant) else []
+        end_fields = _end_fields(name, result)
+        self.last = (name, {"run_id": self._log.run, "status": status, **end_fields})
+        events.append((name, end_fields))
+        bodies = [(name, self._encode(name, **fields)) for name, fields in events]
         self._closing = self._log.closing(status, msgspec.json.encode(result), bodies)
         return self._closing
 
     async def finish(self) -> bool:
-        """Tell the end, once the session is free for whoever hears of it; False without an end."""
+        """Publish the end, once the session is free; return False if there is none."""
         if self._closing is None:
             return False
         await self._log.finish(self._closing)
         return True
 
-    async def _said(self, message: Message) -> None:
+    async def _on_message(self, message: Message) -> None:
         match message:
             case User():
                 if message.id in self._steered:
-                    await self._tell("steer.applied", text=text_of(message))
+                    await self._write_delta("steer.applied", text=text_of(message))
             case Assistant():
-                # The transcript holds it already, so nobody waits for the journal as well.
-                for name, fields in self._spoken(message):
-                    await self._tell(name, **fields)
-            case Result(call=identity, failed=failed):
-                call, began = self._calls.pop(identity, (None, self._clock.monotonic()))
-                await self._fact(
+                # The transcript has it already, so there is no need to wait for the journal.
+                for name, fields in self._answer_events(message):
+                    await self._write_delta(name, **fields)
+            case Result(call=call_id, failed=failed):
+                call, began = self._calls.pop(call_id, (None, self._clock.monotonic()))
+                await self._write_fact(
                     "tool.completed",
                     tool=call.name if call else "",
-                    tool_call_id=identity,
+                    tool_call_id=call_id,
                     duration=round(self._clock.monotonic() - began, 3),
                     error=failed,
                 )
             case _:
                 assert_never(message)
 
-    def _spoken(self, message: Assistant) -> Iterator[tuple[str, dict[str, object]]]:
-        """What is told of an answer, once."""
-        if message.id in self._heard:
+    def _answer_events(self, message: Assistant) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield the events of an answer, once."""
+        if message.id in self._seen_answers:
             return
-        self._heard.add(message.id)
-        if thought := reasoning_of(message):
-            yield "reasoning.available", {"text": thought}
+        self._seen_answers.add(message.id)
+        if reasoning := reasoning_of(message):
+            yield "reasoning.available", {"text": reasoning}
         if rest := self._stream.said(message):
             yield "message.delta", {"delta": rest}
-        yield from self._renewed()
+        yield from self._restart_events()
         if message.text:
             yield "message.completed", {"text": message.text}
 
-    def _renewed(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """The model broke off and answers differently: of all words so far, these stay."""
-        if anew := self._stream.renewed():
-            yield "message.restarted", {"text": anew[0]}
-            if anew[1]:
-                yield "message.delta", {"delta": anew[1]}
+    def _restart_events(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """The model restarted with a different answer: yield the text that stays, then the new
+        text.
+        """
+        if diverged := self._stream.renewed():
+            yield "message.restarted", {"text": diverged[0]}
+            if diverged[1]:
+                yield "message.delta", {"delta": diverged[1]}
 
-    async def _delta(self, event: Delta) -> None:
+    async def _on_delta(self, event: Delta) -> None:
         match event:
             case TextDelta(text=text):
                 if more := self._stream.delta(text):
-                    await self._tell("message.delta", delta=more)
+                    await self._write_delta("message.delta", delta=more)
                 elif self._stream.broken:
-                    for name, fields in self._renewed():
-                        await self._tell(name, **fields)
+                    for name, fields in self._restart_events():
+                        await self._write_delta(name, **fields)
             case ReasoningDelta(text=text):
-                await self._tell("reasoning.delta", delta=text)
+                await self._write_delta("reasoning.delta", delta=text)
             case StreamReset():
                 self._stream.reset()
             case Notice(text=text):
-                await self._tell("run.notice", text=text)
+                await self._write_delta("run.notice", text=text)
             case ToolProgress(call=call, text=text):
-                await self._tell("tool.progress", tool_call_id=call, text=text)
+                await self._write_delta("tool.progress", tool_call_id=call, text=text)
             case _:
                 assert_never(event)
 
-    async def _fact(self, event: str, /, **fields: object) -> None:
-        await self._log.fact(event, self._encoded(event, **fields))
+    async def _write_fact(self, event: str, /, **fields: object) -> None:
+        await self._log.fact(event, self._encode(event, **fields))
 
-    async def _tell(self, event: str, /, **fields: object) -> None:
-        await self._log.delta(event, self._encoded(event, **fields))
+    async def _write_delta(self, event: str, /, **fields: object) -> None:
+        await self._log.delta(event, self._encode(event, **fields))
 
-    def _encoded(self, event: str, /, **fields: object) -> bytes:
+    def _encode(self, event: str, /, **fields: object) -> bytes:
         now = self._clock.now().timestamp()
-        plain = RunEventObject(event=event, run_id=self._log.run, timestamp=now)
-        return msgspec.json.encode(msgspec.structs.replace(plain, **fields))
+        event_object = RunEventObject(event=event, run_id=self._log.run, timestamp=now)
+        return msgspec.json.encode(msgspec.structs.replace(event_object, **fields))
 
 
 def _question_fields(question: Question) -> dict[str, object]:
-    """What a person must see to decide; the command is shown exactly as it is."""
+    """Return what a person needs to decide; the command is shown verbatim."""
     return {
         "question_id": question.id,
         "command": question.subject,
@@ -351,7 +353,7 @@ def _end_fields(name: str, result: RunResult) -> dict[str, object]:
 
 
 def interruption_event(record: RunRecord, clock: Clock) -> tuple[str, bytes, bytes]:
-    """Name, event and result for a run that its process did not live to end."""
+    """Return event name, event and result for a run whose process died."""
     name, code = "run.failed", INTERRUPTED_CODE
     event = RunEventObject(
         event=name,
@@ -365,5 +367,5 @@ def interruption_event(record: RunRecord, clock: Clock) -> tuple[str, bytes, byt
 
 
 def event_frame(seq: int, body: Raw) -> bytes:
-    """One event as it goes over the wire; its number is what a reader comes back with."""
+    """Encode one event for the stream; clients resume with its number."""
     return b"id: %d\ndata: %b\n\n" % (seq, bytes(body))

@@ -1,4 +1,4 @@
-"""What a run or a response is asked, and in which session it goes on."""
+"""Parse the input of a run or a response and resolve the session it continues."""
 
 import hashlib
 import re
@@ -27,7 +27,7 @@ from hermes.schema.sessions import Session
 TRUNCATED_LENGTH = 100
 MAX_KEY = 256
 MESSAGE_SEPARATOR = "\n\n"
-"""Between messages that were joined to one question."""
+"""Separates messages joined into one question."""
 _PRINTABLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 
 
@@ -37,9 +37,9 @@ InputItemType: TypeAlias = Literal[
 
 
 class InputItem(Struct, frozen=True, kw_only=True):
-    """A message, a call of a tool, or what came of one; `type` says which.
+    """A message, a tool call or its output, according to `type`.
 
-    Clients send back what they were given, with null for what is not there.
+    Clients send back what they received, with null for absent fields.
     """
 
     type: InputItemType | None = "message"
@@ -62,10 +62,10 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class RunInput(Struct, frozen=True, kw_only=True):
-    """What a body says about its talk; at most one of the three places may be named.
+    """The conversation-related fields of a body; at most one session reference may be given.
 
-    `key` is written down with a session that is made, `trust` says who stands behind the words,
-    and only a session of this `role` is continued.
+    `key` is stored with a new session, `trust` applies to the messages, and only sessions of this
+    `role` are continued.
     """
 
     input: Input
@@ -81,7 +81,7 @@ class RunInput(Struct, frozen=True, kw_only=True):
 
 
 class ResolvedInput(Struct, frozen=True, kw_only=True):
-    """`instructions` are those of the body's messages; `previous` is what the talk goes on from."""
+    """The input with its session; `previous` is the response it continues."""
 
     place: ResolvedSession
     prompt: TurnInput
@@ -89,94 +89,104 @@ class ResolvedInput(Struct, frozen=True, kw_only=True):
 
 
 class ParsedInput:
-    """A body's words, checked. Nothing is written before `place`."""
+    """Validated input. Nothing is stored before `place`."""
 
-    def __init__(self, wanted: RunInput) -> None:
-        given = [_as_input_item(item) for item in _input_list(wanted.input)]
-        history = [_as_input_item(item) for item in wanted.history]
-        goes_on = bool(wanted.session or wanted.previous or wanted.conversation or wanted.header)
-        made = {item.call_id for item in (*given, *history) if item.type == "function_call"}
+    def __init__(self, run_input: RunInput) -> None:
+        items = [_as_input_item(item) for item in _input_list(run_input.input)]
+        history = [_as_input_item(item) for item in run_input.history]
+        continues = bool(
+            run_input.session or run_input.previous or run_input.conversation or run_input.header
+        )
+        call_ids = {item.call_id for item in (*items, *history) if item.type == "function_call"}
         self._results = [
             item
-            for item in given
-            if goes_on and item.type == "function_call_output" and item.call_id not in made
+            for item in items
+            if continues and item.type == "function_call_output" and item.call_id not in call_ids
         ]
-        rest = [item for item in given if item not in self._results]
+        rest = [item for item in items if item not in self._results]
         self._rest = rest
-        self._draft = _parse_messages(rest, history, needed=not self._results)
-        self._alone = (
-            _parse_messages(rest, [], needed=not self._results) if history else self._draft
+        self._with_history = _parse_messages(rest, history, needed=not self._results)
+        self._without_history = (
+            _parse_messages(rest, [], needed=not self._results) if history else self._with_history
         )
-        self._wanted = wanted
+        self._run_input = run_input
 
     async def asked(self, app: App) -> User:
-        """The words alone, for a turn that goes on already."""
-        prompt = await self._alone.keep(app) if self._alone else None
+        """Return only the user's message, for a turn that is already running."""
+        prompt = await self._without_history.keep(app) if self._without_history else None
         if prompt is None or prompt.asked is None or prompt.past:
-            raise invalid("Only words of the user can be said here.", param="input")
+            raise invalid("Only user messages are accepted here.", param="input")
         return prompt.asked
 
     async def place(self, app: App) -> ResolvedInput:
-        """Find the session; pictures are kept. Raises `ApiError` for one that is not there."""
-        wanted = self._wanted
-        previous = await _previous_response(app, wanted)
-        place = await _resolve_session(app, wanted, previous)
-        await self._require_calls(app, place)
-        # What the session holds is the truth: a history sent along with it is only repeated.
-        draft = self._draft if place.new and not place.past else await self._unsaid(app, place)
+        """Resolve the session and store images. Raises `ApiError` if the session does not exist."""
+        run_input = self._run_input
+        previous = await _previous_response(app, run_input)
+        resolved = await _resolve_session(app, run_input, previous)
+        await self._require_calls(app, resolved)
+        # The session's transcript is authoritative: a history sent along is a repetition.
+        draft = (
+            self._with_history
+            if resolved.new and not resolved.past
+            else await self._unsent(app, resolved)
+        )
         prompt = await draft.keep(app) if draft else TurnInput("", (), None, ())
-        prompt = _with_trust(prompt, wanted.trust)
-        past = [*place.past, *prompt.past]
-        if wanted.truncate and len(past) > TRUNCATED_LENGTH:
-            past = past[-TRUNCATED_LENGTH:]
-        given = (_message_with_trust(wanted.trust, _tool_result(item)) for item in self._results)
-        results = [*prompt.results, *given]
+        prompt = _with_trust(prompt, run_input.trust)
+        history = [*resolved.past, *prompt.past]
+        if run_input.truncate and len(history) > TRUNCATED_LENGTH:
+            history = history[-TRUNCATED_LENGTH:]
+        client_results = (
+            _message_with_trust(run_input.trust, _tool_result(item)) for item in self._results
+        )
+        results = [*prompt.results, *client_results]
         prompt = structs.replace(prompt, past=(), results=tuple(results))
-        if past and not place.new:
-            await _append_history(app, place.session.id, past)
-            past = []
+        if history and not resolved.new:
+            await _append_history(app, resolved.session.id, history)
+            history = []
         return ResolvedInput(
-            place=ResolvedSession(place.session, place.new, past), prompt=prompt, previous=previous
+            place=ResolvedSession(resolved.session, resolved.new, history),
+            prompt=prompt,
+            previous=previous,
         )
 
-    async def _require_calls(self, app: App, place: ResolvedSession) -> None:
-        """A result must be one that the session waits for; else there is nothing to answer."""
+    async def _require_calls(self, app: App, resolved: ResolvedSession) -> None:
+        """Require that the session waits for each tool result."""
         if not self._results:
             return
-        said: list[Message] = list(place.past)
-        if not place.new:
-            rows = await app.store.archive_for(OWNER).messages(place.session.id)
-            said = [row.message for row in rows]
-        waiting = {call.id for call in open_calls(said)}
+        messages: list[Message] = list(resolved.past)
+        if not resolved.new:
+            rows = await app.store.archive_for(OWNER).messages(resolved.session.id)
+            messages = [row.message for row in rows]
+        waiting = {call.id for call in open_calls(messages)}
         for item in self._results:
             if item.call_id not in waiting:
-                named = one_line(item.call_id or "", 100)
-                told = f"This session has no call {named!r} that waits for a result."
-                raise invalid(told, param="input", code="unknown_tool_call")
+                quoted = one_line(item.call_id or "", 100)
+                message = f"This session has no pending call {quoted!r}."
+                raise invalid(message, param="input", code="unknown_tool_call")
 
-    async def _unsaid(self, app: App, place: ResolvedSession) -> ParsedMessages | None:
-        """The words alone, without those that the session ends with and nobody answered.
+    async def _unsent(self, app: App, resolved: ResolvedSession) -> ParsedMessages | None:
+        """Return the new messages, without those already stored at the end of the session.
 
-        Who is interrupted before an answer sends what was asked before along with the next word.
+        A client interrupted before an answer resends its unanswered messages with the next one.
         """
-        if place.new or len(self._rest) < 2:
-            return self._alone
-        rows = await app.store.archive_for(OWNER).messages(place.session.id)
-        begin = _already_sent(self._rest, [row.message for row in rows])
-        if not begin:
-            return self._alone
-        return _parse_messages(self._rest[begin:], [], needed=not self._results)
+        if resolved.new or len(self._rest) < 2:
+            return self._without_history
+        rows = await app.store.archive_for(OWNER).messages(resolved.session.id)
+        known = _already_sent(self._rest, [row.message for row in rows])
+        if not known:
+            return self._without_history
+        return _parse_messages(self._rest[known:], [], needed=not self._results)
 
 
 def _with_trust(prompt: TurnInput, trust: Trust) -> TurnInput:
-    """With who stands behind it, also behind what is said to have been said before."""
+    """Apply the trust level to all messages, including the history."""
     if trust is Trust.OWNER:
         return prompt
     return structs.replace(
         prompt,
         asked=prompt.asked and _message_with_trust(trust, prompt.asked),
-        past=tuple(_message_with_trust(trust, one) for one in prompt.past),
-        results=tuple(_message_with_trust(trust, one) for one in prompt.results),
+        past=tuple(_message_with_trust(trust, message) for message in prompt.past),
+        results=tuple(_message_with_trust(trust, message) for message in prompt.results),
     )
 
 
@@ -191,57 +201,57 @@ def _message_with_trust(trust: Trust, message: AnyMessage) -> AnyMessage:
 
 
 def idempotency_key(header: str | None, body: bytes, kind: str) -> tuple[str, str]:
-    """Key and fingerprint of a request; both empty when it has none. Raises `ApiError`."""
+    """Return key and fingerprint of a request, both empty without a key. Raises `ApiError`."""
     if header is None:
         return "", ""
     key = header.strip()
     if not 0 < len(key) <= MAX_KEY or not _PRINTABLE.fullmatch(key):
-        told = f"An idempotency key has 1 to {MAX_KEY} visible characters."
-        raise invalid(told, param="Idempotency-Key", code="invalid_idempotency_key")
+        message = f"An idempotency key must have 1 to {MAX_KEY} visible characters."
+        raise invalid(message, param="Idempotency-Key", code="invalid_idempotency_key")
     return f"{kind}:{key}", hashlib.sha256(body).hexdigest()
 
 
 def key_reused() -> ApiError:
-    told = "This idempotency key was used for another request."
-    return ApiError(422, "idempotency_key_reused", told, param="Idempotency-Key")
+    message = "This idempotency key was used for a different request. Use a new key."
+    return ApiError(422, "idempotency_key_reused", message, param="Idempotency-Key")
 
 
 def new_session(app: App, identity: str = "", key: str = "", role: Role = Role.OWNER) -> Session:
-    """Nobody can work out the id of one that was not named."""
+    """Create a session; generated ids cannot be guessed."""
     identity = identity or f"api-{secrets.token_hex(16)}"
     return Session(
         id=identity,
         principal=principal_for(role, identity),
         started_at=app.clock.now(),
         source=SOURCE,
-        # Under a name of its own, so that no caller can take the place of a chat.
+        # Prefixed, so that no caller can take over the session of a chat.
         key=f"{SOURCE}:{key}" if key else "",
         cwd=app.conversation.session.cwd,
     )
 
 
 async def get_session(app: App, identity: str) -> Session:
-    """Whoever began it; to continue it, see `own_session`."""
+    """Get a session of any role; to continue it, use `get_own_session`."""
     try:
         return await app.store.archive_for(OWNER).get(identity)
     except NotFound as error:
-        raise not_found(f"There is no session {identity[:100]!r}.", "session_not_found") from error
+        raise not_found(f"Session {identity[:100]!r} not found.", "session_not_found") from error
 
 
 async def get_own_session(app: App, identity: str, role: Role) -> Session:
-    """One that a turn of this role may continue. Raises `ApiError`."""
+    """Get a session that a turn of this role may continue. Raises `ApiError`."""
     return require_own_session(await get_session(app, identity), role)
 
 
-def _already_sent(items: Sequence[InputItem], said: Sequence[Message]) -> int:
-    """How many of the first items are what waits at the end of the session; never all of them."""
+def _already_sent(items: Sequence[InputItem], messages: Sequence[Message]) -> int:
+    """Count the first items already waiting at the end of the session; never all of them."""
     waiting: list[str] = []
-    for message in reversed(said):
+    for message in reversed(messages):
         if not isinstance(message, User):
             break
         if message.trust is not Trust.PROGRAM:
             waiting.insert(0, text_of(message))
-    words: list[str] = []
+    texts: list[str] = []
     for number, item in enumerate(items[:-1], 1):
         if (
             item.type not in {"message", None}
@@ -249,8 +259,8 @@ def _already_sent(items: Sequence[InputItem], said: Sequence[Message]) -> int:
             or not isinstance(item.content, str)
         ):
             return 0
-        words.append(item.content)
-        if MESSAGE_SEPARATOR.join(words) == MESSAGE_SEPARATOR.join(waiting):
+        texts.append(item.content)
+        if MESSAGE_SEPARATOR.join(texts) == MESSAGE_SEPARATOR.join(waiting):
             return number
     return 0
 
@@ -279,24 +289,26 @@ def _parse_messages(
 
 
 def _chat_messages(item: InputItem) -> list[ChatMessage]:
-    name = item.call_id or (item.id if item.type == "mcp_call" else "") or ""
-    call = HistoryCall(name, CallFunction(item.name or "", item.arguments or "{}"))
+    call_id = item.call_id or (item.id if item.type == "mcp_call" else "") or ""
+    call = HistoryCall(call_id, CallFunction(item.name or "", item.arguments or "{}"))
     match item.type:
         case "reasoning":
             return []
         case "item_reference":
-            raise invalid("An item can only be named where responses are made.", param="input")
+            raise invalid(
+                ("Item references are only supported in POST /v1/responses."), param="input"
+            )
         case "function_call":
             return [ChatMessage(role="assistant", tool_calls=[call])]
         case "function_call_output":
-            return [ChatMessage(role="tool", tool_call_id=name, content=item.output)]
+            return [ChatMessage(role="tool", tool_call_id=call_id, content=item.output)]
         case "mcp_call":
-            came = item.output if item.error is None else str(item.error)
-            result = ChatMessage(role="tool", tool_call_id=name, content=came)
+            output = item.output if item.error is None else str(item.error)
+            result = ChatMessage(role="tool", tool_call_id=call_id, content=output)
             return [ChatMessage(role="assistant", tool_calls=[call]), result]
         case "message" | None:
             role = item.role or "user"
-            return [ChatMessage(role=role, content=item.content, tool_call_id=name)]
+            return [ChatMessage(role=role, content=item.content, tool_call_id=call_id)]
 
 
 def _tool_result(item: InputItem) -> Result:
@@ -309,50 +321,52 @@ def _output_text(output: str | list[dict[str, Any]] | None) -> str:
     return "".join(text for part in output if isinstance(text := part.get("text"), str))
 
 
-async def _previous_response(app: App, wanted: RunInput) -> StoredResponse | None:
-    if wanted.previous:
+async def _previous_response(app: App, run_input: RunInput) -> StoredResponse | None:
+    if run_input.previous:
         try:
-            found = await app.store.responses.get(wanted.previous, OWNER)
+            response = await app.store.responses.get(run_input.previous, OWNER)
         except NotFound as error:
-            told = f"There is no response {wanted.previous[:100]!r}."
+            message = f"Response {run_input.previous[:100]!r} not found."
             raise ApiError(
-                404, "previous_response_not_found", told, param="previous_response_id"
+                404, "previous_response_not_found", message, param="previous_response_id"
             ) from error
-        if wanted.role is not Role.OWNER:
-            # Its instructions and its place are those of whoever was answered there.
-            await get_own_session(app, found.session, wanted.role)
-        return found
-    if wanted.conversation:
-        return await app.store.responses.latest(wanted.conversation, OWNER)
+        if run_input.role is not Role.OWNER:
+            # Its instructions and session belong to the role that was answered.
+            await get_own_session(app, response.session, run_input.role)
+        return response
+    if run_input.conversation:
+        return await app.store.responses.latest(run_input.conversation, OWNER)
     return None
 
 
 async def _resolve_session(
-    app: App, wanted: RunInput, previous: StoredResponse | None
+    app: App, run_input: RunInput, previous: StoredResponse | None
 ) -> ResolvedSession:
-    if previous is not None and not (wanted.history and wanted.previous):
-        return await _continue_response(app, previous, wanted.role)
-    if wanted.session:
-        return ResolvedSession(await get_own_session(app, wanted.session, wanted.role), new=False)
-    named = id_from_header(wanted.header, "X-Hermes-Session-Id")
-    if named:
+    if previous is not None and not (run_input.history and run_input.previous):
+        return await _continue_response(app, previous, run_input.role)
+    if run_input.session:
+        return ResolvedSession(
+            await get_own_session(app, run_input.session, run_input.role), new=False
+        )
+    session_id = id_from_header(run_input.header, "X-Hermes-Session-Id")
+    if session_id:
         try:
-            found = await app.store.archive_for(OWNER).get(named)
+            session = await app.store.archive_for(OWNER).get(session_id)
         except NotFound:
             pass
         else:
-            return ResolvedSession(require_own_session(found, wanted.role), new=False)
-    return ResolvedSession(new_session(app, named, wanted.key, wanted.role), new=True)
+            return ResolvedSession(require_own_session(session, run_input.role), new=False)
+    return ResolvedSession(new_session(app, session_id, run_input.key, run_input.role), new=True)
 
 
 async def _continue_response(app: App, previous: StoredResponse, role: Role) -> ResolvedSession:
-    """In the same session; where that went on since, in a branch from the place of the response."""
+    """Continue the session, or a branch of it if it has moved on since the response."""
     archive = app.store.archive_for(OWNER)
     session = await get_own_session(app, previous.session, role)
     if not await archive.messages(session.id, previous.seq):
         return ResolvedSession(session, new=False)
     rows = await archive.messages(session.id)
-    past: list[Message] = [row.message for row in rows if row.seq <= previous.seq]
+    history: list[Message] = [row.message for row in rows if row.seq <= previous.seq]
     branch = structs.replace(
         new_session(app),
         parent=session.id,
@@ -360,12 +374,12 @@ async def _continue_response(app: App, previous: StoredResponse, role: Role) -> 
         provider=session.provider,
         system=session.system,
     )
-    return ResolvedSession(branch, new=True, past=past)
+    return ResolvedSession(branch, new=True, past=history)
 
 
-async def _append_history(app: App, session: str, past: list[Message]) -> None:
-    """What was said elsewhere meanwhile becomes part of the session."""
+async def _append_history(app: App, session: str, messages: list[Message]) -> None:
+    """Append messages exchanged elsewhere to the session."""
     async with app.runner.holding(session) as lease:
         now = app.clock.now()
-        said = [AppendMessage(session, "", message, now) for message in past]
-        await app.store.commit(*said, fence=lease.fence)
+        writes = [AppendMessage(session, "", message, now) for message in messages]
+        await app.store.commit(*writes, fence=lease.fence)

@@ -1,8 +1,8 @@
-"""A run's events while it goes on: numbered once, told at once, on disk in a few notes.
+"""The event log of a running run: numbered once, published immediately, stored in batches.
 
-A reader that keeps up is served from memory; one that comes late or falls behind reads the disk,
-where the same numbers stand. A fact is on disk before anybody is told of it; what was told before
-it reached the disk is bounded, so that the end of an interrupted run can be numbered beyond it.
+Readers that keep up are served from memory; late or slow ones read the same numbers from the store.
+Facts are stored before they are published. The number of published but unstored events is bounded,
+so that the end of an interrupted run can be numbered beyond them.
 """
 
 import logging
@@ -19,15 +19,15 @@ from hermes.schema.errors import StoreError
 log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL = 0.05
-"""Seconds for which deltas are gathered before they are written."""
+"""Seconds for which deltas are collected before they are stored."""
 MAX_PENDING = 512
-"""Events that may be told and not yet written; whoever tells more waits for the disk."""
+"""Events that may be published but not stored yet; beyond that, writers wait for the store."""
 MAX_PENDING_BYTES = 256 * 1024
 MAX_BUFFERED = 1_024
 """Events kept in memory for readers that keep up."""
 MAX_BUFFERED_BYTES = 512 * 1024
 INTERRUPTED_GAP = 2 * MAX_PENDING
-"""How far the end of an interrupted run is numbered beyond the last event on disk."""
+"""Distance between the last stored event and the end event of an interrupted run."""
 
 
 class RunLog:
@@ -41,9 +41,9 @@ class RunLog:
         self._bytes = 0
         self._base = 1
         self._last = 0
-        self._written = 0
+        self._stored = 0
         self._visible = 0
-        self._facts: list[int] = []
+        self._unstored_facts: list[int] = []
         self._pending_bytes = 0
         self._status: RunStatus | None = None
         self._name = ""
@@ -62,55 +62,55 @@ class RunLog:
         return self._name
 
     def begin(self, status: RunStatus) -> None:
-        """Say how the run stands; it is written with the next note."""
+        """Set the status of the run, stored with the next batch."""
         self._status = status
         self._dirty.set()
 
     async def delta(self, name: str, body: bytes) -> None:
-        """Told at once, written soon; after the last word nothing is."""
+        """Publish immediately and store soon; ignored after the end."""
         if self._closing:
             return
         self._add(name, body)
-        self._reveal()
+        self._publish()
         self._dirty.set()
-        if self._last - self._written > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
+        if self._last - self._stored > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
             await self.flush()
 
     async def fact(self, name: str, body: bytes) -> None:
-        """Written, together with all before it, and then told; after the last word nothing is."""
+        """Store with everything before it, then publish; ignored after the end."""
         if self._closing:
             return
         self._add(name, body)
-        self._facts.append(self._last)
+        self._unstored_facts.append(self._last)
         await self.flush()
 
     def closing(
         self, status: RunStatus, result: bytes, events: Sequence[tuple[str, bytes]]
     ) -> Sequence[Write]:
-        """The last note of the run, for whoever commits it; `finish` then tells of it."""
+        """Return the run's last writes, to be committed by the caller before `finish`."""
         self._closing = True
         for name, body in events:
             self._add(name, body)
-        self._facts.append(self._last)
-        return [self._note(self._pending(), status, Raw(result))]
+        self._unstored_facts.append(self._last)
+        return [self._batch(self._pending(), status, Raw(result))]
 
     async def finish(self, writes: Sequence[Write]) -> None:
-        """Tell the end; where it was not committed with the run's last word it is now.
+        """Publish the end, and commit it if the turn did not.
 
-        The same note twice is no harm, because nothing is noted after the end.
+        Committing the same batch twice is harmless, because nothing follows the end.
         """
         async with self._writing:
             try:
                 await self._store.commit(*writes)
             except StoreError as error:
-                # Whoever follows must not wait for ever; the next start finds the run open.
-                log.error("the end of run %s could not be written: %s", self.run, error)  # noqa: TRY400 - where it failed is no news
-            self._settle(self._last)
+                # Followers must not wait forever; the next start finds the run unfinished.
+                log.error(("cannot store the end of run %s: %s"), self.run, error)  # noqa: TRY400 - the traceback adds nothing
+            self._mark_stored(self._last)
             self._ended = True
             self._wake()
 
     async def keep(self) -> None:
-        """Write what gathers, until cancelled."""
+        """Store collected events until cancelled."""
         while True:
             await self._dirty.wait()
             await self._clock.sleep(FLUSH_INTERVAL)
@@ -118,35 +118,35 @@ class RunLog:
             try:
                 await self.flush()
             except StoreError as error:
-                log.warning("events of run %s could not be written: %s", self.run, error)
+                log.warning("cannot store events of run %s: %s", self.run, error)
 
     async def flush(self) -> None:
-        """Raises `StoreError`."""
-        # What was begun is finished: a note that is half known would be written twice.
+        """Store all pending events. Raises `StoreError`."""
+        # Shielded: if the outcome of a commit were unknown, its events would be stored twice.
         with anyio.CancelScope(shield=True):
             async with self._writing:
                 pending = self._pending()
                 if self._closing or (not pending and self._status is None):
                     return
                 status = self._status
-                await self._store.commit(self._note(pending, status, None))
+                await self._store.commit(self._batch(pending, status, None))
                 if self._status is status:
                     self._status = None
                 if pending:
-                    self._settle(pending[-1].seq)
+                    self._mark_stored(pending[-1].seq)
 
     async def follow(self, after: int) -> AsyncGenerator[Sequence[RunEvent]]:
-        """Some at a time, from beyond `after` until the end of the run."""
-        place = after
+        """Yield batches of events after number `after` until the run ends."""
+        position = after
         while True:
             more = self._more
-            if place + 1 < self._base:
-                some = await self._store.journal.events(self.run, place)
+            if position + 1 < self._base:
+                events = await self._store.journal.events(self.run, position)
             else:
-                some = self._told(place)
-            if some:
-                place = some[-1].seq
-                yield some
+                events = self._published(position)
+            if events:
+                position = events[-1].seq
+                yield events
             elif self._ended:
                 return
             else:
@@ -160,12 +160,12 @@ class RunLog:
         self._pending_bytes += len(body)
 
     def _pending(self) -> Sequence[RunEvent]:
-        return self._events[self._written + 1 - self._base :]
+        return self._events[self._stored + 1 - self._base :]
 
-    def _told(self, after: int) -> Sequence[RunEvent]:
+    def _published(self, after: int) -> Sequence[RunEvent]:
         return self._events[after + 1 - self._base : self._visible + 1 - self._base]
 
-    def _note(
+    def _batch(
         self, events: Sequence[RunEvent], status: RunStatus | None, result: Raw | None
     ) -> AppendRunEvents:
         return AppendRunEvents(
@@ -177,16 +177,16 @@ class RunLog:
             result=result,
         )
 
-    def _settle(self, written: int) -> None:
-        self._written = max(self._written, written)
+    def _mark_stored(self, written: int) -> None:
+        self._stored = max(self._stored, written)
         self._pending_bytes = sum(len(bytes(event.body)) for event in self._pending())
-        self._facts = [seq for seq in self._facts if seq > self._written]
-        self._forget()
-        self._reveal()
+        self._unstored_facts = [seq for seq in self._unstored_facts if seq > self._stored]
+        self._trim()
+        self._publish()
 
-    def _reveal(self) -> None:
-        """Everything up to the first fact that is not on disk may be told."""
-        visible = self._facts[0] - 1 if self._facts else self._last
+    def _publish(self) -> None:
+        """Publish everything up to the first fact not stored yet."""
+        visible = self._unstored_facts[0] - 1 if self._unstored_facts else self._last
         if visible > self._visible:
             self._visible = visible
             self._wake()
@@ -195,14 +195,14 @@ class RunLog:
         self._more.set()
         self._more = anyio.Event()
 
-    def _forget(self) -> None:
-        """Let go of what is on disk when there is too much of it; half stays for the quick."""
+    def _trim(self) -> None:
+        """Drop stored events if there are too many; half stay for readers that keep up."""
         if len(self._events) <= MAX_BUFFERED and self._bytes <= MAX_BUFFERED_BYTES:
             return
         count, size = 0, self._bytes
         for event in self._events:
             few = len(self._events) - count <= MAX_BUFFERED // 2
-            if event.seq > self._written or (few and size <= MAX_BUFFERED_BYTES // 2):
+            if event.seq > self._stored or (few and size <= MAX_BUFFERED_BYTES // 2):
                 break
             count += 1
             size -= len(bytes(event.body))
@@ -212,17 +212,17 @@ class RunLog:
 
 
 async def replay(journal: Journal, run: str, after: int) -> AsyncGenerator[Sequence[RunEvent]]:
-    """All that is on disk of a run that goes on no more, from beyond `after`."""
-    place = after
-    while some := await journal.events(run, place):
-        place = some[-1].seq
-        yield some
+    """Yield all stored events of an ended run after number `after`."""
+    position = after
+    while events := await journal.events(run, position):
+        position = events[-1].seq
+        yield events
 
 
 def interrupted_end(
     record: RunRecord, body: bytes, name: str, result: bytes, clock: Clock
 ) -> AppendRunEvents:
-    """The last word for a run whose process died before it could say it."""
+    """Return the end event of a run whose process died."""
     return AppendRunEvents(
         run=record.run,
         at=clock.now(),

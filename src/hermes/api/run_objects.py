@@ -1,4 +1,4 @@
-"""What is asked of runs, and what is answered to it at once; what they tell is in `runs_wire`."""
+"""Request and response objects of the runs API; run events are in `run_event_writer`."""
 
 from typing import Annotated, Literal
 
@@ -11,11 +11,11 @@ from hermes.schema.scope import Role
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session_id` names a session to go on in; a history is for one that is new.
+    """Start a run. `session_id` continues a session; a history is only for a new one.
 
-    Without `later` nothing is promised that would come after the run: nobody would hear of it.
-    Whoever lends the run to somebody else says in which `role`, and whether the words are
-    `brought`: nobody's own, but data. Neither gives anybody more than the key does.
+    Without `later` the run cannot promise results after its end. A caller acting for another person
+    passes that person's `role`, and sets `brought` if the input is untrusted data. Neither grants
+    more than the key does.
     """
 
     input: Input
@@ -38,7 +38,7 @@ class RunAccepted(Struct, frozen=True, kw_only=True):
 
 
 class RunList(Struct, frozen=True):
-    """What goes on now. A `hermes.turn` was asked for under a key: it can be stopped, no more."""
+    """Active runs. A `hermes.turn` belongs to an idempotency key and can only be stopped."""
 
     data: list[RunState]
     object: str = "list"
@@ -59,7 +59,7 @@ class RunSteered(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalAnswerRequest(Struct, frozen=True, kw_only=True):
-    """`question_id` names one of several; without it the latest is meant, with `all` every one."""
+    """Answer one question by `question_id`, the latest one without it, or every one with `all`."""
 
     choice: Literal["once", "session", "always", "deny", "approve", "allow"]
     question_id: Identifier = ""
@@ -68,7 +68,7 @@ class ApprovalAnswerRequest(Struct, frozen=True, kw_only=True):
 
 
 class ClarifyRequest(Struct, frozen=True, kw_only=True):
-    """An answer in a person's own words, or one of the choices."""
+    """An answer in free text, or one of the choices."""
 
     answer: Annotated[str, Meta(min_length=1, max_length=20_000)]
     question_id: Identifier = ""

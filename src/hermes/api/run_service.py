@@ -1,4 +1,4 @@
-"""The runs that go on here: begun, followed, steered and stopped apart from any request."""
+"""Start, follow, steer and stop runs independently of the requests that started them."""
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
@@ -34,14 +34,14 @@ from hermes.schema.scope import OWNER
 log = logging.getLogger(__name__)
 
 RUN_ID_PREFIX = "run_"
-"""How the id of a run begins."""
+"""Prefix of run ids."""
 POLL_INTERVAL = 0.5
-"""Seconds between two looks at a run that another process runs."""
+"""Seconds between polls of a run in another process."""
 MAX_STEERING = 20
 
 
 class LiveRun:
-    """One run of this process. `scope` ends it; `accepted` is set once it began or was refused."""
+    """One run of this process. `accepted` is set once it has started or was rejected."""
 
     def __init__(self, store: Store, clock: Clock, record: RunRecord) -> None:
         self.record = record
@@ -50,9 +50,9 @@ class LiveRun:
         self.scope = anyio.CancelScope()
         self.accepted = anyio.Event()
         self.steered: set[str] = set()
-        """Keys of the words that were sent to steer it."""
+        """Idempotency keys of the steering messages received."""
         self.trust = Trust.OWNER
-        """Of whoever speaks to it."""
+        """Trust level of the run's input, also used for steering messages."""
         self.begun = False
         self.refusal: Exception | None = None
         self.callback: Callback | None = None
@@ -75,7 +75,7 @@ class LiveRun:
         await self.teller(event)
 
     async def _register(self) -> None:
-        """Before it is told that the run has begun."""
+        """Store the callback before the run is reported as started."""
         session = self.record.session
         if self.callback is not None:
             await self.store.commit(
@@ -86,10 +86,10 @@ class LiveRun:
 
 
 class RunService:
-    """All runs of one server. A client that goes away changes nothing about them."""
+    """All runs of one server. A client that disconnects does not affect them."""
 
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
         self._live: dict[str, LiveRun] = {}
         self._holder = new_holder_id()
 
@@ -101,13 +101,13 @@ class RunService:
         slot: TurnSlot,
         callback: Callback | None = None,
     ) -> RunRecord:
-        """Begin it; returns once its message is durable.
+        """Start a run; return once its message is durable.
 
-        The run of an earlier request is returned when it had the same key. Raises what kept the
-        turn from beginning, and then nothing is left of the run.
+        If an earlier request used the same key, its run is returned. Errors before the start are
+        raised, and nothing of the run remains.
         """
         live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
-        live.callback, live.office = callback, self._desk.office(app)
+        live.callback, live.office = callback, self._context.office(app)
         live.trust = ask.asked.trust if ask.asked else Trust.OWNER
         if callback is not None or (live.office and await live.office.has_callback(record.session)):
             ask = _with_callback(ask, live, app.clock)
@@ -115,25 +115,25 @@ class RunService:
         ask = _with_journal(ask, live)
         with anyio.CancelScope(shield=True):
             try:
-                opened = await app.store.journal.open(live.record)
+                stored = await app.store.journal.open(live.record)
             except HermesError:
                 self._drop(live, slot)
                 raise
-            if opened.run != record.run:
+            if stored.run != record.run:
                 self._drop(live, slot)
-                return opened
+                return stored
 
             async def run() -> None:
                 await self._run(app, live, ask, slot)
 
-            self._desk.spawn(run, f"run {record.run}")
+            self._context.spawn(run, f"run {record.run}")
         await live.accepted.wait()
         if live.refusal is not None:
             raise live.refusal
         return live.record
 
     def stop(self, record: RunRecord) -> RunStatus:
-        """At once: it does not wait for what the turn is doing."""
+        """Stop immediately, without waiting for the current step."""
         live = self._live.get(record.run)
         if live is None:
             if record.status.ended:
@@ -144,49 +144,49 @@ class RunService:
         live.scope.cancel()
         return RunStatus.STOPPING
 
-    async def steer(self, app: App, record: RunRecord, word: User, key: str = "") -> None:
-        """The turn hears it after the step that it is in; with the same key, once.
+    async def steer(self, app: App, record: RunRecord, message: User, key: str = "") -> None:
+        """Pass a message to the running turn after its current step, once per key.
 
-        After a crash the next turn of the session hears it.
+        After a crash, the session's next turn reads it.
         """
         live = self._steerable(record)
         if key in live.steered:
             return
         if len(live.teller.waiting) >= MAX_STEERING:
-            told = "Too much waits to be heard by this run already."
-            raise ApiError(429, "too_much_steering", told, wait=1)
+            text = "Too many steering messages are waiting for this run."
+            raise ApiError(429, "too_much_steering", text, wait=1)
         if key:
             live.steered.add(key)
-        word = msgspec.structs.replace(word, trust=live.trust)
-        body = Raw(msgspec.json.encode(word))
-        parcel = QueueItem(key=word.id, lane=INBOX, topic=record.session, body=body)
+        message = msgspec.structs.replace(message, trust=live.trust)
+        body = Raw(msgspec.json.encode(message))
+        item = QueueItem(key=message.id, lane=INBOX, topic=record.session, body=body)
         with anyio.CancelScope(shield=True):
-            await app.store.commit(EnqueueItem(parcel))
+            await app.store.commit(EnqueueItem(item))
             try:
                 self._steerable(record)
             except ApiError:
-                await app.store.commit(CompleteItem(word.id))
+                await app.store.commit(CompleteItem(message.id))
                 raise
-            live.teller.waiting.append(word)
+            live.teller.waiting.append(message)
 
     def _steerable(self, record: RunRecord) -> LiveRun:
         live = self._live.get(record.run)
         if live is None or live.teller.closed or live.teller.stopping:
             if live is None and not record.status.ended:
                 raise _runs_elsewhere(record)
-            told = "This run has ended, or is about to."
-            raise ApiError(409, "run_not_active", told)
+            message = "This run has ended or is ending."
+            raise ApiError(409, "run_not_active", message)
         return live
 
     def is_live(self, record: RunRecord) -> bool:
         return record.run in self._live
 
     async def state(self, app: App, run: str) -> RunRecord:
-        """How it stands now. Raises `NotFound`."""
+        """Return the current state. Raises `NotFound`."""
         live = self._live.get(run)
         record = await app.store.journal.get(run, OWNER)
         if live is not None and not live.log.ended:
-            # Its end may be on disk already, but its session is not free yet.
+            # The end may be stored already, but the session is not free yet.
             name = live.log.last_event or record.last_event
             return msgspec.structs.replace(record, status=live.status, last_event=name, result=None)
         if record.status.ended:
@@ -197,33 +197,35 @@ class RunService:
         return record
 
     async def going_on(self, app: App) -> list[RunRecord]:
-        """Those of this profile that have not ended."""
-        here = [run for run, live in self._live.items() if live.store is app.store and live.begun]
+        """Return the unfinished runs of this profile."""
+        live_runs = [
+            run for run, live in self._live.items() if live.store is app.store and live.begun
+        ]
         found: list[RunRecord] = []
-        for run in here:
+        for run in live_runs:
             try:
                 found.append(await self.state(app, run))
             except NotFound:
-                # Meanwhile it has ended, and its session was deleted.
+                # It has ended meanwhile, and its session was deleted.
                 continue
         return [record for record in found if not record.status.ended]
 
     async def follow(
         self, app: App, record: RunRecord, after: int
     ) -> AsyncGenerator[Sequence[RunEvent]]:
-        """From beyond `after` to the end, wherever the run goes on."""
+        """Yield events after number `after` until the end, also of runs in other processes."""
         live = self._live.get(record.run)
         if live is not None:
-            async for some in live.log.follow(after):
-                yield some
+            async for events in live.log.follow(after):
+                yield events
             return
-        place = after
+        position = after
         while True:
-            # How it stands is read first: all that was told before its end is then on disk.
+            # Read the status first: all events before the end are then in the store.
             ended = (await self.state(app, record.run)).status.ended
-            async for some in replay(app.store.journal, record.run, place):
-                place = some[-1].seq
-                yield some
+            async for events in replay(app.store.journal, record.run, position):
+                position = events[-1].seq
+                yield events
             if ended:
                 return
             await app.clock.sleep(POLL_INTERVAL)
@@ -253,16 +255,16 @@ class RunService:
         async with anyio.create_task_group() as group:
             group.start_soon(live.log.keep)
             try:
-                await self._desk.entry.enter(app, ask, live.hear, slot)
+                await self._context.entry.enter(app, ask, live.hear, slot)
             except HermesError as error:
                 live.refusal = error
             except Exception as error:
-                log.exception("run %s broke", live.record.run)
+                log.exception("run %s failed", live.record.run)
                 live.refusal = error
             group.cancel_scope.cancel()
 
     async def _settle(self, app: App, live: LiveRun) -> None:
-        """Whatever happened, the run has an end, or it has never been."""
+        """Store an end for the run, or remove it if it never started."""
         if await live.teller.finish():
             if live.office is not None:
                 live.office.posted(live.record.session)
@@ -276,58 +278,61 @@ class RunService:
         elif isinstance(error, HermesError):
             ended = RunEnded(live.record.run, Outcome.FAILED, error.sentence, error.code)
         else:
-            told = "Something broke inside Hermes; the log has it."
-            ended = RunEnded(live.record.run, Outcome.FAILED, told, "internal")
+            message = "Internal error. See the log for details."
+            ended = RunEnded(live.record.run, Outcome.FAILED, message, "internal")
         await live.teller(ended)
         await live.teller.finish()
 
 
 def _with_journal(ask: ApiTurnRequest, live: LiveRun) -> ApiTurnRequest:
-    """With the journal's last note among what is written at the end."""
-    teller = live.teller
+    """Add the journal's last entries to the final writes."""
+    writer = live.teller
 
-    def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        # What was said to steer it was heard by now, or is told as unheard.
-        settled = [CompleteItem(key) for key in teller.steering]
-        return [*teller.closing(ended, said), *settled, *ask.closing(ended, said)]
+    def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        # Steering messages have been read by now, or are reported as unheard.
+        settled = [CompleteItem(key) for key in writer.steering]
+        return [*writer.closing(ended, messages), *settled, *ask.closing(ended, messages)]
 
-    return msgspec.structs.replace(ask, run=live.record.run, steer=teller.steer, closing=closing)
+    return msgspec.structs.replace(ask, run=live.record.run, steer=writer.steer, closing=closing)
 
 
 def _with_callback(ask: ApiTurnRequest, live: LiveRun, clock: Clock) -> ApiTurnRequest:
-    """With its end in the outbox; the teller has to hear of it first."""
+    """Add the callback to the final writes; the event writer must be called first."""
     session, key = live.record.session, f"due:{live.record.run}"
 
-    def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        name, told = live.teller.last
-        return [*ask.closing(ended, said), callback_post(key, session, name, clock.now(), told)]
+    def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        name, fields = live.teller.last
+        return [
+            *ask.closing(ended, messages),
+            callback_post(key, session, name, clock.now(), fields),
+        ]
 
     return msgspec.structs.replace(ask, closing=closing)
 
 
 async def end_interrupted_run(store: Store, clock: Clock, record: RunRecord) -> None:
-    """Say the last word of a run whose process can no longer do it."""
+    """Store the end of a run whose process died."""
     name, body, result = interruption_event(record, clock)
     writes: list[Write] = [interrupted_end(record, body, name, result, clock)]
     if await callback_of(store, record.session) is not None:
-        told = {"run_id": record.run, "status": RunStatus.FAILED, "error": INTERRUPTED_MESSAGE}
-        told["error_code"] = INTERRUPTED_CODE
+        fields = {"run_id": record.run, "status": RunStatus.FAILED, "error": INTERRUPTED_MESSAGE}
+        fields["error_code"] = INTERRUPTED_CODE
         key = f"due:{record.run}"
-        writes.append(callback_post(key, record.session, name, clock.now(), dict(told)))
+        writes.append(callback_post(key, record.session, name, clock.now(), dict(fields)))
     await store.commit(*writes)
 
 
 async def end_abandoned_runs(store: Store, clock: Clock) -> int:
-    """At a start: what a process left behind that is gone gets an end that can be read."""
-    left = await store.journal.abandoned()
-    for record in left:
+    """At startup, store an end for the runs and turns of dead processes; return their number."""
+    records = await store.journal.abandoned()
+    for record in records:
         await end_interrupted_run(store, clock, record)
-    count = len(left) + await mark_abandoned_lost(store, clock.now())
+    count = len(records) + await mark_abandoned_lost(store, clock.now())
     if count:
-        log.warning("%d turns were interrupted by the end of their process", count)
+        log.warning("%d turns were interrupted when their process ended", count)
     return count
 
 
 def _runs_elsewhere(record: RunRecord) -> ApiError:
-    told = f"Run {record.run} goes on in another process; ask there."
-    return ApiError(409, "run_elsewhere", told)
+    message = f"Run {record.run} is running in another process; send the request there."
+    return ApiError(409, "run_elsewhere", message)

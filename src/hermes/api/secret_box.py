@@ -1,7 +1,7 @@
-"""Secrets kept so that the database alone does not tell them: the key is a file beside it.
+"""Encrypt callback secrets with a key file, so that the database alone does not reveal them.
 
-A secret is hidden by a stream that no second one gets, and marked, so that a changed one is
-noticed; the mark also covers what the secret belongs to.
+Each secret is encrypted with a unique key stream and authenticated together with its owner, so that
+changes are detected.
 """
 
 import base64
@@ -24,39 +24,39 @@ _MAC_BYTES = 32
 
 
 class SecretUnreadable(ValueError):
-    """What was kept cannot be read with this home's key."""
+    """The stored secret cannot be decrypted with this home's key."""
 
 
 class SecretBox:
-    """The key is made when it is first needed; without it what was sealed is lost."""
+    """Encrypts secrets. The key file is created on first use; without it, secrets are lost."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def closed(self, secret: str, owner: str) -> str:
-        """Raises `ConfigError` when the key can be neither read nor made."""
+        """Encrypt. Raises `ConfigError` if the key can be neither read nor created."""
         key = self._read() or self._make()
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        hidden = _xor_stream(secret.encode(), key, nonce)
-        return base64.b64encode(nonce + _mac(key, nonce, hidden, owner) + hidden).decode()
+        ciphertext = _xor_stream(secret.encode(), key, nonce)
+        return base64.b64encode(nonce + _mac(key, nonce, ciphertext, owner) + ciphertext).decode()
 
     def opened(self, sealed: str, owner: str) -> str:
-        """Raises `SealBroken`."""
+        """Decrypt. Raises `SecretUnreadable`."""
         try:
             key = self._read()
             data = base64.b64decode(sealed, validate=True)
         except (binascii.Error, ConfigError) as error:
             raise SecretUnreadable(str(error)) from error
-        nonce, mark, hidden = (
+        nonce, mac, ciphertext = (
             data[:_NONCE_BYTES],
             data[_NONCE_BYTES:][:_MAC_BYTES],
             data[_NONCE_BYTES + _MAC_BYTES :],
         )
-        if not key or not hmac.compare_digest(mark, _mac(key, nonce, hidden, owner)):
+        if not key or not hmac.compare_digest(mac, _mac(key, nonce, ciphertext, owner)):
             raise SecretUnreadable(
-                f"{self._path} is not what it was sealed with; register it again."
+                f"{self._path} is not the key it was encrypted with. Register the callback again."
             )
-        return _xor_stream(hidden, key, nonce).decode()
+        return _xor_stream(ciphertext, key, nonce).decode()
 
     def _read(self) -> bytes:
         try:
@@ -64,13 +64,15 @@ class SecretBox:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._key_error(error) from error
         if len(key) != _KEY_BYTES:
-            raise ConfigError(f"{self._path} is damaged.", hint="Restore it, or take it away.")
+            raise ConfigError(
+                f"{self._path} is damaged.", hint=("Restore it from a backup, or delete it.")
+            )
         return key
 
     def _make(self) -> bytes:
-        """Two may do it at once: the first one's counts, and nobody sees half of it."""
+        """Create the key file atomically; if two processes race, the first one wins."""
         draft = self._path.with_name(f"{KEY_FILE}.{secrets.token_hex(4)}")
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -84,13 +86,13 @@ class SecretBox:
             finally:
                 draft.unlink(missing_ok=True)
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._key_error(error) from error
         return self._read()
 
-    def _unusable(self, error: OSError) -> ConfigError:
+    def _key_error(self, error: OSError) -> ConfigError:
         return ConfigError(
-            f"{self._path} cannot be used: {error.strerror}.",
-            hint=write_error_hint(error, "Check its home."),
+            f"Cannot use {self._path}: {error.strerror}.",
+            hint=write_error_hint(error, "Check the permissions of this folder."),
         )
 
 
@@ -103,6 +105,6 @@ def _xor_stream(data: bytes, key: bytes, nonce: bytes) -> bytes:
     return bytes(one ^ other for one, other in zip(data, stream, strict=True))
 
 
-def _mac(key: bytes, nonce: bytes, hidden: bytes, owner: str) -> bytes:
-    text = b"callback mark" + nonce + len(hidden).to_bytes(4) + hidden + owner.encode()
+def _mac(key: bytes, nonce: bytes, ciphertext: bytes, owner: str) -> bytes:
+    text = b"callback mark" + nonce + len(ciphertext).to_bytes(4) + ciphertext + owner.encode()
     return hmac.digest(key, text, "sha256")

@@ -1,4 +1,4 @@
-"""The one HTTP server for the programs of all profiles: it binds, bounds, and ends in order."""
+"""The HTTP server of all profiles: it binds, limits connections, and shuts down in order."""
 
 import asyncio
 import logging
@@ -39,14 +39,14 @@ from hermes.schema.errors import ConfigError
 log = logging.getLogger(__name__)
 
 MAX_REJECTED = 64
-"""Connections that may say what they want although there is no room for them."""
+"""Connections beyond the limit that may still send their request head."""
 REJECT_TIMEOUT = 2.0
 MAX_HEAD = 16_384
 CHECK_INTERVAL = 1.0
-"""Seconds between two looks at the loop's lateness and at connections that say nothing."""
+"""Seconds between checks of the event loop's delay and of silent connections."""
 
 _TOO_MANY_CONNECTIONS = ApiError(
-    503, "too_many_connections", "There are too many connections. Try again in a moment.", wait=1
+    503, "too_many_connections", "Too many connections. Try again in a moment.", wait=1
 )
 
 RouteProvider = Callable[[ApiContext], list[Route]]
@@ -54,11 +54,11 @@ RouteProvider = Callable[[ApiContext], list[Route]]
 ROUTE_PROVIDERS: tuple[RouteProvider, ...] = (
     health.routes, catalog.routes, chat.routes, runs.routes, responses.routes, sessions.routes,
 )  # fmt: skip
-"""Each module that has routes; a new one is a name here."""
+"""The modules that provide routes."""
 
 
 class _HttpLog(logging.Logger):
-    """What the HTTP library complains of: strangers cause it at will, so a line must do."""
+    """Logs errors of the HTTP library in one line, because any client can cause them."""
 
     def handle(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else ""
@@ -66,14 +66,14 @@ class _HttpLog(logging.Logger):
 
 
 class _Connection(RequestHandler):
-    """Says what is wrong with a request that is no HTTP in the same shape as all else."""
+    """A connection that reports invalid HTTP as an API error."""
 
-    def __init__(self, server: web.Server, among: Connections, **options: Any) -> None:
+    def __init__(self, server: web.Server, connections: Connections, **options: Any) -> None:
         super().__init__(server, **options)
-        self._among = among
+        self._connections = connections
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._among.lost(self)
+        self._connections.lost(self)
         super().connection_lost(exc)
 
     def handle_error(
@@ -83,32 +83,32 @@ class _Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        told = one_line(message or "The request is no HTTP that is understood here.", 200)
+        text = one_line(message or "The request is not valid HTTP.", 200)
         code = "bad_http" if status < 500 else "internal"
-        response = ApiError(status, code, told).response()
+        response = ApiError(status, code, text).response()
         response.headers.update(SECURITY_HEADERS)
         response.force_close()
         return response
 
 
 class _RejectedConnection(asyncio.Protocol):
-    """Tells a connection that there are too many, and ends it; of its health it tells anybody.
+    """Answers a connection beyond the limit with 503, or a health check with 200, and closes it.
 
-    It waits for what is asked, but not for long, nor with many others who say nothing.
+    It waits for the request head, but briefly, and for a limited number of clients.
     """
 
     def __init__(self, waiting: "dict[_RejectedConnection, None]") -> None:
         self._waiting = waiting
         self._head = b""
         self._transport: asyncio.WriteTransport | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.WriteTransport):
             transport.close()
             return
         self._transport = transport
-        self._patience = asyncio.get_running_loop().call_later(REJECT_TIMEOUT, self.reject)
+        self._timer = asyncio.get_running_loop().call_later(REJECT_TIMEOUT, self.reject)
         self._waiting[self] = None
         if len(self._waiting) > MAX_REJECTED:
             next(iter(self._waiting)).reject()
@@ -119,39 +119,39 @@ class _RejectedConnection(asyncio.Protocol):
             self.reject()
 
     def reject(self) -> None:
-        self._let_go()
+        self._forget()
         if self._transport is not None:
             self._transport.write(_rejection(self._head))
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._let_go()
+        self._forget()
 
-    def _let_go(self) -> None:
+    def _forget(self) -> None:
         self._waiting.pop(self, None)
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _rejection(head: bytes) -> bytes:
     method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if method in {b"GET", b"HEAD"} and path.decode("latin-1") in health.HEALTH_PATHS:
-        body, more, status = msgspec.json.encode(health.HEALTHY), {}, "200 OK"
+        body, extra_headers, status = msgspec.json.encode(health.HEALTHY), {}, "200 OK"
     else:
-        body, more, status = (
+        body, extra_headers, status = (
             _TOO_MANY_CONNECTIONS.body,
             _TOO_MANY_CONNECTIONS.headers,
             "503 Service Unavailable",
         )
-    headers = {"Connection": "close", "Content-Type": JSON, **more, **SECURITY_HEADERS}
+    headers = {"Connection": "close", "Content-Type": JSON, **extra_headers, **SECURITY_HEADERS}
     lines = [f"{name}: {value}" for name, value in headers.items()]
     lines = [f"HTTP/1.1 {status}", *lines, f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + (b"" if method == b"HEAD" else body)
 
 
 class ApiServer:
-    """Open it with `async with`; profiles may be attached before or after."""
+    """The API server; open it with `async with`. Profiles may be attached before or after."""
 
     def __init__(
         self,
@@ -171,8 +171,8 @@ class ApiServer:
         self.routes = [*routes, document_route(routes)]
         free = {path for one in self.routes if one.free for path in _paths(one)}
         self._connections = Connections(room_for(self._limits.connections))
-        self._guard = ApiMiddleware(settings, self.tally, free, self._connections)
-        self.entry.keyed = self._guard.keyed
+        self._middleware = ApiMiddleware(settings, self.tally, free, self._connections)
+        self.entry.keyed = self._middleware.keyed
         self._rejected: dict[_RejectedConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
@@ -183,7 +183,7 @@ class ApiServer:
 
     @property
     def port(self) -> int:
-        """The one it listens on, also when it was left to the system."""
+        """The port it listens on, also if chosen by the system."""
         if self._server is None or not self._server.sockets:
             return self._settings.port
         return int(self._server.sockets[0].getsockname()[1])
@@ -199,7 +199,7 @@ class ApiServer:
 
     def attach(self, profile: str, app: App) -> None:
         if profile in self.desk.apps:
-            raise ValueError(f"The profile {profile} is served here already.")
+            raise ValueError(f"Profile {profile} is already served.")
         for route in self._settings.model_routes.values():
             if route.base_url:
                 name = route.provider.removeprefix("custom:")
@@ -214,9 +214,9 @@ class ApiServer:
         self.desk.apps[profile] = app
         self.tally.serves(profile)
         try:
-            self._guard.lets_in(profile, profile_key(app.config, app.env))
+            self._middleware.lets_in(profile, profile_key(app.config, app.env))
         except ConfigError as error:
-            log.warning("the own API key of profile %s does not count: %s", profile, error.sentence)
+            log.warning("ignoring the API key of profile %s: %s", profile, error.sentence)
         private = self._settings.callback_allow_private
         self.desk.followup_services[profile] = FollowupService(app, self.entry, private=private)
         if self.desk.open:
@@ -225,27 +225,27 @@ class ApiServer:
     def detach(self, profile: str) -> None:
         if app := self.desk.apps.pop(profile, None):
             self.desk.end_followers(app)
-        self._guard.remove_key(profile)
+        self._middleware.remove_key(profile)
         self.desk.followup_services.pop(profile, None)
         if scope := self._followup_scopes.pop(profile, None):
             scope.cancel()
 
     def _start_followups(self, profile: str) -> None:
-        office, scope = self.desk.followup_services[profile], anyio.CancelScope()
+        service, scope = self.desk.followup_services[profile], anyio.CancelScope()
         self._followup_scopes[profile] = scope
 
         async def work() -> None:
             with scope:
-                await office.run()
+                await service.run()
 
-        self.desk.spawn(work, f"the office of {profile}")
+        self.desk.spawn(work, f"followups of {profile}")
 
     async def _has_callback(self, app: App, session: str) -> bool:
-        office = self.desk.office(app)
-        return office is not None and await office.has_callback(session)
+        service = self.desk.office(app)
+        return service is not None and await service.has_callback(session)
 
     def drain(self) -> None:
-        """Refuse new turns from now on; those that go on may end."""
+        """Reject new turns from now on; running ones may end."""
         self.entry.drain()
 
     async def __aenter__(self) -> Self:
@@ -263,10 +263,10 @@ class ApiServer:
             stack.callback(self.desk.set_task_group, None)
             for profile in self.desk.apps:
                 self._start_followups(profile)
-            group.start_soon(self._look)
-            sockets = [one.getsockname()[0] for one in self._server.sockets]
-            local = all(is_loopback(str(one)) for one in sockets)
-            self._guard.stands_at(self._settings.host, loopback=local)
+            group.start_soon(self._monitor)
+            sockets = [sock.getsockname()[0] for sock in self._server.sockets]
+            loopback = all(is_loopback(str(sock)) for sock in sockets)
+            self._middleware.stands_at(self._settings.host, loopback=loopback)
             self._stack = stack.pop_all()
         return self
 
@@ -282,15 +282,15 @@ class ApiServer:
         try:
             with anyio.move_on_after(self._limits.drain):
                 await self.entry.idle()
-                for office in self.desk.followup_services.values():
-                    await office.drain()
+                for service in self.desk.followup_services.values():
+                    await service.drain()
         finally:
             self.desk.end_followers()
             await self._stack.aclose()
 
     def _app_runner(self) -> web.AppRunner:
-        app = web.Application(middlewares=[self._guard.watch])
-        app.on_response_prepare.append(self._guard.dress)
+        app = web.Application(middlewares=[self._middleware.watch])
+        app.on_response_prepare.append(self._middleware.dress)
         for route in self.routes:
             for path in _paths(route):
                 app.router.add_route(route.method, path, route.handler)
@@ -299,7 +299,7 @@ class ApiServer:
         return web.AppRunner(
             app,
             access_log=None,
-            # Who leaves wants no answer: what is asked for here ends with its asker.
+            # A request is cancelled when its client disconnects.
             handler_cancellation=True,
             shutdown_timeout=0.5,
         )
@@ -337,7 +337,7 @@ class ApiServer:
         for one in [*self._rejected]:
             one.reject()
 
-    async def _look(self) -> None:
+    async def _monitor(self) -> None:
         while True:
             before = self._clock.monotonic()
             await self._clock.sleep(CHECK_INTERVAL)

@@ -1,4 +1,4 @@
-"""One turn in a session that is named by its address: whole, or as it grows."""
+"""Run one turn in a given session, and follow a session's messages."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
@@ -55,73 +55,73 @@ _STORED = msgspec.json.Decoder(FinishedCompletion)
 
 
 class SessionChat:
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
-        self._idempotency = IdempotentRequests(desk)
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._idempotency = IdempotentRequests(context)
 
     async def whole(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, streams=False)
+        return await self._answer(request, streams=False)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, streams=True)
+        return await self._answer(request, streams=True)
 
-    async def _answered(self, request: web.Request, *, streams: bool) -> web.StreamResponse:
-        app = self._desk.app(request)
-        data = await self._desk.body_of(request)
+    async def _answer(self, request: web.Request, *, streams: bool) -> web.StreamResponse:
+        app = self._context.app(request)
+        data = await self._context.body_of(request)
         body = decode_body(data, _TURN)
         claim = self._idempotency.claim(app, request, data)
         del data
         run = partial(self._run, request, app, body, streams)
         return await self._idempotency.serve(
-            app, claim, run, partial(self._again, request, streams)
+            app, claim, run, partial(self._replay, request, streams)
         )
 
     async def _run(
         self, request: web.Request, app: App, body: ChatTurn, streams: bool, claim: KeyClaim | None
     ) -> web.StreamResponse:
-        with self._desk.entry.take(request.get(KEY_PROFILE, "")) as slot:
-            ask = await _turn_request(app, request, body)
-            once = self._idempotency.once(app, claim, ask.session.id)
-            telling = SessionChatEvents(self._label(app, ask), once, app.clock)
-            ask = structs.replace(ask, closing=telling.closing, scope=once.scope)
-            entry = self._desk.entry
+        with self._context.entry.take(request.get(KEY_PROFILE, "")) as slot:
+            turn = await _turn_request(app, request, body)
+            once = self._idempotency.once(app, claim, turn.session.id)
+            events = SessionChatEvents(self._label(app, turn), once, app.clock)
+            turn = structs.replace(turn, closing=events.closing, scope=once.scope)
+            entry = self._context.entry
             async with once:
                 if streams:
-                    stream = EventStream(request, self._desk.limits, telling.headers)
-                    return await stream_turn(entry, stream, app, ask, slot, telling.hear)
-                await run_without_stream(entry, app, ask, slot, telling.hear)
-                done = telling.done()
+                    stream = EventStream(request, self._context.limits, events.headers)
+                    return await stream_turn(entry, stream, app, turn, slot, events.hear)
+                await run_without_stream(entry, app, turn, slot, events.hear)
+                done = events.done()
                 if failure := completion_error(done, acted=once.acted):
-                    failure.headers |= telling.headers
+                    failure.headers |= events.headers
                     raise failure
-                return json_response(SessionCompletion.of(done), headers=telling.headers)
+                return json_response(SessionCompletion.of(done), headers=events.headers)
 
-    async def _again(self, request: web.Request, streams: bool, kept: Raw) -> web.StreamResponse:
-        known = _STORED.decode(kept)
-        telling = SessionChatEvents(known.label, None, self._desk.clock)
-        headers = telling.headers | REPLAYED_HEADERS
+    async def _replay(self, request: web.Request, streams: bool, stored: Raw) -> web.StreamResponse:
+        finished = _STORED.decode(stored)
+        events = SessionChatEvents(finished.label, None, self._context.clock)
+        headers = events.headers | REPLAYED_HEADERS
         if not streams:
-            return json_response(SessionCompletion.of(known), headers=headers)
-        stream = EventStream(request, self._desk.limits, headers)
+            return json_response(SessionCompletion.of(finished), headers=headers)
+        stream = EventStream(request, self._context.limits, headers)
         await stream.open()
-        for frame in telling.again(known):
+        for frame in events.again(finished):
             stream.send(frame)
         await stream.close()
         return stream.response
 
     def _label(self, app: App, ask: ApiTurnRequest) -> CompletionLabel:
-        created = int(self._desk.clock.now().timestamp())
+        created = int(self._context.clock.now().timestamp())
         return CompletionLabel(
-            ask.run, created, model_names(self._desk.settings, app)[0], ask.session.id
+            ask.run, created, model_names(self._context.settings, app)[0], ask.session.id
         )
 
 
 async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTurnRequest:
-    words = body.message if body.message is not None else body.input
-    if words is None:
-        raise invalid("There is no message.", param="message")
+    content = body.message if body.message is not None else body.input
+    if content is None:
+        raise invalid("The message is missing.", param="message")
     try:
-        draft = ParsedMessages([ChatMessage(role="user", content=words)])
+        draft = ParsedMessages([ChatMessage(role="user", content=content)])
     except ApiError as error:
         param = (error.param or "").replace("messages[0].content", "message")
         raise invalid(str(error), param=param, code=error.code) from error
@@ -136,16 +136,18 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTu
 
 
 class SessionChatEvents:
-    """Turns what a turn tells into named events, and into the whole; the label names the turn."""
+    """Converts the events of a turn to named stream events and to the complete answer."""
 
     def __init__(self, label: CompletionLabel, once: KeyedTurn | None, clock: Clock) -> None:
         self._label = label
         self._once = once
         self._clock = clock
-        self._words = AnswerTextStream()
-        self._said: list[Message] = []
+        self._text = AnswerTextStream()
+        self._messages: list[Message] = []
         self._tools: dict[str, tuple[str, float]] = {}
-        self._ended = RunEnded(label.id, Outcome.FAILED, "No end.", "internal")
+        self._ended = RunEnded(
+            label.id, Outcome.FAILED, ("The turn ended without a result."), "internal"
+        )
         self._number = 0
         self.headers = {"X-Hermes-Session-Id": label.session, "X-Hermes-Run-Id": label.id}
 
@@ -155,11 +157,11 @@ class SessionChatEvents:
                 yield self._frame("run.started")
                 yield self._frame("message.started")
             case TextDelta(text=text):
-                yield from self._delta(self._words.delta(text))
+                yield from self._delta(self._text.delta(text))
             case StreamReset():
-                self._words.reset()
+                self._text.reset()
             case MessageAdded(message=message):
-                yield from self._heard(message)
+                yield from self._on_message(message)
             case ToolStarted():
                 yield self._started(event)
             case ToolProgress(call=call, text=text):
@@ -174,25 +176,25 @@ class SessionChatEvents:
                 assert_never(event)
 
     def done(self) -> FinishedCompletion:
-        return finish_completion(self._label, (), self._ended, self._said)
+        return finish_completion(self._label, (), self._ended, self._messages)
 
-    def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        result = finish_completion(self._label, (), ended, said)
+    def closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        result = finish_completion(self._label, (), ended, messages)
         return self._once.closing(result) if self._once and result.is_replayable else ()
 
-    def again(self, known: FinishedCompletion) -> Iterator[bytes]:
-        """All events of a turn that was told before."""
+    def again(self, finished: FinishedCompletion) -> Iterator[bytes]:
+        """Yield all events of a stored turn."""
         yield self._frame("run.started")
         yield self._frame("message.started")
-        yield from self._delta(known.text)
-        yield from self._end(known)
+        yield from self._delta(finished.text)
+        yield from self._end(finished)
 
     def _delta(self, text: str) -> Iterator[bytes]:
         if text:
             yield self._frame("assistant.delta", delta=text)
-        elif self._words.broken and (anew := self._words.renewed()):
-            yield self._frame("assistant.restarted", content=anew[0])
-            yield from self._delta(anew[1])
+        elif self._text.broken and (diverged := self._text.renewed()):
+            yield self._frame("assistant.restarted", content=diverged[0])
+            yield from self._delta(diverged[1])
 
     def _started(self, event: ToolStarted) -> bytes:
         call = event.call
@@ -202,10 +204,10 @@ class SessionChatEvents:
         preview = one_line(bytes(call.args).decode("utf-8", "replace"), MAX_PREVIEW)
         return self._frame("tool.started", tool=call.name, tool_call_id=call.id, preview=preview)
 
-    def _heard(self, message: Message) -> Iterator[bytes]:
-        self._said.append(message)
+    def _on_message(self, message: Message) -> Iterator[bytes]:
+        self._messages.append(message)
         if isinstance(message, Assistant):
-            yield from self._delta(self._words.said(message))
+            yield from self._delta(self._text.said(message))
         elif isinstance(message, Result):
             now = self._clock.monotonic()
             tool, began = self._tools.pop(message.call, ("", now))
@@ -217,55 +219,58 @@ class SessionChatEvents:
             )
 
     def _end(self, done: FinishedCompletion) -> Iterator[bytes]:
-        whole = SessionCompletion.of(done)
-        yield self._frame("assistant.completed", content=whole.message.content)
+        completion = SessionCompletion.of(done)
+        yield self._frame("assistant.completed", content=completion.message.content)
         if done.standing.failed:
-            told, code = whole.error or "The turn ended early.", whole.error_code or "internal"
-            problem = ApiError(502, code, told).envelope.error
-            yield self._frame("error", message=told, code=code, error=problem)
+            message, code = (
+                completion.error or "The turn ended early.",
+                completion.error_code or "internal",
+            )
+            problem = ApiError(502, code, message).envelope.error
+            yield self._frame("error", message=message, code=code, error=problem)
         else:
             yield self._frame(
                 "run.completed",
-                usage=whole.usage,
-                completed=whole.completed,
-                partial=whole.partial,
+                usage=completion.usage,
+                completed=completion.completed,
+                partial=completion.partial,
             )
         yield self._frame("done")
 
     def _frame(self, name: str, /, **fields: object) -> bytes:
         self._number += 1
-        plain = ChatEvent(
+        event = ChatEvent(
             session_id=self._label.session,
             run_id=self._label.id,
             seq=self._number,
             ts=self._clock.now().timestamp(),
         )
-        body = msgspec.json.encode(structs.replace(plain, **fields))
+        body = msgspec.json.encode(structs.replace(event, **fields))
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
 
 
 POLL_INTERVAL = 0.5
-"""Seconds between two looks at a session in which nothing is said."""
+"""Seconds between polls of an idle session."""
 MAX_BATCH = 200
 SESSION_DELETED = b": the session was deleted\n\n"
 
 
 class SessionFollower:
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         after = _after_seq(request)
-        app = self._desk.app(request)
+        app = self._context.app(request)
         session = await get_session(app, request.match_info["session_id"])
-        return await stream_events(self._desk, request, self._frames(app, session.id, after))
+        return await stream_events(self._context, request, self._frames(app, session.id, after))
 
     async def _frames(self, app: App, session: str, after: int) -> AsyncGenerator[bytes]:
-        archive, place = app.store.archive_for(OWNER), after
+        archive, position = app.store.archive_for(OWNER), after
         while True:
-            rows = (await archive.messages(session, place))[:MAX_BATCH]
+            rows = (await archive.messages(session, position))[:MAX_BATCH]
             if rows:
-                place = rows[-1].seq
+                position = rows[-1].seq
                 yield b"".join(
                     b"id: %d\nevent: message\ndata: %b\n\n"
                     % (row.seq, msgspec.json.encode(message_object(row)))
@@ -277,12 +282,12 @@ class SessionFollower:
             except NotFound:
                 yield SESSION_DELETED
                 return
-            await self._desk.clock.sleep(POLL_INTERVAL)
+            await self._context.clock.sleep(POLL_INTERVAL)
 
 
 def _after_seq(request: web.Request) -> int:
-    """Beyond which message; what a browser sends by itself when it comes back counts more."""
+    """Return the message number to start after; the header a browser sends on reconnect wins."""
     given = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
     if not given.isascii() or not given.isdecimal() or len(given) > 15:
-        raise invalid("The number of a message is a whole number from 0 on.", param="after")
+        raise invalid("A message number must be a whole number, 0 or greater.", param="after")
     return int(given)

@@ -1,4 +1,4 @@
-"""Sessions as programs see them: what they may be made with, changed to, and told as."""
+"""Request and response objects of the sessions API."""
 
 from typing import Annotated, Any, TypeAlias
 
@@ -15,7 +15,7 @@ MessageContent: TypeAlias = str | ContentParts
 
 
 class NewSession(Struct, frozen=True, kw_only=True):
-    """Everything may be left out: the session then has a random id and the usual model."""
+    """A new session; by default with a random id and the default model."""
 
     id: str | None = None
     session_id: str | None = None
@@ -27,9 +27,9 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class SessionPatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Only what is named is changed; an `end_reason` ends the session.
+    """Changes to a session; an `end_reason` ends it.
 
-    A `callback_url` comes with its secret; null takes the callback away.
+    A `callback_url` needs its secret; null removes the callback.
     """
 
     title: str | UnsetType | None = UNSET
@@ -43,7 +43,7 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
 
 
 class ChatTurn(Struct, frozen=True, kw_only=True):
-    """`message` and `input` are two names for the same, as are the other two."""
+    """One turn; `input` is an alias of `message`, `instructions` of `system_message`."""
 
     message: MessageContent | None = None
     input: MessageContent | None = None
@@ -116,7 +116,7 @@ class AssistantMessage(Struct, frozen=True, kw_only=True):
 
 
 class SessionCompletion(Struct, frozen=True, kw_only=True):
-    """`partial` says that the turn ended before it was done; `error` then says why."""
+    """The answer of a turn; `partial` means it ended early, and `error` says why."""
 
     session_id: str
     run_id: str
@@ -129,26 +129,26 @@ class SessionCompletion(Struct, frozen=True, kw_only=True):
     object: str = "hermes.session.chat.completion"
 
     @classmethod
-    def of(cls, one: FinishedCompletion) -> "SessionCompletion":
-        standing, usage = one.standing, one.usage
+    def of(cls, finished: FinishedCompletion) -> "SessionCompletion":
+        status, usage = finished.standing, finished.usage
         return cls(
-            session_id=one.label.session,
-            run_id=one.label.id,
-            message=AssistantMessage(content=one.text),
+            session_id=finished.label.session,
+            run_id=finished.label.id,
+            message=AssistantMessage(content=finished.text),
             usage=TurnUsage(
                 input_tokens=usage.prompt_tokens,
                 output_tokens=usage.completion_tokens,
                 total_tokens=usage.total_tokens,
             ),
-            completed=standing.completed,
-            partial=standing.partial,
-            error=standing.error,
-            error_code=standing.error_code,
+            completed=status.completed,
+            partial=status.partial,
+            error=status.error,
+            error_code=status.error_code,
         )
 
 
 class ChatEvent(Struct, frozen=True, kw_only=True):
-    """Only those fields are there that the event's name calls for."""
+    """A stream event; which fields are present depends on its name."""
 
     session_id: str
     run_id: str
@@ -182,16 +182,16 @@ def session_object(session: Session) -> SessionObject:
     )
 
 
-def summary_object(digest: SessionSummary) -> SessionObject:
+def summary_object(summary: SessionSummary) -> SessionObject:
     return msgspec.structs.replace(
-        session_object(digest.session),
-        message_count=digest.messages,
-        tool_call_count=digest.tool_calls,
-        input_tokens=digest.usage.input,
-        output_tokens=digest.usage.output,
-        cost_usd=digest.cost,
-        last_active=digest.last_at.timestamp(),
-        preview=digest.preview,
+        session_object(summary.session),
+        message_count=summary.messages,
+        tool_call_count=summary.tool_calls,
+        input_tokens=summary.usage.input,
+        output_tokens=summary.usage.output,
+        cost_usd=summary.cost,
+        last_active=summary.last_at.timestamp(),
+        preview=summary.preview,
     )
 
 

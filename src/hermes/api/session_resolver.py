@@ -1,4 +1,4 @@
-"""In which session a chat completion goes on: the one it names, the one it continues, a new one."""
+"""Find the session of a chat completion: the named one, the one it continues, or a new one."""
 
 import hashlib
 import re
@@ -23,14 +23,14 @@ from hermes.schema.sessions import Session
 SESSION_KEY_HEADER = "X-Hermes-Session-Key"
 MAX_REMEMBERED = 10_000
 MAX_SAME_OPENING = 4
-"""How many talks that began with the same words are told apart after a restart."""
+"""Number of conversations with the same opening that can be told apart after a restart."""
 _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
 
 
 class ResolvedSession(Struct, frozen=True):
-    """Where the turn runs. `past` must still be written down, when the session is new.
+    """The session of a turn. `past` must still be stored if the session is new.
 
-    `supposed`: nobody has looked whether there is such a session; writing it will tell.
+    With `supposed` it has not been checked that the session is new; opening it will show.
     """
 
     session: Session
@@ -40,19 +40,19 @@ class ResolvedSession(Struct, frozen=True):
 
 
 def id_from_header(value: str | None, header: str) -> str:
-    """An id from a header, empty when there is none. Raises `ApiError`."""
+    """Return the id from a header, or "" without one. Raises `ApiError`."""
     if value is None or not value.strip():
         return ""
     if not _ID_PATTERN.fullmatch(value.strip()) or ".." in value:
-        told = f"{header} may have 256 letters, digits and . _ : @ + = -"
-        raise invalid(told, param=header, code="invalid_session_id")
+        message = f"{header} may contain up to 256 letters, digits and . _ : @ + = -"
+        raise invalid(message, param=header, code="invalid_session_id")
     return value.strip()
 
 
 class SessionResolver:
-    """Finds the session of a request. Ids come from a secret, so that nobody can work them out.
+    """Finds the session of a request; ids are derived from a secret so that they cannot be guessed.
 
-    The ends of recent talks are remembered; after a restart they are found by their beginning.
+    Ends of recent conversations are remembered; after a restart they are found by their opening.
     """
 
     def __init__(self, key: str) -> None:
@@ -64,43 +64,47 @@ class SessionResolver:
     async def find(
         self, app: App, prompt: TurnInput, named: str, key: str, *, sure: bool = False
     ) -> ResolvedSession:
-        """`named` and `key` are what the headers say; the place is to be given to `leave`.
+        """Find the session by the headers `named` and `key`; release it with `leave`.
 
-        `sure` wants a place that is not only supposed to be free.
+        `sure` requires that a new session's id has been checked to be free.
         """
         if named:
-            place = await self._named(app, prompt, named, key)
+            resolved = await self._find_named(app, prompt, named, key)
         elif prompt.past:
-            place = await self._going_on(app, prompt, key)
+            resolved = await self._find_continued(app, prompt, key)
         else:
-            identity = await self._free(app, prompt, sure=sure)
-            place = ResolvedSession(_new_session(app, identity, key), new=True, supposed=not sure)
+            session_id = await self._free_id(app, prompt, sure=sure)
+            resolved = ResolvedSession(
+                _new_session(app, session_id, key), new=True, supposed=not sure
+            )
         if named and named in self._busy:
             raise SessionBusy(
-                f"Session {named} is in the middle of a turn.", hint="Wait for its end."
+                f"Session {named} is busy with another turn.", hint="Wait until it ends."
             )
-        self._busy.add(place.session.id)
-        return place
+        self._busy.add(resolved.session.id)
+        return resolved
 
-    def leave(self, place: ResolvedSession) -> None:
-        """The turn is over, or there was a session already: who begins anew goes elsewhere."""
-        self._busy.discard(place.session.id)
-        if place.supposed:
-            self._known[place.session.id] = None
+    def leave(self, resolved: ResolvedSession) -> None:
+        """Release the session after its turn, or after a collision with an existing one."""
+        self._busy.discard(resolved.session.id)
+        if resolved.supposed:
+            self._known[resolved.session.id] = None
             _trim(self._known)
 
     def remember(self, app: App, past: Iterable[Message], session: str) -> None:
-        """The talk has come this far: who goes on from here goes on in this session."""
-        self._ends[self._end(app, past)] = session
+        """Remember the end of a conversation, so that the next request continues this session."""
+        self._ends[self._end_digest(app, past)] = session
         _trim(self._ends)
 
-    async def _named(self, app: App, prompt: TurnInput, named: str, key: str) -> ResolvedSession:
+    async def _find_named(
+        self, app: App, prompt: TurnInput, named: str, key: str
+    ) -> ResolvedSession:
         if session := await _find_session(app, named):
             return ResolvedSession(require_own_session(session, Role.OWNER), new=False)
         return ResolvedSession(_new_session(app, named, key), new=True, past=prompt.past)
 
-    async def _going_on(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
-        remembered = self._ends.pop(self._end(app, prompt.past), "")
+    async def _find_continued(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
+        remembered = self._ends.pop(self._end_digest(app, prompt.past), "")
         if remembered and remembered not in self._busy:
             session = await _find_session(app, remembered)
             if session is not None and remembered not in self._busy:
@@ -108,72 +112,76 @@ class SessionResolver:
         return await self._find_by_opening(app, prompt, key)
 
     async def _find_by_opening(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
-        wanted = visible_history(prompt.past)
-        for twin in range(MAX_SAME_OPENING):
-            identity = self._identity(app, prompt, twin)
-            session = await _find_session(app, identity)
-            if identity in self._busy or (session and not is_own_session(session, Role.OWNER)):
+        history = visible_history(prompt.past)
+        for number in range(MAX_SAME_OPENING):
+            session_id = self._session_id(app, prompt, number)
+            session = await _find_session(app, session_id)
+            if session_id in self._busy or (session and not is_own_session(session, Role.OWNER)):
                 continue
             if session is None:
-                return ResolvedSession(_new_session(app, identity, key), new=True, past=prompt.past)
-            rows = await app.store.archive_for(OWNER).messages(identity)
+                return ResolvedSession(
+                    _new_session(app, session_id, key), new=True, past=prompt.past
+                )
+            rows = await app.store.archive_for(OWNER).messages(session_id)
             if (
-                visible_history(row.message for row in rows) == wanted
-                and identity not in self._busy
+                visible_history(row.message for row in rows) == history
+                and session_id not in self._busy
             ):
                 return ResolvedSession(session, new=False)
         return ResolvedSession(_new_session(app, _random_id(), key), new=True, past=prompt.past)
 
-    async def _free(self, app: App, prompt: TurnInput, *, sure: bool) -> str:
-        """An id that no session is known to have: one that can be found again, if one is left."""
-        for twin in range(MAX_SAME_OPENING):
-            identity = self._identity(app, prompt, twin)
-            if identity in self._known or (sure and await _find_session(app, identity) is not None):
+    async def _free_id(self, app: App, prompt: TurnInput, *, sure: bool) -> str:
+        """Return an unused session id, if possible one that can be found again by its opening."""
+        for number in range(MAX_SAME_OPENING):
+            session_id = self._session_id(app, prompt, number)
+            if session_id in self._known or (
+                sure and await _find_session(app, session_id) is not None
+            ):
                 continue
-            if identity not in self._busy:
-                return identity
+            if session_id not in self._busy:
+                return session_id
         return _random_id()
 
-    def _identity(self, app: App, prompt: TurnInput, twin: int) -> str:
+    def _session_id(self, app: App, prompt: TurnInput, twin: int) -> str:
         users = (one for one in (*prompt.past, prompt.asked) if isinstance(one, User))
         first = next(users, None)
-        words = visible_history([first]) if first else ()
-        mark = repr((app.home.profile, prompt.instructions, words, twin)).encode()
-        return f"api-{self._seal(mark).hex()}"
+        opening = visible_history([first]) if first else ()
+        data = repr((app.home.profile, prompt.instructions, opening, twin)).encode()
+        return f"api-{self._digest(data).hex()}"
 
-    def _end(self, app: App, past: Iterable[Message]) -> bytes:
-        mark = repr((app.home.profile, visible_history(past))).encode("utf-8", "surrogatepass")
-        return self._seal(mark)
+    def _end_digest(self, app: App, past: Iterable[Message]) -> bytes:
+        data = repr((app.home.profile, visible_history(past))).encode("utf-8", "surrogatepass")
+        return self._digest(data)
 
-    def _seal(self, mark: bytes) -> bytes:
-        return hashlib.blake2b(mark, digest_size=16, key=self._secret).digest()
+    def _digest(self, data: bytes) -> bytes:
+        return hashlib.blake2b(data, digest_size=16, key=self._secret).digest()
 
 
 def visible_history(messages: Iterable[Message]) -> tuple[tuple[str, str, int], ...]:
-    """Who said what, without what a client may not see or may write another way.
+    """Reduce messages to what a client can see and reproduces exactly.
 
-    That is: our own tools' work, the house's nudges, where a turn was in several answers, and
-    blanks. Pictures are only counted.
+    Tool calls, program messages, the split into several answers and whitespace are left out. Images
+    are only counted.
     """
-    said: list[tuple[str, str, int]] = []
+    history: list[tuple[str, str, int]] = []
     for message in messages:
         match message:
             case User(trust=Trust.PROGRAM):
                 continue
             case User() | Assistant():
-                who = "user" if isinstance(message, User) else "assistant"
+                role = "user" if isinstance(message, User) else "assistant"
             case _:
                 continue
         text = "".join(text_of(message).split())
-        pictures = sum(isinstance(part, Media) for part in message.parts)
-        if not text and not pictures:
+        images = sum(isinstance(part, Media) for part in message.parts)
+        if not text and not images:
             continue
-        if said and said[-1][0] == who:
-            _, before, more = said.pop()
-            said.append((who, before + text, more + pictures))
+        if history and history[-1][0] == role:
+            _, previous, previous_images = history.pop()
+            history.append((role, previous + text, previous_images + images))
         else:
-            said.append((who, text, pictures))
-    return tuple(said)
+            history.append((role, text, images))
+    return tuple(history)
 
 
 def _trim(memory: OrderedDict[Any, Any]) -> None:
@@ -182,17 +190,17 @@ def _trim(memory: OrderedDict[Any, Any]) -> None:
 
 
 async def prepare_session(
-    app: App, place: ResolvedSession, route: ModelRoute | None
+    app: App, resolved: ResolvedSession, route: ModelRoute | None
 ) -> ResolvedSession:
-    """Write down what a new session begins with, and give it the model of a route."""
-    session = place.session
+    """Store the history of a new session and apply the model of a route."""
+    session = resolved.session
     if route is not None:
         session = structs.replace(session, model=route.model, provider=route.provider)
-    if not place.past:
-        return ResolvedSession(session, place.new)
+    if not resolved.past:
+        return ResolvedSession(session, resolved.new)
     now = session.started_at
-    said = [AppendMessage(session.id, "", message, now) for message in place.past]
-    await app.store.commit(OpenSession(session), *said)
+    writes = [AppendMessage(session.id, "", message, now) for message in resolved.past]
+    await app.store.commit(OpenSession(session), *writes)
     return ResolvedSession(session, new=False)
 
 
@@ -208,7 +216,7 @@ def _new_session(app: App, identity: str, key: str) -> Session:
         id=identity,
         started_at=app.clock.now(),
         source=SOURCE,
-        # Under a name of its own, so that no caller can take the place of a chat.
+        # Prefixed, so that no caller can take over the session of a chat.
         key=f"{SOURCE}:{key}" if key else "",
         cwd=app.conversation.session.cwd,
     )

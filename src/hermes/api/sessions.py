@@ -1,4 +1,4 @@
-"""Sessions for programs: list, make, read, rename, end, copy and delete them."""
+"""Session endpoints: list, create, read, rename, end, fork and delete."""
 
 import msgspec
 from aiohttp import web
@@ -66,74 +66,80 @@ _FORK = msgspec.json.Decoder(ForkRequest)
 
 
 LIST_PARAMETERS = (
-    query_parameter("limit", integer_schema(1), f"{MAX_LISTED} at most; usually 50."),
-    query_parameter("offset", integer_schema(), "How many are passed over."),
-    query_parameter("source", {"type": "string"}, "Only those that began there."),
     query_parameter(
-        "include_children", {"type": "boolean"}, "Also copies and parts; usually true."
+        "limit",
+        integer_schema(1),
+        (f"Maximum number of sessions, at most {MAX_LISTED} (default 50)."),
+    ),
+    query_parameter("offset", integer_schema(), "Number of sessions to skip."),
+    query_parameter("source", {"type": "string"}, "Only sessions from this source."),
+    query_parameter(
+        "include_children", {"type": "boolean"}, "Include forks and child sessions (default true)."
     ),
 )
 
 
-def routes(desk: ApiContext) -> list[Route]:
-    door = _SessionHandlers(desk)
+def routes(context: ApiContext) -> list[Route]:
+    handlers = _SessionHandlers(context)
     return [
-        *_read_routes(door, SessionFollower(desk)),
-        *_change_routes(door),
-        *_turn_routes(SessionChat(desk)),
+        *_read_routes(handlers, SessionFollower(context)),
+        *_change_routes(handlers),
+        *_turn_routes(SessionChat(context)),
     ]
 
 
-def _read_routes(door: "_SessionHandlers", follow: SessionFollower) -> list[Route]:
+def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> list[Route]:
     return [
         Route(
             method="GET",
             path=SESSIONS_PATH,
-            handler=door.list,
-            summary="Sessions, the last active first.",
+            handler=handlers.list,
+            summary="List sessions, most recently active first.",
             answer=SessionList,
             takes=LIST_PARAMETERS,
         ),
         Route(
             method="GET",
             path=SESSION_PATH,
-            handler=door.get,
-            summary="One session.",
+            handler=handlers.get,
+            summary="Get a session.",
             answer=SessionObject,
         ),
         Route(
             method="GET",
             path=f"{SESSION_PATH}/messages",
-            handler=door.messages,
-            summary="What was said in it.",
+            handler=handlers.messages,
+            summary="List the messages of a session.",
             answer=MessageList,
             takes=(
                 AFTER,
                 query_parameter(
-                    "limit", integer_schema(1), f"{MAX_MESSAGES:,} at most; usually 500."
+                    "limit",
+                    integer_schema(1),
+                    (f"Maximum number of messages, at most {MAX_MESSAGES:,} (default 500)."),
                 ),
             ),
         ),
         Route(
             method="GET",
             path=f"{SESSION_PATH}/events",
-            handler=follow.events,
-            summary="Follow what is said in a session.",
+            handler=follower.events,
+            summary="Follow the messages of a session.",
             streams=True,
             takes=FOLLOW_PARAMETERS,
         ),
     ]
 
 
-def _change_routes(door: "_SessionHandlers") -> list[Route]:
-    taken = {409: "The id or the title is taken."}
-    busy = {409: "The session is in the middle of a turn."}
+def _change_routes(handlers: "_SessionHandlers") -> list[Route]:
+    taken = {409: "The id or title is already in use."}
+    busy = {409: "Another turn of this session is running."}
     return [
         Route(
             method="POST",
             path=SESSIONS_PATH,
-            handler=door.create,
-            summary="Make a session.",
+            handler=handlers.create,
+            summary="Create a session.",
             body=NewSession,
             answer=SessionObject,
             status=201,
@@ -142,8 +148,8 @@ def _change_routes(door: "_SessionHandlers") -> list[Route]:
         Route(
             method="PATCH",
             path=SESSION_PATH,
-            handler=door.change,
-            summary="Rename or end a session, or give it a callback.",
+            handler=handlers.change,
+            summary="Rename or end a session, or set its callback.",
             body=SessionPatch,
             answer=SessionObject,
             answers=taken,
@@ -151,16 +157,16 @@ def _change_routes(door: "_SessionHandlers") -> list[Route]:
         Route(
             method="DELETE",
             path=SESSION_PATH,
-            handler=door.delete,
-            summary="Delete a session with all that is in it.",
+            handler=handlers.delete,
+            summary="Delete a session and its messages.",
             answer=SessionDeleted,
             answers=busy,
         ),
         Route(
             method="POST",
             path=f"{SESSION_PATH}/fork",
-            handler=door.fork,
-            summary="Go on in a copy of a session.",
+            handler=handlers.fork,
+            summary="Fork a session.",
             body=ForkRequest,
             answer=SessionObject,
             status=201,
@@ -175,7 +181,7 @@ def _turn_routes(chat: SessionChat) -> list[Route]:
             method="POST",
             path=f"{SESSION_PATH}/chat",
             handler=chat.whole,
-            summary="One turn in a session.",
+            summary="Run one turn in a session.",
             body=ChatTurn,
             answer=SessionCompletion,
             takes=TURN_PARAMETERS,
@@ -185,7 +191,7 @@ def _turn_routes(chat: SessionChat) -> list[Route]:
             method="POST",
             path=f"{SESSION_PATH}/chat/stream",
             handler=chat.stream,
-            summary="One turn in a session, as it grows.",
+            summary="Run one turn in a session and stream it.",
             body=ChatTurn,
             streams=True,
             takes=TURN_PARAMETERS,
@@ -195,76 +201,78 @@ def _turn_routes(chat: SessionChat) -> list[Route]:
 
 
 class _SessionHandlers:
-    def __init__(self, desk: ApiContext) -> None:
-        self._desk = desk
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     async def list(self, request: web.Request) -> web.StreamResponse:
-        app = self._desk.app(request)
+        app = self._context.app(request)
         limit = _query_number(request, "limit", 50, MAX_LISTED)
         offset = _query_number(request, "offset", 0, MAX_OFFSET)
-        where = SessionFilter(source=request.query.get("source") or None)
+        session_filter = SessionFilter(source=request.query.get("source") or None)
         if _query_flag(request, "include_children"):
-            found = list(await app.store.archive_for(OWNER).list(where, limit + 1, offset))
+            summaries = list(
+                await app.store.archive_for(OWNER).list(session_filter, limit + 1, offset)
+            )
         else:
-            found = await _root_sessions(app, where, limit + 1, offset)
-        listed = SessionList(
-            data=[summary_object(one) for one in found[:limit]],
+            summaries = await _root_sessions(app, session_filter, limit + 1, offset)
+        page = SessionList(
+            data=[summary_object(one) for one in summaries[:limit]],
             limit=limit,
             offset=offset,
-            has_more=len(found) > limit,
+            has_more=len(summaries) > limit,
         )
-        return json_response(listed)
+        return json_response(page)
 
     async def create(self, request: web.Request) -> web.StreamResponse:
-        app = self._desk.app(request)
-        body = await self._desk.read(request, _NEW)
+        app = self._context.app(request)
+        body = await self._context.read(request, _NEW)
         if body.id and body.session_id and body.id != body.session_id:
-            raise invalid("id and session_id are two names for the same.", param="session_id")
-        identity = id_from_header(body.id or body.session_id, "id")
+            raise invalid("id and session_id differ; give only one of them.", param="session_id")
+        session_id = id_from_header(body.id or body.session_id, "id")
         title = _check_title(body.title)
         callback = self._callback(app, body.callback_url, body.callback_secret)
         prompt = body.system_prompt or ""
         if len(prompt) > MAX_PROMPT:
-            told = f"The prompt has more than {MAX_PROMPT:,} characters."
-            raise invalid(told, param="system_prompt")
-        session = structs.replace(new_session(app, identity), title=title)
-        if route := model_route_for(self._desk.settings, app, body.model):
+            message = f"The prompt has more than {MAX_PROMPT:,} characters."
+            raise invalid(message, param="system_prompt")
+        session = structs.replace(new_session(app, session_id), title=title)
+        if route := model_route_for(self._context.settings, app, body.model):
             session = structs.replace(session, model=route.model, provider=route.provider)
         if prompt.strip():
             session = await _with_prompt(app, session, prompt)
         writes: list[Write] = [OpenSession(session)]
         if callback is not None:
             writes.append(callback_registration(session.id, callback, app.clock.now()))
-        await _commit(app, identity, title, *writes)
+        await _commit(app, session_id, title, *writes)
         await self._callback_changed(app, session.id, callback)
-        told = structs.replace(session_object(session), callback_url=callback and callback.url)
-        return json_response(told, 201)
+        created = structs.replace(session_object(session), callback_url=callback and callback.url)
+        return json_response(created, 201)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        return json_response(await _with_callback_url(*await self._found(request)))
+        return json_response(await _with_callback_url(*await self._load(request)))
 
     async def change(self, request: web.Request) -> web.StreamResponse:
-        body = await self._desk.read(request, _PATCH)
-        called = body.callback_url is not UNSET
-        if body.title is UNSET and body.end_reason is UNSET and not called:
-            raise invalid("Only title, end_reason and callback_url can be changed; name one.")
+        body = await self._context.read(request, _PATCH)
+        has_callback = body.callback_url is not UNSET
+        if body.title is UNSET and body.end_reason is UNSET and not has_callback:
+            raise invalid("Nothing to change: give title, end_reason or callback_url.")
         title = UNSET if body.title is UNSET else _check_title(body.title)
-        app = self._desk.app(request)
+        app = self._context.app(request)
         callback = self._callback(app, body.callback_url or None, body.callback_secret)
-        app, session = await self._found(request)
+        app, session = await self._load(request)
         new_title = title if title and title != session.title else ""
         ended = UNSET if body.end_reason is UNSET else app.clock.now()
         change = SessionChange(title=title, end_reason=body.end_reason, ended_at=ended)
         writes: list[Write] = [ChangeSession(session.id, change)]
-        if called:
+        if has_callback:
             writes.append(callback_registration(session.id, callback, app.clock.now()))
         await _commit(app, "", new_title, *writes)
-        if called:
+        if has_callback:
             await self._callback_changed(app, session.id, callback)
         return json_response(await _with_callback_url(app, await get_session(app, session.id)))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
-        app, session = await self._found(request)
+        app, session = await self._load(request)
         async with app.runner.holding(session.id) as lease:
             await app.store.archive_for(OWNER).delete([session.id], lease.fence)
         await app.store.commit(callback_registration(session.id, None, app.clock.now()))
@@ -274,33 +282,33 @@ class _SessionHandlers:
     async def messages(self, request: web.Request) -> web.StreamResponse:
         limit = _query_number(request, "limit", 500, MAX_MESSAGES)
         after = _query_number(request, "after", 0, MAX_OFFSET)
-        app, session = await self._found(request)
+        app, session = await self._load(request)
         rows = await app.store.archive_for(OWNER).messages(session.id, after)
-        listed = MessageList(
+        page = MessageList(
             session_id=session.id,
             data=[message_object(row) for row in rows[:limit]],
             has_more=len(rows) > limit,
         )
-        return json_response(listed)
+        return json_response(page)
 
     async def fork(self, request: web.Request) -> web.StreamResponse:
-        data = await self._desk.body_of(request)
+        data = await self._context.body_of(request)
         title = _check_title((decode_body(data, _FORK) if data.strip() else ForkRequest()).title)
-        app, session = await self._found(request)
+        app, session = await self._load(request)
         async with app.runner.holding(session.id) as lease:
             copy = await _fork_session(app, session, title, lease)
         return json_response(session_object(copy), 201)
 
     def _callback(self, app: App, url: str | None, secret: str | None) -> Callback | None:
-        private = self._desk.settings.callback_allow_private
+        private = self._context.settings.callback_allow_private
         return check_callback(url, secret, secret_box_of(app.home), private=private)
 
     async def _callback_changed(self, app: App, session: str, callback: Callback | None) -> None:
-        if office := self._desk.office(app):
-            await office.changed(session, on=callback is not None)
+        if service := self._context.office(app):
+            await service.changed(session, on=callback is not None)
 
-    async def _found(self, request: web.Request) -> tuple[App, Session]:
-        app = self._desk.app(request)
+    async def _load(self, request: web.Request) -> tuple[App, Session]:
+        app = self._context.app(request)
         return app, await get_session(app, request.match_info["session_id"])
 
 
@@ -313,7 +321,7 @@ async def _fork_session(app: App, session: Session, title: str, lease: Lease) ->
     copy = structs.replace(continued_from(new_session(app), session), title=title)
     writes = await copy_session(app.store, app.runner, lease, copy, handed=True)
     if not session.key:
-        # The open session of a chat stays open: its people go on in it.
+        # The open session of a chat stays open, because the chat continues in it.
         ended = SessionChange(ended_at=app.clock.now(), end_reason="branched")
         writes.append(ChangeSession(session.id, ended))
     await _commit(app, "", title, *writes, fence=lease.fence)
@@ -321,7 +329,7 @@ async def _fork_session(app: App, session: Session, title: str, lease: Lease) ->
 
 
 async def _with_prompt(app: App, session: Session, prompt: str) -> Session:
-    """The usual prompt with this one after it, kept as it is for as long as the model stays."""
+    """Append the prompt to the default one; it stays fixed as long as the model does."""
     scope = Scope(
         profile=app.home.profile,
         session=session.id,
@@ -340,31 +348,31 @@ async def _with_prompt(app: App, session: Session, prompt: str) -> Session:
 
 
 async def _root_sessions(
-    app: App, where: SessionFilter, limit: int, offset: int
+    app: App, session_filter: SessionFilter, limit: int, offset: int
 ) -> list[SessionSummary]:
-    """Only those that are nobody's copy."""
+    """List only sessions that are not children of others."""
     found: list[SessionSummary] = []
-    place = 0
+    position = 0
     archive = app.store.archive_for(OWNER)
     while len(found) < offset + limit:
-        some = await archive.list(where, MAX_LISTED, place)
-        found += [one for one in some if one.session.parent is None]
-        place += len(some)
-        if len(some) < MAX_LISTED:
+        batch = await archive.list(session_filter, MAX_LISTED, position)
+        found += [one for one in batch if one.session.parent is None]
+        position += len(batch)
+        if len(batch) < MAX_LISTED:
             break
     return found[offset : offset + limit]
 
 
-async def _check_unused(app: App, identity: str, title: str) -> None:
+async def _check_unused(app: App, session_id: str, title: str) -> None:
     archive = app.store.archive_for(OWNER)
-    if identity:
+    if session_id:
         try:
-            await archive.get(identity)
+            await archive.get(session_id)
         except NotFound:
             pass
         else:
-            told = f"There is already a session {identity!r}."
-            raise ApiError(409, "session_exists", told, param="id")
+            message = f"Session {session_id!r} already exists."
+            raise ApiError(409, "session_exists", message, param="id")
     if not title:
         return
     try:
@@ -376,44 +384,44 @@ async def _check_unused(app: App, identity: str, title: str) -> None:
 
 
 async def _commit(
-    app: App, identity: str, title: str, *writes: Write, fence: Fence | None = None
+    app: App, session_id: str, title: str, *writes: Write, fence: Fence | None = None
 ) -> None:
-    """Refuses an id and a title that are taken, also when they were free a moment ago."""
-    await _check_unused(app, identity, title)
+    """Commit unless the id or title is taken, also by a concurrent request."""
+    await _check_unused(app, session_id, title)
     try:
         await app.store.commit(*writes, fence=fence)
     except StoreError:
-        await _check_unused(app, identity, title)
+        await _check_unused(app, session_id, title)
         raise
 
 
 def _title_taken(title: str) -> ApiError:
-    told = f"Another session is already called {title!r}."
-    return ApiError(409, "title_taken", told, param="title")
+    message = f"Another session already has the title {title!r}."
+    return ApiError(409, "title_taken", message, param="title")
 
 
 def _check_title(given: str | None) -> str:
     title = (given or "").strip()
     if len(title) > MAX_TITLE or not title.isprintable():
-        told = f"A title is one line of at most {MAX_TITLE} characters."
-        raise invalid(told, param="title", code="invalid_title")
+        message = f"A title must be one line of at most {MAX_TITLE} characters."
+        raise invalid(message, param="title", code="invalid_title")
     return title
 
 
-def _query_number(request: web.Request, name: str, usual: int, most: int) -> int:
-    given = request.query.get(name)
-    if given is None:
-        return usual
-    if not given.isascii() or not given.isdecimal() or len(given) > 15:
-        raise invalid(f"{name} must be a whole number from 0 on.", param=name)
-    if name == "limit" and int(given) == 0:
+def _query_number(request: web.Request, name: str, default: int, maximum: int) -> int:
+    value = request.query.get(name)
+    if value is None:
+        return default
+    if not value.isascii() or not value.isdecimal() or len(value) > 15:
+        raise invalid(f"{name} must be a whole number, 0 or greater.", param=name)
+    if name == "limit" and int(value) == 0:
         raise invalid("limit must be at least 1.", param=name)
-    return min(int(given), most)
+    return min(int(value), maximum)
 
 
 def _query_flag(request: web.Request, name: str) -> bool:
-    """Yes, unless it is said not to be."""
-    given = request.query.get(name, "true").lower()
-    if given not in {"true", "false", "1", "0"}:
-        raise invalid(f"{name} is true or false.", param=name)
-    return given in {"true", "1"}
+    """Read a boolean parameter that defaults to true."""
+    value = request.query.get(name, "true").lower()
+    if value not in {"true", "false", "1", "0"}:
+        raise invalid(f"{name} must be true or false.", param=name)
+    return value in {"true", "1"}

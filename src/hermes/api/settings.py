@@ -1,4 +1,4 @@
-"""The settings of the API server: `platforms.api_server` and the variables `API_SERVER_*`."""
+"""API server settings from `platforms.api_server` and the `API_SERVER_*` variables."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ _PLACEHOLDERS = (
 
 
 class ModelRoute(Struct, frozen=True, kw_only=True):
-    """What the name of a route means; an address of its own may come with a key of its own."""
+    """The model of a route; a route with its own `base_url` may have its own key."""
 
     model: str
     provider: str = ""
@@ -33,9 +33,9 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
 
 
 class ApiSettings(Struct, frozen=True, kw_only=True):
-    """`key` is what callers must present; `most` turns may go on at once (0: any number).
+    """`key` is required from clients; `most` limits concurrent turns (0: no limit).
 
-    `allowed_hosts` are names besides the machine's own that it answers to (`*`: any).
+    `allowed_hosts` are accepted host names besides the local ones (`*`: any).
     """
 
     key: str
@@ -59,76 +59,76 @@ class _Extra(Struct, frozen=True, kw_only=True):
 
 
 def is_enabled(config: Config, env: Mapping[str, str]) -> bool:
-    """Whether the settings or the variables ask for the server."""
+    """Whether the settings or variables enable the server."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
-    said = env.get("API_SERVER_ENABLED", "").strip()
-    return is_true(said) if said else platform.enabled
+    value = env.get("API_SERVER_ENABLED", "").strip()
+    return is_true(value) if value else platform.enabled
 
 
 def profile_key(config: Config, env: Mapping[str, str]) -> str:
-    """The key that a profile has for itself; empty when it has none."""
+    """Return the profile's own key, or ""."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
     given = platform.extra.get("key") or platform.api_key or platform.token
     return str(given or env.get("API_SERVER_KEY", "")).strip()
 
 
 def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
-    """What the file says, else the variables, else the defaults. Raises `ConfigError`."""
+    """Read the file, then the variables, then the defaults. Raises `ConfigError`."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
     given = {name: value for name, value in platform.extra.items() if value is not None}
     if platform.api_key or platform.token:
         given.setdefault("key", platform.api_key or platform.token)
     for name in ("host", "port", "key", "model_name", "cors_origins", "allowed_hosts"):
-        said = env.get(f"API_SERVER_{name.upper()}", "").strip()
-        if said and name not in given:
-            given[name] = said
+        variable = env.get(f"API_SERVER_{name.upper()}", "").strip()
+        if variable and name not in given:
+            given[name] = variable
     try:
-        read = msgspec.convert(given, _Extra, strict=False)
+        extra = msgspec.convert(given, _Extra, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{SETTINGS_PATH}: {error}",
-            hint="See what is set with: hermes config get platforms.api_server",
+            hint="Show the settings with: hermes config get platforms.api_server",
         ) from error
     settings = ApiSettings(
-        key=read.key.strip(),
-        host=read.host.strip() or DEFAULT_HOST,
-        port=read.port,
+        key=extra.key.strip(),
+        host=extra.host.strip() or DEFAULT_HOST,
+        port=extra.port,
         cors_origins=tuple(
             one.rstrip("/").lower() for one in parse_list(given.get("cors_origins"))
         ),
         allowed_hosts=tuple(one.lower() for one in parse_list(given.get("allowed_hosts"))),
-        model_name=read.model_name.strip(),
-        model_routes={name: _check_route(name, one) for name, one in read.model_routes.items()},
+        model_name=extra.model_name.strip(),
+        model_routes={name: _check_route(name, one) for name, one in extra.model_routes.items()},
         most=config.gateway.api_server.max_concurrent_runs,
-        callback_allow_private=read.callback_allow_private,
+        callback_allow_private=extra.callback_allow_private,
     )
     check_key(settings.key)
     return settings
 
 
 def _check_route(name: str, route: ModelRoute) -> ModelRoute:
-    """One with an address of its own is a provider of its own."""
+    """Check the route; one with a `base_url` becomes a provider of its own."""
     if not route.model.strip():
         raise ConfigError(f"{SETTINGS_PATH}.model_routes.{name}: the model is missing.")
     if route.api_key and not route.base_url:
         raise ConfigError(
-            f"{SETTINGS_PATH}.model_routes.{name}: a key of its own needs an address of its own.",
-            hint="Add base_url, or take api_key away.",
+            f"{SETTINGS_PATH}.model_routes.{name}: api_key needs a base_url.",
+            hint="Add base_url, or remove api_key.",
         )
     return structs.replace(route, provider=f"custom:api-{name}") if route.base_url else route
 
 
 def check_key(key: str) -> None:
-    """Raises `ConfigError` for a key that anybody could guess."""
-    hint = "Set API_SERVER_KEY to a long random text, such as that of: openssl rand -hex 32"
+    """Raises `ConfigError` for a missing or weak key."""
+    hint = "Set API_SERVER_KEY to a long random value, for example from: openssl rand -hex 32"
     if not key:
-        raise ConfigError("The API server has no key.", hint=hint)
+        raise ConfigError("No API server key is set.", hint=hint)
     if len(key) < MIN_KEY:
-        told = f"The key of the API server is shorter than {MIN_KEY} characters."
-        raise ConfigError(told, hint=hint)
-    small = key.lower()
-    if len(set(key)) < 4 or any(word in small for word in _PLACEHOLDERS):
-        raise ConfigError("The key of the API server is a placeholder.", hint=hint)
+        message = f"The API server key is shorter than {MIN_KEY} characters."
+        raise ConfigError(message, hint=hint)
+    lowered = key.lower()
+    if len(set(key)) < 4 or any(placeholder in lowered for placeholder in _PLACEHOLDERS):
+        raise ConfigError("The API server key is a placeholder.", hint=hint)
     if not key.isascii() or not key.isprintable() or " " in key:
-        told = "The key of the API server has characters that no header can carry."
-        raise ConfigError(told, hint=hint)
+        message = "The API server key has characters that cannot be sent in a header."
+        raise ConfigError(message, hint=hint)

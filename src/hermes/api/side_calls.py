@@ -1,7 +1,7 @@
-"""Calls beside a chat, for its title or tags: only their own words go to the model.
+"""Answer side calls, for example for chat titles or tags, directly from the model.
 
-They have no session, no tools and no prompt of the agent, and nothing is learned from them.
-What they cost is kept in a ledger of the day, which no list of sessions shows.
+They have no session, tools or system prompt, and nothing is learned from them. Their cost is
+recorded in one hidden session per day.
 """
 
 import anyio
@@ -25,30 +25,32 @@ from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TASK_HEADER = "X-Hermes-Task"
 COST_SOURCE = "api_task"
-"""The source of the ledgers, which keeps them out of the list of sessions."""
+"""Source of the cost sessions, which hides them from session lists."""
 MAX_OUTPUT_TOKENS = 1_000_000
 _TASK_MARK, _HISTORY_MARK = "### Task:", "<chat_history>"
 _YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
 def is_side_call(request: web.Request, body: ChatRequest, *, bound: bool) -> bool:
-    """By its header, or by its shape; `bound` is one with a session or an Idempotency-Key.
+    """Whether this is a side call, by header or shape; `bound`: has a session or idempotency key.
 
-    Raises `ApiError` for a header that goes against the rest of the request.
+    Raises `ApiError` if the header contradicts the request.
     """
-    said = request.headers.get(TASK_HEADER, "").strip().lower()
-    if not said:
+    value = request.headers.get(TASK_HEADER, "").strip().lower()
+    if not value:
         return not bound and _looks_like_side_call(body)
-    if said not in _YES | _NO:
-        raise invalid(f"{TASK_HEADER} is 1 or 0.", param=TASK_HEADER)
-    if said in _YES and (bound or body.tools):
-        told = f"A call with {TASK_HEADER} has no session, no tools and no Idempotency-Key."
-        raise invalid(told, param=TASK_HEADER)
-    return said in _YES
+    if value not in _YES | _NO:
+        raise invalid(f"{TASK_HEADER} must be 1 or 0.", param=TASK_HEADER)
+    if value in _YES and (bound or body.tools):
+        message = (
+            f"A request with {TASK_HEADER} cannot have a session, tools or an Idempotency-Key."
+        )
+        raise invalid(message, param=TASK_HEADER)
+    return value in _YES
 
 
 def _looks_like_side_call(body: ChatRequest) -> bool:
-    # A chat with documents may begin in the same way: it is streamed and quotes no chat.
+    # Chats with documents may start the same way, but they are streamed or quote no history.
     if body.tools or body.stream or len(body.messages) != 1:
         return False
     only = body.messages[0]
@@ -58,25 +60,25 @@ def _looks_like_side_call(body: ChatRequest) -> bool:
 
 
 def has_own_model(app: App) -> bool:
-    """Whether a model is asked here: turns may be run by a mind of its own, as a whole."""
+    """Whether turns use a model here, and not the Codex runtime."""
     return not app.codex.on
 
 
 def side_call_request(
     prompt: TurnInput, body: ChatRequest, calling: OutputConstraints
 ) -> ModelRequest:
-    """The request as it goes to the model."""
-    asked = [prompt.asked] if prompt.asked else []
-    history = History([*prompt.past, *prompt.results, *asked]).valid()
-    most = body.max_completion_tokens or body.max_tokens or 0
-    limit = min(most, MAX_OUTPUT_TOKENS) if most > 0 else None
+    """Build the model request."""
+    question = [prompt.asked] if prompt.asked else []
+    history = History([*prompt.past, *prompt.results, *question]).valid()
+    requested = body.max_completion_tokens or body.max_tokens or 0
+    limit = min(requested, MAX_OUTPUT_TOKENS) if requested > 0 else None
     return ModelRequest(
         prompt.instructions, history, max_output=limit, effort="none", calling=calling
     )
 
 
 def cost_session(app: App) -> Session:
-    """Where the costs of today are kept; it may not be there yet."""
+    """Return today's cost session, which may not be stored yet."""
     now = app.clock.now()
     return Session(id=f"{COST_SOURCE}-{now:%Y-%m-%d}", started_at=now, source=COST_SOURCE)
 
@@ -84,7 +86,7 @@ def cost_session(app: App) -> Session:
 async def run_side_call(
     app: App, session: Session, request: ModelRequest, run: str, listen: Emit
 ) -> Outcome:
-    """Told in the same events as a turn. Raises `ConfigError` when there is no model."""
+    """Run a side call and emit the events of a turn. Raises `ConfigError` without a model."""
     model = await app.models.model_for(session)
     await listen(RunStarted(run, ""))
     ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
@@ -106,36 +108,36 @@ async def run_side_call(
 async def _check_spend(app: App, session: Session) -> None:
     limits = app.config.limits
     caps = SpendCaps(day=limits.usd_per_day, principal=limits.usd_per_principal)
-    allowed = SpendGuard(app.store, app.clock, caps).of(session, OWNER)
-    if allowed is not None:
-        await allowed()
+    check = SpendGuard(app.store, app.clock, caps).of(session, OWNER)
+    if check is not None:
+        await check()
 
 
 async def _record_usage(app: App, session: Session, answer: Assistant) -> None:
     cost = app.price(answer.model, answer.provider, answer.usage)
     now = app.clock.now()
-    meter = RecordUsage(session.id, "", answer.model, answer.provider, answer.usage, cost, now)
+    usage = RecordUsage(session.id, "", answer.model, answer.provider, answer.usage, cost, now)
     try:
-        await app.store.commit(meter)
+        await app.store.commit(usage)
     except NotFound:
-        await _open_cost_session(app, session, meter)
+        await _open_cost_session(app, session, usage)
 
 
-async def _open_cost_session(app: App, session: Session, meter: RecordUsage) -> None:
+async def _open_cost_session(app: App, session: Session, usage: RecordUsage) -> None:
     try:
-        await app.store.commit(OpenSession(session), meter)
+        await app.store.commit(OpenSession(session), usage)
     except StoreError:
-        # Another call of this day has begun it just now.
-        await app.store.commit(meter)
+        # A concurrent call has just created it.
+        await app.store.commit(usage)
 
 
 def _run_end(run: str, answer: Assistant) -> RunEnded:
     match answer.stop:
         case Stop.LENGTH:
-            told = "The answer has as many tokens as were asked for."
-            return RunEnded(run, Outcome.EXHAUSTED, told, "truncated", answer.usage, 1)
+            message = "The answer reached the requested token limit."
+            return RunEnded(run, Outcome.EXHAUSTED, message, "truncated", answer.usage, 1)
         case Stop.REFUSED:
-            error = PolicyRefused("The provider declined to answer this.")
+            error = PolicyRefused("The provider declined to answer.")
             return RunEnded(run, Outcome.FAILED, error.sentence, error.code, answer.usage, 1)
         case _:
             return RunEnded(run, Outcome.DONE, usage=answer.usage, steps=1)

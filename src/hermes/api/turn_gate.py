@@ -1,4 +1,4 @@
-"""Whose a session is: only the role that began a session over the API may continue it."""
+"""Limit concurrent turns, check who may continue a session, and run turns for API requests."""
 
 from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
@@ -26,7 +26,7 @@ SOURCE = "api_server"
 
 
 def principal_for(role: Role, session: str) -> str:
-    """Whom a turn of this role acts for. Below the owner, every session is a principal apart."""
+    """Return the principal of the role; each non-owner session has a principal of its own."""
     return OWNER if role is Role.OWNER else f"{SOURCE}:{role.value}:{session}"
 
 
@@ -35,20 +35,20 @@ def is_own_session(session: Session, role: Role) -> bool:
 
 
 def require_own_session(session: Session, role: Role) -> Session:
-    """The session, if a turn of this role may continue it. Raises `ApiError`."""
+    """Return the session if a turn of this role may continue it. Raises `ApiError`."""
     if is_own_session(session, role):
         return session
     if role is Role.OWNER:
-        told = (
-            f"Session {session.id} is not the owner's: what was said there are somebody else's "
-            f"words. To go on from it, copy it: POST /api/sessions/{session.id}/fork"
+        message = (
+            f"Session {session.id} belongs to another role, not the owner. To continue "
+            f"from it, fork it: POST /api/sessions/{session.id}/fork"
         )
     else:
-        told = (
-            f"Session {session.id} was not begun by a run with the role {role.value}, which "
-            "therefore cannot continue it. Name a session of that role, or a new one."
+        message = (
+            f"Session {session.id} was not started with the role {role.value}, so it "
+            "cannot be continued with it. Use a session of that role, or a new one."
         )
-    raise ApiError(403, "session_not_allowed", told)
+    raise ApiError(403, "session_not_allowed", message)
 
 
 HasCallback: TypeAlias = Callable[[App, str], Awaitable[bool]]
@@ -63,13 +63,12 @@ RETRY_AFTER = 1
 
 
 class ApiTurnRequest(Struct, frozen=True, kw_only=True):
-    """One turn that a program asks for.
+    """One turn requested through the API.
 
-    `results` answer calls that were handed to the asker; `handed` are tools that the asker
-    runs. `instructions` are for this turn only; `bare` leaves our own tools out.
-    `followed`: what comes after the turn can be followed on the events of its session;
-    `attended`: somebody can be asked while it goes on. `alone`: no turn, but this to the model.
-    `scope` is of a turn that goes on when its client leaves: it is stopped by it.
+    `results` answer calls of `handed`, the tools that the client runs. `instructions` apply to this
+    turn only; `bare` leaves out our own tools. With `followed`, later events can be followed on the
+    session's stream; with `attended`, a person can answer questions. `alone` is a side call.
+    `scope` stops a turn that outlives its client.
     """
 
     session: Session
@@ -91,7 +90,7 @@ class ApiTurnRequest(Struct, frozen=True, kw_only=True):
 
 
 class RunningTurn(Struct, frozen=True):
-    """A turn that can be stopped from outside."""
+    """A turn that can be stopped by another request."""
 
     app: App
     ask: ApiTurnRequest
@@ -101,10 +100,10 @@ class RunningTurn(Struct, frozen=True):
 
 
 class TurnSlot:
-    """The right to run one turn, for the length of a block; giving it back twice is no harm."""
+    """Permission to run one turn, usable as a context manager; releasing it twice is harmless."""
 
     def __init__(self, entry: "TurnGate", holder: str) -> None:
-        self._entry = entry
+        self._gate = entry
         self._holder = holder
         self._held = True
         self._share: ProfileMetrics | None = None
@@ -116,7 +115,7 @@ class TurnSlot:
         self.release()
 
     def count_for(self, share: ProfileMetrics) -> None:
-        """The profile whose turn it is."""
+        """Count the turn for this profile."""
         share.active += 1
         self._share = share
 
@@ -125,18 +124,18 @@ class TurnSlot:
             self._held = False
             if self._share is not None:
                 self._share.active -= 1
-            self._entry.leave(self._holder)
+            self._gate.leave(self._holder)
 
 
 class TurnGate:
-    """Counts the turns that go on, and lets no more in than there is room for.
+    """Counts running turns and rejects those beyond the limit.
 
-    `keyed` are the profiles with a key of their own. Whoever comes with one has only a share of
-    the room, so that others find some; the key of the server opens all of it.
+    `keyed` are the profiles with their own key, each limited to a share of the turns; the server's
+    key may use all of them.
     """
 
     def __init__(self, most: int, tally: ApiMetrics) -> None:
-        self._most = most
+        self._limit = most
         self.tally = tally
         self._draining = False
         self._idle = anyio.Event()
@@ -145,7 +144,7 @@ class TurnGate:
         self.keyed: Collection[str] = ()
         self._held: dict[str, int] = {}
         self.going: dict[str, RunningTurn] = {}
-        """By the name of their run."""
+        """Stoppable turns by run id."""
 
     @property
     def active(self) -> int:
@@ -156,29 +155,29 @@ class TurnGate:
         return self._draining
 
     def drain(self) -> None:
-        """Nothing new is begun from now on."""
+        """Start no new turns from now on."""
         self._draining = True
 
     async def idle(self) -> None:
-        """Until no turn goes on."""
+        """Wait until no turn is running."""
         await self._idle.wait()
 
     def running_turn(self, app: App, run: str) -> RunningTurn | None:
-        """The turn of this name, if it is this profile's and can be stopped."""
-        found = self.going.get(run)
-        return found if found is not None and found.app is app else None
+        """Return the profile's turn with this id, if it can be stopped."""
+        turn = self.going.get(run)
+        return turn if turn is not None and turn.app is app else None
 
     def take(self, holder: str = "") -> TurnSlot:
-        """`holder` is the profile whose own key was given.
+        """Take a slot for `holder`, the profile whose own key was given.
 
-        Raises `ApiError` when there is no room, before anything was written.
+        Raises `ApiError` if there is none, before anything is stored.
         """
         if self._draining:
-            told = "The gateway is about to end. Try again in a moment."
-            raise ApiError(503, "gateway_draining", told, wait=RETRY_AFTER)
-        if self._most and self.tally.active >= self._most:
-            told = f"{self._most} turns are going on already. Try again in a moment."
-            raise ApiError(429, "rate_limit_exceeded", told, wait=RETRY_AFTER)
+            message = "The gateway is shutting down. Try again in a moment."
+            raise ApiError(503, "gateway_draining", message, wait=RETRY_AFTER)
+        if self._limit and self.tally.active >= self._limit:
+            message = f"{self._limit} turns are already running. Try again in a moment."
+            raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
         self._check_key_share(holder)
         self.tally.active += 1
         self._held[holder] = self._held.get(holder, 0) + 1
@@ -186,12 +185,12 @@ class TurnGate:
         return TurnSlot(self, holder)
 
     def _check_key_share(self, holder: str) -> None:
-        share = max(1, self._most // (len(self.keyed) + 1))
-        if self._most and holder in self.keyed and self._held.get(holder, 0) >= share:
-            told = (
-                f"As many turns as this key may have, {share}, are going on. Try again in a moment."
+        share = max(1, self._limit // (len(self.keyed) + 1))
+        if self._limit and holder in self.keyed and self._held.get(holder, 0) >= share:
+            message = (
+                f"Too many concurrent turns for this key (at most {share}). Try again in a moment."
             )
-            raise ApiError(429, "rate_limit_exceeded", told, wait=RETRY_AFTER)
+            raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
 
     def leave(self, holder: str) -> None:
         self.tally.active -= 1
@@ -202,20 +201,20 @@ class TurnGate:
     async def enter(
         self, app: App, ask: ApiTurnRequest, listen: Emit, slot: TurnSlot | None = None
     ) -> Outcome:
-        """Run the turn; a slot that was taken before is used up.
+        """Run the turn and release its slot.
 
-        Raises `SessionBusy`, `ConfigError` when there is no model, and `ApiError` for a session
-        that a turn of this role may not continue.
+        Raises `SessionBusy`, `ConfigError` without a model, and `ApiError` for a session that a
+        turn of this role may not continue.
         """
         profile = app.home.profile
-        taken, share = slot or self.take(profile), self.tally.of(profile)
-        taken.count_for(share)
+        held_slot, share = slot or self.take(profile), self.tally.of(profile)
+        held_slot.count_for(share)
 
         async def counted(event: Event) -> None:
             if isinstance(event, RunEnded):
                 share.ended(event)
-                # Whoever hears of the end may ask for the next turn at once.
-                taken.release()
+                # The client may send the next turn as soon as it sees the end.
+                held_slot.release()
             await listen(event)
 
         try:
@@ -228,37 +227,37 @@ class TurnGate:
                 return await app.runner.run(turn)
             return await self._stoppable(app, ask, ask.scope, turn)
         finally:
-            taken.release()
+            held_slot.release()
 
     async def _stoppable(
         self, app: App, ask: ApiTurnRequest, scope: anyio.CancelScope, turn: TurnRequest
     ) -> Outcome:
-        began = False
+        started = False
 
         async def listen(event: Event) -> None:
-            nonlocal began
-            began = True
+            nonlocal started
+            started = True
             await turn.listen(event)
 
-        going = RunningTurn(app, ask, app.clock.now(), scope, anyio.Event())
-        self.going[ask.run] = going
+        running = RunningTurn(app, ask, app.clock.now(), scope, anyio.Event())
+        self.going[ask.run] = running
         try:
             with scope:
                 return await app.runner.run(structs.replace(turn, listen=listen))
         finally:
             del self.going[ask.run]
-            going.ended.set()
-        if not began:
+            running.ended.set()
+        if not started:
             raise stopped_before_start()
         return Outcome.CANCELLED
 
 
 def stopped_before_start() -> ApiError:
-    return ApiError(410, "turn_stopped", "This turn was stopped before it had begun.")
+    return ApiError(410, "turn_stopped", "This turn was stopped before it started.")
 
 
 def _turn_request(ask: ApiTurnRequest, listen: Emit, *, later: bool) -> TurnRequest:
-    """Whoever asked is gone when the answer is out, unless they can be told `later`."""
+    """Convert the request; without `later` the client gets nothing after the answer."""
     return TurnRequest(
         session=ask.session,
         asked=ask.asked,

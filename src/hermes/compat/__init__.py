@@ -1,7 +1,7 @@
-"""Old import names for our code, so that programs and plugins written for them find it.
+"""Import names of the public system, so that programs and plugins written for it work.
 
-`hermes.compat.install()` adds one finder with one table; each name leads to the module of
-ours that has the thing, or to a thin face in this package that hands everything on.
+`hermes.compat.install()` adds an import hook with one table; each name leads to our module, or to a
+thin facade in this package.
 """
 
 from hermes.compat.finder import install

@@ -1,4 +1,4 @@
-"""`agent.transports.codex_app_server_session`: one thread of codex, by its old blocking names."""
+"""`agent.transports.codex_app_server_session`: a blocking session with one Codex thread."""
 
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -28,7 +28,7 @@ from hermes.schema.sessions import StoredMessage
 
 
 class TurnResult(Struct, kw_only=True):
-    """What a turn came to; `should_retire` asks for a new process for the next one."""
+    """The result of a turn; `should_retire` asks for a new process for the next one."""
 
     final_text: str = ""
     projected_messages: list[Json] = []
@@ -41,7 +41,7 @@ class TurnResult(Struct, kw_only=True):
 
 
 class CodexAppServerSession:
-    """A process and a thread of its own, from the first turn to `close`."""
+    """A Codex process and thread, from the first turn to `close`."""
 
     def __init__(self, *, cwd: str | None = None, codex_bin: str = "", **_: Any) -> None:
         self._cwd = cwd or str(Path.cwd())
@@ -49,13 +49,13 @@ class CodexAppServerSession:
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._runtime: CodexRuntime | None = None
-        self._patience = CodexTimeouts()
-        self._said: list[Message] = []
+        self._timeouts = CodexTimeouts()
+        self._messages: list[Message] = []
         self._session = new_id("ses")
         self._running: anyio.CancelScope | None = None
 
     def ensure_started(self) -> str:
-        """The thread's id. Raises `HermesError` when codex cannot be started."""
+        """Return the thread id. Raises `HermesError` if Codex cannot be started."""
         portal, runtime = self._open()
         return portal.call(runtime.open, self._runtime_request())
 
@@ -67,17 +67,17 @@ class CodexAppServerSession:
         post_tool_quiet_timeout: float = 90.0,
         **_: Any,
     ) -> TurnResult:
-        """Never raises for a turn that fails: the result says so."""
-        patience = structs.replace(
-            self._patience, deadline=turn_timeout, quiet=post_tool_quiet_timeout
+        """Run one turn; a failure is reported in the result, never raised."""
+        timeouts = structs.replace(
+            self._timeouts, deadline=turn_timeout, quiet=post_tool_quiet_timeout
         )
-        portal, runtime = self._open(patience)
+        portal, runtime = self._open(timeouts)
         return portal.call(self._turn, runtime, user_input)
 
     def request_interrupt(self) -> None:
-        """End the running turn; may be called from any thread."""
+        """Interrupt the running turn; may be called from any thread."""
         if self._portal is not None and self._running is not None:
-            with suppress(RuntimeError):  # the portal was closed just now
+            with suppress(RuntimeError):  # the portal was just closed
                 self._portal.start_task_soon(self._interrupt)
 
     def close(self) -> None:
@@ -88,19 +88,19 @@ class CodexAppServerSession:
         if self._running is not None:
             self._running.cancel()
 
-    def _open(self, patience: CodexTimeouts | None = None) -> tuple[BlockingPortal, CodexRuntime]:
+    def _open(self, timeouts: CodexTimeouts | None = None) -> tuple[BlockingPortal, CodexRuntime]:
         if self._portal is None or self._runtime is None:
             env = Env(process_env())
             home = resolve_home(env)
             env = profile_env(home.dotenv, env)
             config = load_config(home, env).config
-            door = self._stack.enter_context(Spawner())
+            spawner = self._stack.enter_context(Spawner())
             program = self._program or codex_program(env)
-            parts = codex_service_deps(home, config, env, door, program)
-            parts = structs.replace(parts, patience=patience or self._patience)
+            deps = codex_service_deps(home, config, env, spawner, program)
+            deps = structs.replace(deps, patience=timeouts or self._timeouts)
             self._portal = self._stack.enter_context(start_blocking_portal())
             opened: AbstractContextManager[Any] = self._portal.wrap_async_context_manager(
-                open_service(parts)
+                open_service(deps)
             )
             service = self._stack.enter_context(opened)
             self._runtime = CodexRuntime(
@@ -110,40 +110,40 @@ class CodexAppServerSession:
 
     def _runtime_request(self) -> RuntimeRequest:
         scope = Scope("default", self._session, new_id("run"), self._cwd)
-        return RuntimeRequest(scope, "", list(self._said))
+        return RuntimeRequest(scope, "", list(self._messages))
 
-    async def _turn(self, runtime: CodexRuntime, words: str) -> TurnResult:
-        asked = User(new_id("msg"), (Text(words),))
-        self._said.append(asked)
-        heard: list[Message] = []
+    async def _turn(self, runtime: CodexRuntime, text: str) -> TurnResult:
+        question = User(new_id("msg"), (Text(text),))
+        self._messages.append(question)
+        messages: list[Message] = []
 
         async def tell(event: RuntimeEvent) -> None:
             if isinstance(event, MessageAdded):
-                heard.append(event.message)
+                messages.append(event.message)
 
-        ending = TurnEnd(Outcome.CANCELLED, "user interrupted")
+        turn_end = TurnEnd(Outcome.CANCELLED, "user interrupted")
         with anyio.CancelScope() as self._running:
             try:
-                ending = await runtime.run(self._runtime_request(), tell)
+                turn_end = await runtime.run(self._runtime_request(), tell)
             except HermesError as error:
-                ending = TurnEnd(Outcome.FAILED, error.sentence)
+                turn_end = TurnEnd(Outcome.FAILED, error.sentence)
         self._running = None
-        self._said += heard
-        return _result(ending, heard, runtime)
+        self._messages += messages
+        return _result(turn_end, messages, runtime)
 
 
-def _result(ending: TurnEnd, heard: list[Message], runtime: CodexRuntime) -> TurnResult:
-    now, turn = SystemClock().now(), runtime.last
-    answers = [message.text for message in heard if isinstance(message, Assistant)]
+def _result(turn_end: TurnEnd, messages: list[Message], runtime: CodexRuntime) -> TurnResult:
+    now, last_turn = SystemClock().now(), runtime.last
+    answers = [message.text for message in messages if isinstance(message, Assistant)]
     return TurnResult(
         final_text=answers[-1] if answers else "",
         projected_messages=[
-            to_chat_message(StoredMessage(0, now, "", message)) for message in heard
+            to_chat_message(StoredMessage(0, now, "", message)) for message in messages
         ],
-        tool_iterations=turn.mapper.iterations if turn is not None else 0,
-        interrupted=ending.outcome is Outcome.CANCELLED,
-        error=ending.reason or None,
-        turn_id=turn.id if turn is not None else None,
-        thread_id=turn.thread if turn is not None else None,
-        should_retire=turn is None or turn.retire,
+        tool_iterations=last_turn.mapper.iterations if last_turn is not None else 0,
+        interrupted=turn_end.outcome is Outcome.CANCELLED,
+        error=turn_end.reason or None,
+        turn_id=last_turn.id if last_turn is not None else None,
+        thread_id=last_turn.thread if last_turn is not None else None,
+        should_retire=last_turn is None or last_turn.retire,
     )

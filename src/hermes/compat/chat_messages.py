@@ -1,4 +1,4 @@
-"""Messages in the shape that old programs hand in and get back."""
+"""Convert messages from and to the format of the chat API."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,17 +15,17 @@ Json = dict[str, Any]
 
 
 def parse_history(history: Sequence[Mapping[str, Any]], now: datetime) -> list[Message]:
-    """Messages of the chat API as ours; a system prompt is not part of the talk."""
+    """Convert chat API messages to ours; system messages are left out."""
     try:
-        wires = msgspec.convert(list(history), list[WireMessage])
+        wire_messages = msgspec.convert(list(history), list[WireMessage])
     except msgspec.ValidationError as error:
-        raise UsageError(f"conversation_history is not as the chat API has it: {error}") from error
-    stored = [from_wire(wire, now) for wire in wires]
+        raise UsageError(f"conversation_history is not in the chat API format: {error}") from error
+    stored = [from_wire(wire, now) for wire in wire_messages]
     return [row.message for row in stored if row is not None]
 
 
 def to_chat_message(row: StoredMessage) -> Json:
-    """As the chat API has it, without our own additions."""
+    """Convert to the chat API format, without our own additions."""
     fields = msgspec.to_builtins(to_wire(row))
     fields.pop("hermes", None)
     fields.setdefault("content", None)

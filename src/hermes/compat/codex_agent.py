@@ -1,4 +1,4 @@
-"""What `AIAgent` does when codex runs its turns: the old session, its counters, the look back."""
+"""The part of `AIAgent` that runs turns with Codex: its session, counters and reviews."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +23,7 @@ from hermes.schema.messages import Assistant, Stop, Text, User, text_of
 
 CODEX_MODE = "codex_app_server"
 RESPONSES_MODE = "codex_responses"
-"""Who looks back calls our own tools, which codex would not do for it."""
+"""Mode of reviewing agents, which need our own tools."""
 REVIEW_INTERVAL = 10
 AUTO_RUNTIME_HINT = "`/codex-runtime auto` goes back to our own loop."
 REVIEW_PROMPT = (
@@ -34,7 +34,7 @@ SKILLS_PROMPT = "Keep with skill_manage what was learned about how to do such wo
 
 
 class _SessionRuntime:
-    """The blocking session as a runtime of a turn."""
+    """Runs a turn through the blocking session."""
 
     name = "Codex"
 
@@ -44,19 +44,19 @@ class _SessionRuntime:
         self.broken = False
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        asked: list[str] = []
+        texts: list[str] = []
         for message in reversed(runtime_request.messages):
             if not isinstance(message, User):
                 break
-            asked.insert(0, text_of(message))
+            texts.insert(0, text_of(message))
         try:
-            run = partial(self._session.run_turn, "\n\n".join(asked))
+            run = partial(self._session.run_turn, "\n\n".join(texts))
             result = self.result = await run_sync(run, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
             self._session.request_interrupt()
             raise
         except Exception as error:
-            # The boundary to whatever stands behind the session: its trouble ends this turn only.
+            # Any failure of the session ends only this turn.
             self.broken = True
             raise ModelError(
                 f"Codex app-server turn failed: {error}", hint=AUTO_RUNTIME_HINT
@@ -69,19 +69,19 @@ class _SessionRuntime:
         return TurnEnd(Outcome.DONE)
 
     async def close(self) -> None:
-        """The session belongs to the agent."""
+        """Nothing to do: the session belongs to the agent."""
 
     async def _tell_messages(self, result: TurnResult, tell: EmitRuntimeEvent) -> None:
-        """What came, once each; the question was told by who asked it."""
+        """Emit each message once; the question was already emitted by the caller."""
         now = SystemClock().now()
-        said = [
+        messages = [
             one
             for one in parse_history(result.projected_messages, now)
             if not isinstance(one, User)
         ]
-        if result.final_text and not any(isinstance(one, Assistant) for one in said):
-            said.append(Assistant(new_id("msg"), (Text(result.final_text),), Stop.END))
-        for one in said:
+        if result.final_text and not any(isinstance(one, Assistant) for one in messages):
+            messages.append(Assistant(new_id("msg"), (Text(result.final_text),), Stop.END))
+        for one in messages:
             await tell(MessageAdded(one))
 
 
@@ -91,7 +91,7 @@ class _DueReviews(Struct, frozen=True):
 
 
 class CodexAgent:
-    """The part of `AIAgent` that has to do with codex. Counters tell when to look back."""
+    """The Codex part of `AIAgent`. Counters decide when to start a review."""
 
     api_mode: str
     model: str
@@ -122,7 +122,7 @@ class CodexAgent:
             session.close()
 
     def _after_codex(self, runtime: _SessionRuntime, result: Json) -> Json:
-        """Put to the result what is codex's, count, and look back when it is time."""
+        """Add the Codex fields to the result, update the counters, and start a due review."""
         turn = runtime.result or TurnResult()
         if runtime.broken or turn.should_retire:
             self._drop_codex_session()
@@ -164,7 +164,7 @@ class CodexAgent:
         return _DueReviews(memory, skills)
 
     def _current_main_runtime(self) -> Mapping[str, Any]:
-        """With what another agent would have to be made to ask the same model."""
+        """Return the arguments for another agent with the same model."""
         return {"api_mode": self.api_mode, "base_url": self.base_url, "provider": self.provider}
 
     def _spawn_background_review(
@@ -174,22 +174,22 @@ class CodexAgent:
         review_memory: bool = False,
         review_skills: bool = False,
     ) -> None:
-        """Have another agent look back at the talk, in a thread of its own."""
-        wanted = [MEMORY_PROMPT] * review_memory + [SKILLS_PROMPT] * review_skills
-        question = REVIEW_PROMPT.format(what=" ".join(wanted))
+        """Have another agent review the conversation in a background thread."""
+        prompts = [MEMORY_PROMPT] * review_memory + [SKILLS_PROMPT] * review_skills
+        question = REVIEW_PROMPT.format(what=" ".join(prompts))
         toolsets = ["memory"] * review_memory + ["skills"] * review_skills
-        given = dict(self._current_main_runtime())
-        if given.get("api_mode") == CODEX_MODE:
-            given["api_mode"] = RESPONSES_MODE
+        options = dict(self._current_main_runtime())
+        if options.get("api_mode") == CODEX_MODE:
+            options["api_mode"] = RESPONSES_MODE
 
-        def look_back() -> None:
-            other = type(self)(model=self.model, enabled_toolsets=toolsets, **given)
+        def review() -> None:
+            reviewer = type(self)(model=self.model, enabled_toolsets=toolsets, **options)
             try:
-                other.run_conversation(question, conversation_history=messages_snapshot)
+                reviewer.run_conversation(question, conversation_history=messages_snapshot)
             finally:
-                other.close()
+                reviewer.close()
 
-        Worker("look-back", look_back).start()
+        Worker("codex-review", review).start()
 
     def run_conversation(self, user_message: str, **_: Any) -> Json:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The import hook: one table from old module names to ours."""
+"""Import hook with one table from the public system's module names to ours."""
 
 import sys
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ NAMES = {
     "tools.process_registry": "hermes.compat.tools_process_registry",
     "tools.terminal_tool": "hermes.compat.tools_terminal_tool",
 }
-"""Old name -> our module; None is a package that only holds others."""
+"""Public name -> our module; None is a package that only contains others."""
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -41,7 +41,7 @@ class _Finder(MetaPathFinder, Loader):
         return ModuleSpec(name, self, is_package=NAMES[name] is None)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Our module itself, so that there is one object under both names."""
+        """Return our own module, so that both names are the same object."""
         ours = NAMES[spec.name]
         if ours is None:
             return None
@@ -50,12 +50,12 @@ class _Finder(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run; but our module keeps the spec of its own name."""
+        """Nothing to execute; restore our module's own spec."""
         if module.__spec__ is not None and module.__spec__.loader_state is not None:
             module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:
-    """Make the old names importable; more than once does no harm."""
+    """Make the names importable; calling it again is harmless."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

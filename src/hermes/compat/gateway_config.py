@@ -1,4 +1,4 @@
-"""`gateway.config`: the gateway's settings and the platforms' names in their old shape."""
+"""`gateway.config`: gateway settings and platform names of the public system."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -21,7 +21,7 @@ Platform = StrEnum(
 
 
 class GatewayConfig(Struct, kw_only=True):
-    """What decides how sessions are named; the whole of the settings is `hermes.config`."""
+    """The settings that decide how sessions are named; `hermes.config` has all of them."""
 
     multiplex_profiles: bool = False
     group_sessions_per_user: bool = True
@@ -29,7 +29,7 @@ class GatewayConfig(Struct, kw_only=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From a config.yaml's mapping: keys may stand at the root or under `gateway`."""
+        """Read the mapping of a config.yaml, with keys at the root or under `gateway`."""
         config = config_from_mapping(data)
         return cls(
             multiplex_profiles=config.multiplexed,

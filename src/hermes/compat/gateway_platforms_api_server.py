@@ -1,4 +1,4 @@
-"""`gateway.platforms.api_server`: how a request over HTTP is bound to its session."""
+"""`gateway.platforms.api_server`: bind an HTTP request to its session."""
 
 from hermes.api.turn_gate import SOURCE
 from hermes.compat.gateway_platforms_base import BasePlatformAdapter
@@ -6,7 +6,7 @@ from hermes.session.session_context import Tokens, set_session_vars
 
 
 class APIServerAdapter(BasePlatformAdapter):
-    """Whoever asked is gone when the answer is out: nothing can be delivered later."""
+    """An API request has no async delivery, because its client is gone after the answer."""
 
     supports_async_delivery: bool = False
 
@@ -14,7 +14,7 @@ class APIServerAdapter(BasePlatformAdapter):
     def _bind_api_server_session(
         cls, chat_id: str = "", session_key: str = "", session_id: str = ""
     ) -> Tokens:
-        """The one way in; no caller can promise what this channel cannot keep."""
+        """Bind the session variables; async delivery cannot be enabled by callers."""
         return set_session_vars(
             platform=SOURCE,
             chat_id=chat_id,

@@ -1,4 +1,4 @@
-"""`gateway.run`: the runner of chat turns by its old name; the turn itself is the product's."""
+"""`gateway.run`: the runner of chat turns, which delegates to our own."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ from hermes.session.keys import SessionSource
 
 
 class AgentRequest(TypedDict):
-    """One message of a chat, with all that is to be known for an answer."""
+    """One chat message with everything needed to answer it."""
 
     message: str
     context_prompt: str
@@ -52,72 +52,78 @@ def _env() -> Env:
 
 
 class GatewayRunner:
-    """`_session_run_generation` says which run of a session counts; older ones are not heard."""
+    """Runs chat turns; `_session_run_generation` holds the current run of each session."""
 
     def __init__(self, config: GatewayConfig | None = None) -> None:
         self.config = config or GatewayConfig()
         self.adapters: Json = {}
         self._session_run_generation: dict[str, int] = {}
-        self._here = AIAgent
+        self._agent_class = AIAgent
 
     def _get_proxy_url(self) -> str | None:
         return proxy_url(config_from_mapping(_load_gateway_config()), _env())
 
-    async def _run_agent(self, **asking: Unpack[AgentRequest]) -> Json:
+    async def _run_agent(self, **request: Unpack[AgentRequest]) -> Json:
         if self._get_proxy_url() is not None:
-            return await self._run_agent_via_proxy(**asking)
-        agent = self._here(session_id=asking["session_id"], platform=str(asking["source"].platform))
-        history = asking["history"]
-        run = partial(agent.run_conversation, asking["message"], asking["context_prompt"], history)
+            return await self._run_agent_via_proxy(**request)
+        agent = self._agent_class(
+            session_id=request["session_id"], platform=str(request["source"].platform)
+        )
+        history = request["history"]
+        run = partial(
+            agent.run_conversation, request["message"], request["context_prompt"], history
+        )
         return await run_sync(run)
 
-    async def _run_agent_via_proxy(self, **asking: Unpack[AgentRequest]) -> Json:
-        far = remote_gateway(config_from_mapping(_load_gateway_config()), _env())
-        if far is None:
-            raise UsageError("There is no other gateway.", hint="Set GATEWAY_PROXY_URL.")
+    async def _run_agent_via_proxy(self, **request: Unpack[AgentRequest]) -> Json:
+        remote = remote_gateway(config_from_mapping(_load_gateway_config()), _env())
+        if remote is None:
+            raise UsageError("No other gateway is configured.", hint="Set GATEWAY_PROXY_URL.")
         plan = RuntimePlan(
-            scope=_scope(asking),
-            runtime=ChatRuntime(far),
-            system=asking["context_prompt"],
-            history=parse_history(asking["history"], SystemClock().now()),
+            scope=_scope(request),
+            runtime=ChatRuntime(remote),
+            system=request["context_prompt"],
+            history=parse_history(request["history"], SystemClock().now()),
         )
-        ear = _RunCollector(self._session_run_generation, asking)
-        question = User(asking.get("event_message_id") or new_id("msg"), (Text(asking["message"]),))
-        await run_turn(plan, [question], ear)
-        return ear.result(asking)
+        collector = _RunCollector(self._session_run_generation, request)
+        question = User(
+            request.get("event_message_id") or new_id("msg"), (Text(request["message"]),)
+        )
+        await run_turn(plan, [question], collector)
+        return collector.result(request)
 
 
 class _RunCollector:
-    """Hears one run, as long as it is the newest of its session: the sink of old."""
+    """Collects the events of a run until a newer one of the session starts."""
 
-    def __init__(self, newest: Mapping[str, int], asking: AgentRequest) -> None:
+    def __init__(self, newest: Mapping[str, int], request: AgentRequest) -> None:
         self._newest = newest
-        self._key = asking.get("session_key") or ""
-        self._generation = asking.get("run_generation")
-        self._said: list[Message] = []
+        self._key = request.get("session_key") or ""
+        self._generation = request.get("run_generation")
+        self._messages: list[Message] = []
         self._ended: RunEnded | None = None
 
     async def __call__(self, event: Event, /) -> None:
         if isinstance(event, RunEnded):
             self._ended = event
         elif self._generation is not None and self._is_stale(self._generation):
-            raise LeaseLost("A newer run of this session has begun.")
+            raise LeaseLost("A newer run of this session has started.")
         elif isinstance(event, MessageAdded):
-            self._said.append(event.message)
+            self._messages.append(event.message)
 
     def _is_stale(self, generation: int) -> bool:
         return self._newest.get(self._key, generation) != generation
 
     def result(self, asking: AgentRequest) -> Json:
-        """In the shape that callers of old rely on; nothing at all, when it came too late."""
-        ended, said = self._ended, self._said
+        """Return the result in the public format; empty if a newer run has started."""
+        ended, messages = self._ended, self._messages
         if ended is None or ended.code == LeaseLost.code:
-            ended, said = RunEnded("", Outcome.DONE), []
+            ended, messages = RunEnded("", Outcome.DONE), []
         now = SystemClock().now()
         return {
-            "final_response": final_reply_text(ended, said, None),
+            "final_response": final_reply_text(ended, messages, None),
             "messages": [
-                to_chat_message(StoredMessage(0, now, ended.run, message)) for message in said
+                to_chat_message(StoredMessage(0, now, ended.run, message)) for message in messages
             ],
             "api_calls": ended.steps,
             "tools": [],
@@ -126,8 +132,8 @@ class _RunCollector:
         }
 
 
-def _scope(asking: AgentRequest) -> Scope:
-    source, session = asking["source"], asking["session_id"]
-    place = Address(str(source.platform), source.chat_id, source.thread_id)
-    key = asking.get("session_key") or ""
-    return Scope("default", session, new_id("run"), "", address=place, key=key)
+def _scope(request: AgentRequest) -> Scope:
+    source, session = request["source"], request["session_id"]
+    address = Address(str(source.platform), source.chat_id, source.thread_id)
+    key = request.get("session_key") or ""
+    return Scope("default", session, new_id("run"), "", address=address, key=key)

@@ -1,4 +1,4 @@
-"""`gateway.session`: names of sessions, by the old class that gave them out."""
+"""`gateway.session`: session keys, by the public system's class."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ __all__ = ["SessionSource", "SessionStore", "build_session_key"]
 
 
 class SessionStore:
-    """Names sessions as the settings say. The sessions themselves are in the home's `state.db`."""
+    """Builds session keys according to the settings. Sessions are stored in `state.db`."""
 
     def __init__(self, sessions_dir: Path, config: GatewayConfig) -> None:
         self.sessions_dir = sessions_dir
@@ -18,7 +18,7 @@ class SessionStore:
         self._ensure_loaded()
 
     def _ensure_loaded(self) -> None:
-        """There is no index to load any more."""
+        """There is no index to load."""
 
     def _generate_session_key(self, source: SessionSource) -> str:
         return build_session_key(
@@ -29,7 +29,7 @@ class SessionStore:
         )
 
     def _resolve_profile_for_key(self) -> str | None:
-        """None keeps the name that sessions had before there were profiles."""
+        """None keeps the key format without profiles."""
         if not self.config.multiplex_profiles:
             return None
         return hermes_cli_profiles.get_active_profile_name()

@@ -1,4 +1,4 @@
-"""`hermes_cli.config`: the registry of environment variables in its old shape."""
+"""`hermes_cli.config`: the registry of environment variables."""
 
 from hermes.config.variables import as_optional_env_vars
 

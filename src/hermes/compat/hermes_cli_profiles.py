@@ -1,4 +1,4 @@
-"""`hermes_cli.profiles`: which profiles there are, as the environment of the process has it."""
+"""`hermes_cli.profiles`: the profiles, according to the process environment."""
 
 from pathlib import Path
 

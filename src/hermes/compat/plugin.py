@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p hermes.compat.plugin`) for tests that use the old names."""
+"""A pytest plugin (`-p hermes.compat.plugin`) for tests that use the public names."""
 
 from hermes.compat.finder import install
 

@@ -1,4 +1,4 @@
-"""`run_agent.AIAgent`: the blocking face of the agent, with its old names and result."""
+"""`run_agent.AIAgent`: the blocking agent interface of the public system."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from hermes.schema.messages import Assistant, Message, Reasoning, Text, Usage
 
 
 class _AgentArguments(Struct, frozen=True, kw_only=True):
-    """The arguments that decide something here."""
+    """The arguments that have an effect."""
 
     base_url: str | None = None
     api_key: str | None = None
@@ -65,39 +65,36 @@ _IGNORED_ARGUMENTS = frozenset(
         "verbose_logging",
     }
 )
-"""Arguments of old for what this program does not have, or does in another way.
-
-They are taken, and so is every `…_callback`; anything else is a mistake and is told.
-"""
+"""Accepted arguments without an effect, as is every `…_callback`; others raise `TypeError`."""
 
 
 class AIAgent(CodexAgent):
-    """Blocking: `AIAgent(model="…").chat("hi")`. Every call opens the home and closes it again."""
+    """Blocking: `AIAgent(model="…").chat("hi")`. Every call opens and closes the home."""
 
     def __init__(
-        self, *, session_id: str | None = None, api_mode: str | None = None, **given: Any
+        self, *, session_id: str | None = None, api_mode: str | None = None, **arguments: Any
     ) -> None:
         unknown = [
             name
-            for name in given
+            for name in arguments
             if name not in _AgentArguments.__struct_fields__ and name not in _IGNORED_ARGUMENTS
             if not name.endswith("_callback")
         ]
         if unknown:
-            raise TypeError(f"AIAgent does not know {', '.join(sorted(unknown))}")
-        known = {name: given.get(name) for name in _AgentArguments.__struct_fields__}
-        told = {name: value for name, value in known.items() if value is not None}
-        self._given = msgspec.convert(told, _AgentArguments)
+            raise TypeError(f"AIAgent got unexpected arguments: {', '.join(sorted(unknown))}")
+        known = {name: arguments.get(name) for name in _AgentArguments.__struct_fields__}
+        values = {name: value for name, value in known.items() if value is not None}
+        self._arguments = msgspec.convert(values, _AgentArguments)
         self._env = Env(process_env())
         self._running: tuple[asyncio.AbstractEventLoop, App] | None = None
         self.client: object = None
-        """There is no client of a provider's SDK here; the name is kept."""
+        """Always None: there is no provider SDK client. Kept for compatibility."""
         self._begin_counting()
         self.api_mode = api_mode or "chat_completions"
         self.session_id = session_id
-        self.model = self._given.model
-        self.provider = self._given.provider or ""
-        self.base_url = self._given.base_url or ""
+        self.model = self._arguments.model
+        self.provider = self._arguments.provider or ""
+        self.base_url = self._arguments.base_url or ""
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +114,7 @@ class AIAgent(CodexAgent):
         stream_callback: Callable[[str], None] | None = None,
         **_: Any,
     ) -> Json:
-        """One turn. Never raises for a model that fails: the result says so."""
+        """Run one turn; a failure is reported in the result, never raised."""
         runtime = self._codex_runtime() if self.api_mode == CODEX_MODE else None
 
         async def run() -> Json:
@@ -126,9 +123,11 @@ class AIAgent(CodexAgent):
                 if runtime is not None:
                     app.use_runtime(runtime)
                 await self._restore(app, conversation_history or ())
-                answer = await self._reachable(app, user_message, _delta_callback(stream_callback))
+                answer = await self._run_interruptible(
+                    app, user_message, _delta_callback(stream_callback)
+                )
                 return await self._result(app, answer)
-            raise HermesError("The agent could not be opened.")
+            raise HermesError("Cannot start the agent.")
 
         try:
             result = _run_blocking(run)
@@ -137,36 +136,40 @@ class AIAgent(CodexAgent):
         return result if runtime is None else self._after_codex(runtime, result)
 
     def interrupt(self, message: str | None = None) -> None:
-        """End the running turn; may be called from any thread."""
+        """Interrupt the running turn; may be called from any thread."""
         running = self._running
         if running is not None:
             loop, app = running
-            with suppress(RuntimeError):  # the turn, and its loop, have ended just now
+            with suppress(RuntimeError):  # the turn and its loop have just ended
                 loop.call_soon_threadsafe(app.conversation.interrupt)
 
     def close(self) -> None:
-        """Nothing stays open between calls, except a thread of codex."""
+        """Only a Codex thread stays open between calls."""
         self.interrupt()
         self._drop_codex_session()
 
     def _choices(self, system_message: str | None) -> AppOptions:
-        given = self._given
-        extra = [text for text in (system_message, given.ephemeral_system_prompt) if text]
+        arguments = self._arguments
+        extra = [text for text in (system_message, arguments.ephemeral_system_prompt) if text]
         return AppOptions(
             workspace=str(Path.cwd()),
-            source=given.platform or "library",
-            model=given.model or None,
-            provider=given.provider,
-            base_url=given.base_url,
-            api_key=given.api_key,
-            toolsets=None if given.enabled_toolsets is None else tuple(given.enabled_toolsets),
-            without=tuple(given.disabled_toolsets),
-            max_steps=given.max_iterations,
+            source=arguments.platform or "library",
+            model=arguments.model or None,
+            provider=arguments.provider,
+            base_url=arguments.base_url,
+            api_key=arguments.api_key,
+            toolsets=None
+            if arguments.enabled_toolsets is None
+            else tuple(arguments.enabled_toolsets),
+            without=tuple(arguments.disabled_toolsets),
+            max_steps=arguments.max_iterations,
             system_prompt="\n\n".join(extra),
         )
 
-    async def _reachable(self, app: App, message: str, tell: Callable[[Event], None]) -> Answer:
-        """Run the turn in such a way that `interrupt` reaches it from other threads."""
+    async def _run_interruptible(
+        self, app: App, message: str, tell: Callable[[Event], None]
+    ) -> Answer:
+        """Run the turn so that `interrupt` can reach it from other threads."""
         self._running = (asyncio.get_running_loop(), app)
         try:
             return await collect(app, [Text(message)], tell)
@@ -218,7 +221,7 @@ class AIAgent(CodexAgent):
 
 
 def _run_blocking(work: Callable[[], Awaitable[Json]]) -> Json:
-    """Run it to its end here, or in a thread of its own when this one has a loop already."""
+    """Run here, or in another thread if this one has a running loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

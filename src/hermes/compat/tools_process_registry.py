@@ -1,4 +1,4 @@
-"""`tools.process_registry`: the background processes of an agent that old programs carry along."""
+"""`tools.process_registry`: background processes of the agent, by their public names."""
 
 import atexit
 from collections.abc import Coroutine, Mapping, Sequence
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class BackgroundAgent:
-    """An open agent in a thread of its own, from the first use until the program ends.
+    """An open agent in a background thread, from the first use until the program ends.
 
-    Old programs call plain functions and expect what they began to go on in between.
+    Programs call plain functions and expect started processes to continue in between.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class BackgroundAgent:
 
     @property
     def app(self) -> App | None:
-        """None as long as nobody needed it."""
+        """None until the first use."""
         return self._opened[1] if self._opened else None
 
     def use(self) -> tuple[BlockingPortal, App]:
@@ -56,14 +56,14 @@ class BackgroundAgent:
         return portal.call(wait)
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop everything still running."""
         with self._lock:
             self._opened = None
             self._stack.close()
 
 
 def current_scope(app: App) -> Scope:
-    """Who asks, as the context of the caller says."""
+    """Return the caller's scope from its session context."""
     platform = get_session_env("HERMES_SESSION_PLATFORM")
     chat = get_session_env("HERMES_SESSION_CHAT_ID")
     thread = get_session_env("HERMES_SESSION_THREAD_ID") or None
@@ -81,7 +81,7 @@ def current_scope(app: App) -> Scope:
 
 
 class ProcessRegistry:
-    """Old names for the registry of the agent in the house."""
+    """The registry of the background agent, by its public names."""
 
     def __init__(self) -> None:
         self.house = BackgroundAgent()
@@ -89,16 +89,16 @@ class ProcessRegistry:
 
     @property
     def pending_watchers(self) -> Sequence[Mapping[str, Any]]:
-        """The promises to chats that nobody has taken on yet."""
-        return [_watcher(one) for one in self._promised() if one.id not in self._taken]
+        """Watched processes of chats that no caller has taken over yet."""
+        return [_watcher(one) for one in self._watched() if one.id not in self._taken]
 
     @pending_watchers.setter
-    def pending_watchers(self, left: Sequence[Mapping[str, Any]]) -> None:
-        """Whoever takes promises on leaves a shorter list behind."""
-        kept = {one["session_id"] for one in left}
-        self._taken = {one.id for one in self._promised() if one.id not in kept}
+    def pending_watchers(self, remaining: Sequence[Mapping[str, Any]]) -> None:
+        """Callers remove the watchers they take over."""
+        remaining_ids = {one["session_id"] for one in remaining}
+        self._taken = {one.id for one in self._watched() if one.id not in remaining_ids}
 
-    def _promised(self) -> list[BackgroundProcess]:
+    def _watched(self) -> list[BackgroundProcess]:
         app = self.house.app
         running = app.processes.running if app else ()
         return [one for one in running if one.scope.address and (one.notify or one.watch)]

@@ -1,4 +1,4 @@
-"""`tools.terminal_tool`: the `terminal` tool as a plain function of old programs."""
+"""`tools.terminal_tool`: the `terminal` tool as a plain function."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ from hermes.schema.events import Event
 from hermes.schema.messages import Text
 
 
-def terminal_tool(command: str, **given: Any) -> str:
-    """The result as JSON, also when the call is refused."""
+def terminal_tool(command: str, **arguments: Any) -> str:
+    """Return the result as JSON, also if the call is refused."""
     _, app = process_registry.house.use()
     tool = app.tools.get("terminal")
     if tool is None:
-        return _refusal("The settings leave the terminal tool out.")
-    args = Raw(msgspec.json.encode({"command": command, **given}))
+        return _refusal("The terminal tool is disabled in the settings.")
+    args = Raw(msgspec.json.encode({"command": command, **arguments}))
     scope = current_scope(app)
 
-    async def ask(wish: ApprovalRequest) -> Decision:
-        return await app.approvals.rule(scope, wish, _ignore_event)
+    async def ask(request: ApprovalRequest) -> Decision:
+        return await app.approvals.rule(scope, request, _ignore_event)
 
     context = ToolContext(scope, "", _ignore_progress, ask)
     try:

@@ -1,1 +1,1 @@
-"""The door for people on this machine: a socket in the home, and the thin client before it."""
+"""The local socket between the CLI and the gateway, and the client for it."""

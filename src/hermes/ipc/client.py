@@ -1,4 +1,4 @@
-"""A conversation that a command line has with the agent, wherever the agent runs."""
+"""The client interface of a conversation with the agent, in this process or in a gateway."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,18 +12,18 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.sessions import StoredMessage
 
 SOCKET = "gateway.sock"
-"""The name of the door in a home."""
+"""File name of the socket in a home."""
 
 ShowEvent: TypeAlias = Callable[[Event], None]
 
 
 class ConversationOptions(Struct, frozen=True, kw_only=True):
-    """What somebody comes with. `moved` says that `cwd` was asked for by hand.
+    """What a client asks for when it opens a conversation.
 
-    `resume` names a session to go on with, `latest` means the last one. `person` says that
-    somebody looks on, stays, wants to be greeted and can be asked, `screen` that it is a
-    terminal which can be emptied and has a clipboard. With `yolo` nothing is asked. `unheard` are
-    ids of words to a turn that was cut off, which whoever comes has kept, and says anew.
+    `moved`: `cwd` was given explicitly. `resume` names a session to continue, `latest` continues
+    the last one. `person`: an interactive user can be greeted and asked; `screen`: their terminal
+    can be cleared and has a clipboard. `yolo` skips approvals. `unheard` are ids of steering
+    messages of an interrupted turn that the client will send again.
     """
 
     cwd: str
@@ -42,25 +42,25 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def anywhere(self) -> bool:
-        """Whether an agent that runs already can do what is asked for."""
+        """Whether a running gateway can serve this conversation."""
         return self.toolsets is None and self.max_steps is None and self.source == "cli"
 
 
 class UserInput(Struct, frozen=True):
-    """What is said to the agent; `images` are paths from the root, as bytes."""
+    """A message to the agent; `images` are absolute paths, as bytes."""
 
     parts: tuple[Text | Media, ...]
     images: tuple[bytes, ...] = ()
 
 
 class BusyMode(Struct):
-    """What words do that are said while a turn runs; whoever says them may change it."""
+    """What a message does while a turn is running; the user may change it."""
 
     mode: str
 
 
 class ErrorInfo(Struct, frozen=True):
-    """An error as it is told: what kind it is, what happened, what to do next."""
+    """An error as shown to people: kind, what happened, and what to do next."""
 
     code: str
     message: str
@@ -68,11 +68,10 @@ class ErrorInfo(Struct, frozen=True):
 
 
 class ConversationState(Struct, frozen=True, omit_defaults=True):
-    """Which session this is, and whether anything was said in it.
+    """The session, and whether it has any messages.
 
-    The others are for a person: the model in use, the tokens it has room for, and the name of
-    what holds commands back; what words do that are said while a turn runs; whether nothing is
-    asked for; and how much work goes on in the background.
+    The other fields are for a person: the model and its context window, the isolation of commands,
+    the busy mode, whether approvals are skipped, and the number of background tasks.
     """
 
     session: str
@@ -86,7 +85,7 @@ class ConversationState(Struct, frozen=True, omit_defaults=True):
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
-    """What there is to know at the beginning; the last three only for a person."""
+    """Shown when a conversation opens; the last three fields only for a person."""
 
     model: str
     folder: str
@@ -98,17 +97,17 @@ class Greeting(Struct, frozen=True, kw_only=True):
 
 
 class TextReply(Struct, frozen=True, tag="told"):
-    """Something to read; first the screen is emptied, or the clipboard filled, if it says so."""
+    """Text to show, after clearing the screen or filling the clipboard if requested."""
 
     text: str
     clear: bool = False
     clip: str = ""
     undone: int = 0
-    """How many turns count no more."""
+    """Number of turns removed."""
 
 
 class ResumedReply(Struct, frozen=True, tag="back"):
-    """The talk goes on in another session: in which, and in short what was said there."""
+    """The conversation continues in another session: a message, and a short recap."""
 
     told: str
     recap: str = ""
@@ -119,7 +118,7 @@ class ResumedReply(Struct, frozen=True, tag="back"):
 
 
 class SubmitReply(Struct, frozen=True, tag="ask"):
-    """Something to say to the agent in the person's name; `told` is for the person."""
+    """A message to send to the agent for the user; `told` is shown to the user."""
 
     parts: tuple[Text | Media, ...]
     told: str = ""
@@ -127,15 +126,15 @@ class SubmitReply(Struct, frozen=True, tag="ask"):
 
 
 class QuitReply(Struct, frozen=True, tag="leave"):
-    """The person wants to go."""
+    """The user wants to quit."""
 
 
 class NotACommand(Struct, frozen=True, tag="plain"):
-    """The line is no command: it is to be said as it stands."""
+    """The line is not a command; send it as a message."""
 
 
 class ScreenReply(Struct, frozen=True, tag="screen"):
-    """The terminal is to do something with its screen; what, is in `commands.surface.Looks`."""
+    """An action for the terminal's screen, see `commands.surface`."""
 
     what: str
     words: str = ""
@@ -147,10 +146,10 @@ CommandReply: TypeAlias = (
 
 
 class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last turns of a session as they are on disk; `more` messages stand before them.
+    """The last turns of a session as stored; `more` messages precede them.
 
-    A turn that nobody ended has the place of its last message in `cut`; `asked` are the times
-    at which a person had been asked something, which they took their time to answer.
+    `cut` holds the position of the last message of each unfinished turn; `asked` are the times at
+    which a person was asked something, which explain long pauses.
     """
 
     rows: tuple[StoredMessage, ...] = ()
@@ -160,7 +159,7 @@ class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UsageReport(Struct, kw_only=True):
-    """What a run used and cost, under the names that programs know."""
+    """Usage and cost of a run, with the field names programs know."""
 
     session_id: str
     model: str
@@ -181,31 +180,31 @@ class UsageReport(Struct, kw_only=True):
 
 
 class Interrupted(HermesError):
-    """Whoever asked for it does not want it any more."""
+    """The user cancelled the request."""
 
     code = "cancelled"
     exit_code = 130
 
 
 class InternalError(HermesError):
-    """The program itself is wrong; what led to it is in the log."""
+    """A bug in Hermes; the log has the details."""
 
     code = "internal"
     exit_code = 70
 
 
 class GatewayGone(HermesError):
-    """The process that ran the agent ended or hung up."""
+    """The gateway process ended or closed the connection."""
 
     code = "gateway"
 
 
 class RequestNotReceived(GatewayGone):
-    """It was gone before it could hear what it was asked: that may be asked of another."""
+    """The gateway was gone before it received the request, so it can safely be sent again."""
 
 
 class AgentClient(Protocol):
-    """Every method waits for its end, and raises a `HermesError` when it cannot be done."""
+    """A blocking conversation with the agent. Methods raise a `HermesError` on failure."""
 
     @property
     def greeting(self) -> Greeting: ...
@@ -214,62 +213,62 @@ class AgentClient(Protocol):
     def state(self) -> ConversationState: ...
 
     def say(self, question: UserInput, show: ShowEvent) -> Outcome:
-        """One turn. What `show` raises ends it, and is raised here once it has ended.
+        """Run one turn. An exception from `show` interrupts the turn and is raised when it has
+        ended.
 
-        `show` is called by the thread that waits here; the turn does not wait for it.
+        `show` is called in the calling thread; the turn does not wait for it.
         """
         ...
 
     def answer(self, question: str, words: str) -> None:
-        """Say something to what the turn asks; what comes of it is shown."""
+        """Answer a question of the running turn; the outcome is shown."""
         ...
 
     def steer(self, word: str, text: str) -> None:
-        """Say something to the turn that runs, from another thread, under an id of one's own.
+        """Send a message to the running turn, from another thread, with an id of the caller's.
 
-        It is told as `Said` when it was heard. What was not by the end of the turn came too
-        late, and is still to be said.
+        A `MessageAdded` event confirms it. Otherwise it came too late and must be sent again.
         """
         ...
 
     def news(self) -> bool:
-        """Whether something came in by itself; a question without words asks about it."""
+        """Whether something arrived by itself; an empty question starts a turn about it."""
         ...
 
     def past(self) -> RecentHistory:
-        """What was said and done in this session, as far as it is worth showing."""
+        """Return the recent messages of this session."""
         ...
 
     def command(self, line: str) -> CommandReply:
-        """Run a slash command. Raises `Interrupted` when it was."""
+        """Run a slash command. Raises `Interrupted` if it was cancelled."""
         ...
 
     def report(self, ended: RunEnded | None) -> UsageReport:
-        """What the session's model used in the run that ended so."""
+        """Return the usage of the run that ended with this event."""
         ...
 
     def interrupt(self) -> None:
-        """End what is going on, if anything is; for signal handlers and other threads, too."""
+        """Cancel what is running, if anything; safe in signal handlers and other threads."""
         ...
 
 
 class EventDisplay:
-    """Those who are shown a turn; once showing failed, they are shown no more of it."""
+    """Shows the events of a turn; after a failure it interrupts the turn and shows no more."""
 
     def __init__(self, show: ShowEvent, interrupt: Callable[[], None]) -> None:
         self._show = show
         self._interrupt = interrupt
-        self._lost: Exception | None = None
+        self._error: Exception | None = None
 
     def hear(self, event: Event) -> None:
-        if self._lost is not None:
+        if self._error is not None:
             return
         try:
             self._show(event)
         except Exception as error:  # noqa: BLE001 - raised by `check`, when the turn has ended
-            self._lost = error
+            self._error = error
             self._interrupt()
 
     def check(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+        if self._error is not None:
+            raise self._error

@@ -1,4 +1,4 @@
-"""Whether an agent that runs already would do the same as one that the caller starts himself."""
+"""Check whether a running gateway would behave like an agent started by the client."""
 
 import re
 from pathlib import Path
@@ -19,16 +19,16 @@ FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class Compatibility:
-    """What an app was made from: settings, environment, program. `marks` are its environment's."""
+    """What an app was built from: settings, environment and version. `marks` is the fingerprint."""
 
-    def __init__(self, app: App, marks: EnvFingerprint) -> None:
+    def __init__(self, app: App, fingerprint: EnvFingerprint) -> None:
         self._files = (app.home.config, app.home.dotenv, app.home.auth)
         self._stamp = _file_stamps(self._files)
-        self._named = _configured_variables(app)
-        self._marks = self._relevant(marks)
+        self._configured = _configured_variables(app)
+        self._fingerprint = self._relevant(fingerprint)
 
     def difference(self, hello: Hello) -> str:
-        """What is different, as a sentence; empty when nothing is."""
+        """Return the difference as a sentence, or ""."""
         if hello.protocol != PROTOCOL or hello.version != __version__:
             return f"The gateway runs version {__version__}."
         if _file_stamps(self._files) != self._stamp:
@@ -36,21 +36,21 @@ class Compatibility:
         theirs = self._relevant(hello.marks)
         different = sorted(
             name
-            for name in theirs.keys() | self._marks.keys()
-            if theirs.get(name) != self._marks.get(name)
+            for name in theirs.keys() | self._fingerprint.keys()
+            if theirs.get(name) != self._fingerprint.get(name)
         )
         if different:
-            return f"The gateway has another {', '.join(different[:5])}."
+            return f"The gateway has a different {', '.join(different[:5])}."
         return ""
 
-    def _relevant(self, marks: EnvFingerprint) -> EnvFingerprint:
-        return {name: mark for name, mark in marks.items() if self._records(name)}
+    def _relevant(self, fingerprint: EnvFingerprint) -> EnvFingerprint:
+        return {name: digest for name, digest in fingerprint.items() if self._is_relevant(name)}
 
-    def _records(self, name: str) -> bool:
-        """What we read ourselves, and what the commands of the agent would be given."""
+    def _is_relevant(self, name: str) -> bool:
+        """Whether the variable matters: we read it, or the agent's commands would get it."""
         if name == "HERMES_HOME" or name.startswith(SCOPE_PREFIXES):
             return False
-        if name in self._named or name in VARIABLES or is_secret(name):
+        if name in self._configured or name in VARIABLES or is_secret(name):
             return True
         if name in _TERMINAL_VARIABLES or _LOGIN_VARIABLES.match(name):
             return False
@@ -59,7 +59,7 @@ class Compatibility:
 
 
 def _configured_variables(app: App) -> frozenset[str]:
-    """Variables that only the settings know of."""
+    """Return variables that only the settings mention."""
     config = app.config
     keys = [one.key_env for one in (*config.custom_providers, *config.providers.values())]
     return frozenset(
@@ -80,7 +80,7 @@ def _file_stamps(files: tuple[Path, ...]) -> FileStamps:
 
 def _file_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

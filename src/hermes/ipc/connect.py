@@ -1,4 +1,4 @@
-"""Find somebody to talk to: the agent of a running gateway, else one of our own."""
+"""Connect to the agent of a running gateway, or start one in this process."""
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from hermes.ipc.reconnect import OpenClient, Wait
 
 GRACE = 3.0
-"""Seconds in which a gateway that was ended may be started again."""
+"""Seconds to wait for a stopped gateway to be started again."""
 MAX_WAIT = 30.0
-"""Seconds in which one that starts, or has not quite ended, opens its door."""
+"""Seconds to wait for a gateway that is starting or stopping to open its socket."""
 _FIRST, _MOST = 0.05, 0.5
-"""Seconds between two looks: at first, and in the end."""
+"""First and longest pause between attempts, in seconds."""
 
 
 def _no_process() -> bool:
@@ -27,24 +27,26 @@ def _no_process() -> bool:
 def connect(
     home: Home, env: Env, start: ConversationOptions, lives: Callable[[], bool] = _no_process
 ) -> Generator[AgentClient]:
-    """What is asked and answered is the same in both cases; only how long it takes is not.
+    """Open a conversation, which behaves the same with and without a gateway.
 
-    A person's chat goes on when the gateway does not. `lives` says whether there is a process
-    that is the gateway of this home, whatever it is doing.
+    A person's chat survives the end of the gateway. `lives` tells whether a gateway process of this
+    home is running.
     """
-    finder = _Connector(home, env, lives)
+    connector = _Connector(home, env, lives)
     with ExitStack() as opened:
         reasons: list[str] = []
-        partner = finder.find_gateway(opened, start, reasons)
-        if partner is None:
-            yield finder.here(opened, start, reasons)
+        client = connector.find_gateway(opened, start, reasons)
+        if client is None:
+            yield connector.here(opened, start, reasons)
         elif not start.person:
-            yield partner
+            yield client
         else:
             from hermes.ipc.reconnect import OpenClient, ReconnectingClient  # noqa: PLC0415 - as below
 
-            met = OpenClient(opened.pop_all(), partner)
-            yield opened.enter_context(closing(ReconnectingClient(met, start, finder.again)))
+            open_client = OpenClient(opened.pop_all(), client)
+            yield opened.enter_context(
+                closing(ReconnectingClient(open_client, start, connector.again))
+            )
 
 
 class _Connector:
@@ -56,16 +58,16 @@ class _Connector:
     def find_gateway(
         self, opened: ExitStack, start: ConversationOptions, reasons: list[str]
     ) -> AgentClient | None:
-        """None when nobody is there; when somebody is who would not do the same, say why."""
+        """Return None if no gateway is running; if it is not compatible, add the reason."""
         if not start.anywhere or not (self._home.path / SOCKET).exists():
             return None
-        from hermes.ipc.socket_client import open_socket_client  # noqa: PLC0415 - of no use without a gateway
+        from hermes.ipc.socket_client import open_socket_client  # noqa: PLC0415 - not needed without a gateway
 
         try:
-            found = open_socket_client(self._home.path, self._env, start, reasons.append)
-            return opened.enter_context(found)
+            socket_client = open_socket_client(self._home.path, self._env, start, reasons.append)
+            return opened.enter_context(socket_client)
         except GatewayGone:
-            # It took us in and ended: nothing was asked of it yet.
+            # It accepted the connection and ended; nothing was requested yet.
             return None
 
     def here(
@@ -77,31 +79,31 @@ class _Connector:
         return opened.enter_context(open_in_process(self._home, self._env, start, notes))
 
     def again(self, start: ConversationOptions, wait: "Wait", *, alone: bool) -> "OpenClient":
-        """After the gateway was lost: the one that comes back, else one of our own."""
+        """After losing the gateway, connect to the restarted one or start an agent here."""
         from hermes.ipc.reconnect import GATEWAY_BACK, GATEWAY_GONE, OpenClient  # noqa: PLC0415 - as above
 
         with ExitStack() as opened:
             reasons: list[str] = []
-            partner = None if alone else self._awaited(opened, start, wait, reasons)
-            told = GATEWAY_GONE if partner is None else GATEWAY_BACK
-            if partner is None:
-                partner = self.here(opened, start, reasons)
-            return OpenClient(opened.pop_all(), partner, (told, *partner.greeting.notes))
+            client = None if alone else self._wait_for_gateway(opened, start, wait, reasons)
+            notice = GATEWAY_GONE if client is None else GATEWAY_BACK
+            if client is None:
+                client = self.here(opened, start, reasons)
+            return OpenClient(opened.pop_all(), client, (notice, *client.greeting.notes))
 
-    def _awaited(
+    def _wait_for_gateway(
         self, opened: ExitStack, start: ConversationOptions, wait: "Wait", reasons: list[str]
     ) -> AgentClient | None:
-        """Waits while a process is there that may open its door, or may follow soon."""
+        """Wait while a gateway process is running or may be started soon."""
         waited, alone, pause = 0.0, 0.0, _FIRST
         while True:
-            partner = self.find_gateway(opened, start, reasons)
+            client = self.find_gateway(opened, start, reasons)
             alone = 0.0 if self._lives() else alone + pause
             waited += pause
-            found = partner is not None or bool(reasons)
+            found = client is not None or bool(reasons)
             if found or waited > MAX_WAIT or alone > GRACE or not wait(pause):
-                return partner
+                return client
             pause = min(2 * pause, _MOST)
 
 
 def _refusal_note(reason: str) -> str:
-    return f"The running gateway is not used here. {reason} To use it: hermes gateway restart"
+    return f"Not using the running gateway. {reason} To use it: hermes gateway restart"

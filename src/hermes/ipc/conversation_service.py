@@ -1,4 +1,4 @@
-"""The agent's side of one conversation, the same whether its guest is here or behind a socket."""
+"""The agent's side of one conversation, used in-process and by the socket server."""
 
 import logging
 import os
@@ -41,11 +41,11 @@ from hermes.session.recap import MAX_BYTES, MAX_ROWS, interrupted_at, is_questio
 log = logging.getLogger(__name__)
 
 MAX_SHOWN = 100
-"""How many messages somebody with a screen sees as they were."""
+"""Number of messages shown in full when a session is resumed on a screen."""
 
 
 class TerminalContext(NamedTuple):
-    """Who types a command where, and what their words do meanwhile."""
+    """The context in which a slash command of a terminal runs."""
 
     app: App
     conversation: Conversation
@@ -54,7 +54,7 @@ class TerminalContext(NamedTuple):
 
 
 class ConversationService:
-    """One thing at a time: a turn, a command or a question about the session."""
+    """Serves one conversation; one turn, command or query at a time."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ConversationService:
         self._start = start
         self._conversation = conversation
         self._notes = notes
-        self._manner = BusyMode(app.config.display.busy_input_mode)
+        self._busy_mode = BusyMode(app.config.display.busy_input_mode)
         self._scope: anyio.CancelScope | None = None
         self._window = 0
         self._yolo = False
@@ -75,19 +75,21 @@ class ConversationService:
     @property
     def state(self) -> ConversationState:
         session, started = self._conversation.session, self._conversation.started
-        busy = self._manner.mode if self._start.person else ""
+        busy = self._busy_mode.mode if self._start.person else ""
         if not self._start.screen:
             return ConversationState(session.id, started, busy=busy)
         model = self._app.models.current(session)
-        behind = len(self._app.delegations.of(session.id, session.key))
-        wall, yolo = self._wall(), self._yolo
-        return ConversationState(session.id, started, model, self._window, wall, busy, yolo, behind)
+        background = len(self._app.delegations.of(session.id, session.key))
+        isolation, yolo = self._isolation(), self._yolo
+        return ConversationState(
+            session.id, started, model, self._window, isolation, busy, yolo, background
+        )
 
     async def greet(self) -> Greeting:
-        """For a person the model is looked for first, so that what is shown is true."""
+        """Greet the client. For a person, resolve the model first so that it is known."""
         person = self._start.person
-        trouble = await self._trouble() if person else None
-        self._yolo = self._start.screen and await self._asks_nothing()
+        model_error = await self._model_error() if person else None
+        self._yolo = self._start.screen and await self._is_yolo()
         session = self._conversation.session
         return Greeting(
             model=self._app.models.current(session),
@@ -95,12 +97,12 @@ class ConversationService:
             notes=self._notes,
             warnings=self._warnings(),
             commands=self._commands() if person else (),
-            trouble=trouble,
+            trouble=model_error,
             recap=await self._recap() if person else (),
         )
 
     async def say(self, question: UserInput, emit: Emit) -> Outcome:
-        """One turn, which always has a last word unless it could not begin."""
+        """Run one turn; it always emits an end event unless it could not start."""
         ended = False
         before = self._conversation.session
 
@@ -116,76 +118,76 @@ class ConversationService:
             names = [os.fsdecode(path) for path in question.images]
             parts = [*question.parts, *await load_images(self._app.blobs, names)]
             outcome = await (
-                self._conversation.say(parts, listen) if parts else self._attend(listen)
+                self._conversation.say(parts, listen) if parts else self._handle_news(listen)
             )
         if not ended:
             await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
         return outcome
 
-    async def _attend(self, listen: Emit) -> Outcome:
-        """What was learned is only told; what was brought is spoken about in a turn."""
-        talk, session = self._conversation, self._conversation.session.id
+    async def _handle_news(self, listen: Emit) -> Outcome:
+        """Show review notices; run a turn only if something new arrived in the inbox."""
+        conversation, session = self._conversation, self._conversation.session.id
         notices = self._app.reviews.notices(session)
         for notice in notices:
             await listen(Notice(notice))
         if notices and not await self._app.later.has_news(session):
             await listen(RunEnded("", Outcome.DONE))
             return Outcome.DONE
-        return await talk.attend(listen)
+        return await conversation.attend(listen)
 
     async def has_news(self) -> bool:
-        """Whether something was brought that nobody spoke about yet; a question of no words is."""
+        """Whether something arrived that was not handled yet; an empty question handles it."""
         session = self._conversation.session.id
         return self._app.reviews.has_notice(session) or await self._app.later.has_news(session)
 
     async def answer(self, question: str, words: str) -> str:
-        """Words to a question of the turn; returns what is to be said about them, if anything."""
-        who = Answerer(session=self._conversation.session.id)
-        heard = await self._app.approvals.reply(who, words, question=question)
-        return "" if heard is None or heard.count else heard.told
+        """Pass an answer to a question of the turn; return a remark to show, if any."""
+        answerer = Answerer(session=self._conversation.session.id)
+        reply = await self._app.approvals.reply(answerer, words, question=question)
+        return "" if reply is None or reply.count else reply.told
 
     async def steer(self, word: str, text: str) -> None:
-        """Words to the turn; whoever does not hear them told keeps them."""
+        """Pass a message to the running turn; without a confirming event the client keeps it."""
         try:
             await self._conversation.steer(word, text)
         except HermesError as error:
-            log.warning("words to a turn could not be passed on: %s", error)
+            log.warning("cannot steer the turn: %s", error)
 
     async def past(self) -> RecentHistory:
-        """Raises `Interrupted` when somebody did not want to wait for it."""
+        """Raises `Interrupted` if cancelled."""
         with self._internal_errors(), self._stoppable():
             return await self._past()
         raise Interrupted("Interrupted.")
 
     async def _past(self) -> RecentHistory:
-        talk = self._conversation
-        tail = await talk.tail(MAX_SHOWN, MAX_BYTES)
-        going_on, ends = await talk.going_on(), await talk.ends()
-        asked = await self._app.store.records.find(
-            QUESTION_KIND, session=talk.session.id, limit=MAX_SHOWN
+        conversation = self._conversation
+        tail = await conversation.tail(MAX_SHOWN, MAX_BYTES)
+        going_on, ends = await conversation.going_on(), await conversation.ends()
+        questions = await self._app.store.records.find(
+            QUESTION_KIND, session=conversation.session.id, limit=MAX_SHOWN
         )
         turns = self._turns
-        begins = [place for place, row in enumerate(tail.rows) if is_question(row)]
-        begin = begins[-turns] if 0 < turns <= len(begins) else 0 if turns else len(tail.rows)
-        rows = tail.rows[begin:]
+        starts = [position for position, row in enumerate(tail.rows) if is_question(row)]
+        start = starts[-turns] if 0 < turns <= len(starts) else 0 if turns else len(tail.rows)
+        rows = tail.rows[start:]
         return RecentHistory(
             rows=rows,
             cut=interrupted_at(
-                rows, going_on=going_on, midway=tail.more > 0 and not begin, ends=ends
+                rows, going_on=going_on, midway=tail.more > 0 and not start, ends=ends
             ),
-            asked=tuple(one.at for one in asked if rows and one.at >= rows[0].at),
-            more=tail.more + begin,
+            asked=tuple(one.at for one in questions if rows and one.at >= rows[0].at),
+            more=tail.more + start,
         )
 
     async def command(self, line: str) -> CommandReply:
-        """Raises `Interrupted` when somebody did not want to wait for it."""
+        """Raises `Interrupted` if cancelled."""
         with self._internal_errors(), self._stoppable():
             from hermes.ipc.slash_commands import run_command  # noqa: PLC0415 - a single question needs none
 
-            reply = await run_command(self._seat, line)
+            reply = await run_command(self._terminal, line)
             if self._start.screen:
-                await self._trouble()
-                self._yolo = await self._asks_nothing()
+                await self._model_error()
+                self._yolo = await self._is_yolo()
             return reply
         raise Interrupted("Interrupted.")
 
@@ -208,12 +210,12 @@ class ConversationService:
         return report
 
     def interrupt(self) -> None:
-        """A turn is ended in order; anything else is dropped."""
+        """Interrupt the turn in order; anything else is cancelled."""
         if not self._conversation.interrupt() and self._scope is not None:
             self._scope.cancel()
 
     def part(self) -> None:
-        """The guest is gone, and does not want what is going on any more."""
+        """Cancel what is running: the client has disconnected."""
         self._conversation.keep_for_next_turn()
         self.interrupt()
 
@@ -233,15 +235,17 @@ class ConversationService:
         except HermesError:
             raise
         except Exception as error:
-            log.exception("what a guest asked for failed")
+            log.exception("a client request failed")
             raise InternalError(
                 f"internal error: {type(error).__name__}: {error}",
-                hint="This is a defect in Hermes; "
-                f"what led to it is in {self._app.home.logs / 'errors.log'}",
+                hint=(
+                    f"This is a bug in Hermes; see {self._app.home.logs / 'errors.log'} for "
+                    "details."
+                ),
             ) from error
 
     def _warnings(self) -> tuple[str, ...]:
-        """Those of the settings, and those about the surface that the guest is at."""
+        """Return the warnings of the settings and those of the client's surface."""
         app = self._app
         elsewhere = set(app.toolbox.warnings(app.conversation.session.source))
         general = [one for one in app.warnings if one not in elsewhere]
@@ -250,43 +254,45 @@ class ConversationService:
     def _commands(self) -> tuple[str, ...]:
         from hermes.ipc.slash_commands import command_names  # noqa: PLC0415 - as in `command`
 
-        return command_names(self._seat)
+        return command_names(self._terminal)
 
     @property
-    def _seat(self) -> TerminalContext:
-        return TerminalContext(self._app, self._conversation, self._start, self._manner)
+    def _terminal(self) -> TerminalContext:
+        return TerminalContext(self._app, self._conversation, self._start, self._busy_mode)
 
     @property
     def _turns(self) -> int:
-        """How many turns somebody who comes back is shown."""
+        """Number of turns shown when a session is resumed."""
         display = self._app.config.display
         return 0 if display.resume_display == "minimal" else display.resume_exchanges
 
     async def _recap(self) -> tuple[tuple[str, str], ...]:
-        talk = self._conversation
-        tail = await talk.tail(MAX_ROWS, MAX_BYTES)
-        going_on, ends = await talk.going_on(), await talk.ends()
+        conversation = self._conversation
+        tail = await conversation.tail(MAX_ROWS, MAX_BYTES)
+        going_on, ends = await conversation.going_on(), await conversation.ends()
         midway = tail.more > 0
         return tuple(recap(tail.rows, self._turns, going_on=going_on, midway=midway, ends=ends))
 
-    async def _trouble(self) -> ErrorInfo | None:
-        """Why there is no model, if so; else its room is known from now on."""
+    async def _model_error(self) -> ErrorInfo | None:
+        """Return why there is no model, if so; otherwise remember its context window."""
         self._window = 0
         try:
             model = await self._app.models.model_for(self._conversation.session)
         except HermesError as error:
-            trouble = error_info(error)
-            # Whoever is in a chat already need not leave it for that.
-            return structs.replace(trouble, hint=trouble.hint.replace("hermes model", "/model"))
+            info = error_info(error)
+            # Inside a chat there is no need to quit for this.
+            return structs.replace(info, hint=info.hint.replace("hermes model", "/model"))
         self._window = model.window
         return None
 
-    async def _asks_nothing(self) -> bool:
-        desk = self._app.approvals
-        usual = self._start.yolo or desk.rules.yolo or desk.rules.mode is ApprovalMode.OFF
-        return usual or await desk.yolo(self._conversation.session.id)
+    async def _is_yolo(self) -> bool:
+        approvals = self._app.approvals
+        by_default = (
+            self._start.yolo or approvals.rules.yolo or approvals.rules.mode is ApprovalMode.OFF
+        )
+        return by_default or await approvals.yolo(self._conversation.session.id)
 
-    def _wall(self) -> str:
+    def _isolation(self) -> str:
         try:
             return self._app.toolbox.sandboxes.on(self._start.source).wall
         except SandboxError:
@@ -299,9 +305,9 @@ FindModel = Callable[[], Awaitable[Model]]
 async def open_conversation(
     app: App, start: ConversationOptions, origin: SessionOptions, find: FindModel
 ) -> ConversationService:
-    """Go back to the session that is asked for, and to the folder it worked in.
+    """Open the requested session in its folder.
 
-    `find` gets the model that is asked for. Raises `NotFound` when there is no such session.
+    `find` returns the requested model. Raises `NotFound` if the session does not exist.
     """
     conversation = app.talk(origin)
     if start.unheard:
@@ -326,7 +332,7 @@ async def _resume(app: App, conversation: Conversation, name: str) -> None:
 async def _restored(
     conversation: Conversation, start: ConversationOptions, find: FindModel
 ) -> tuple[str, ...]:
-    """What is to be told of a session that somebody went back to."""
+    """Resume the session and return the notes to show."""
     if start.latest and not start.resume:
         await conversation.resume_latest(start.source)
     elif not start.resume:
@@ -340,6 +346,6 @@ async def _restored(
     if folder and not start.moved:
         if await anyio.Path(folder).is_dir():
             return ()
-        notes = (f"{folder} is gone; the session goes on in {start.cwd}.",)
+        notes = (f"{folder} no longer exists; the session continues in {start.cwd}.",)
     await conversation.change(SessionChange(cwd=start.cwd))
     return notes

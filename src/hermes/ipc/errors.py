@@ -1,4 +1,4 @@
-"""Errors on their way through a socket: told as a code and words, raised again as themselves."""
+"""Encode errors for the socket, and restore them on the other side."""
 
 from hermes.ipc.client import ErrorInfo
 from hermes.schema.errors import HermesError
@@ -8,10 +8,10 @@ def error_info(error: HermesError) -> ErrorInfo:
     return ErrorInfo(error.code, _clean(str(error)), _clean(error.hint))
 
 
-def error_from_info(trouble: ErrorInfo) -> HermesError:
-    """An error of the class that has this code; where several share it, the most general."""
-    kind = _errors_by_code(HermesError).get(trouble.code, HermesError)
-    return kind(trouble.message, hint=trouble.hint)
+def error_from_info(info: ErrorInfo) -> HermesError:
+    """Return an error of the class with this code; of several, the most general one."""
+    kind = _errors_by_code(HermesError).get(info.code, HermesError)
+    return kind(info.message, hint=info.hint)
 
 
 def _errors_by_code(root: type[HermesError]) -> dict[str, type[HermesError]]:
@@ -22,5 +22,5 @@ def _errors_by_code(root: type[HermesError]) -> dict[str, type[HermesError]]:
 
 
 def _clean(text: str) -> str:
-    """A name of a file may hold bytes that are no text, which JSON cannot carry."""
+    """Replace bytes in file names that are not text, which JSON cannot carry."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

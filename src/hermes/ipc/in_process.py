@@ -1,4 +1,4 @@
-"""An agent of our own: its event loop runs in another thread, while this one waits."""
+"""Run the agent in this process: its event loop in another thread, while this one waits."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
@@ -37,63 +37,63 @@ class _OpenedConversation(Struct, frozen=True):
 class InProcessClient:
     def __init__(self, portal: BlockingPortal, opened: _OpenedConversation) -> None:
         self._portal = portal
-        self._host = opened.host
+        self._service = opened.host
         self._loop = opened.loop
-        self._told: SimpleQueue[Event | None] = SimpleQueue()
+        self._events: SimpleQueue[Event | None] = SimpleQueue()
         self.greeting: Greeting = opened.greeting
 
     @property
     def state(self) -> ConversationState:
-        return self._host.state
+        return self._service.state
 
     def say(self, question: UserInput, show: ShowEvent) -> Outcome:
-        """Shown by this thread: somebody may be asked something meanwhile, and take their time."""
-        audience = EventDisplay(show, self.interrupt)
-        told = self._told = SimpleQueue()
+        """Show the events in this thread, which may wait for a person's answer."""
+        display = EventDisplay(show, self.interrupt)
+        events = self._events = SimpleQueue()
 
         async def emit(event: Event) -> None:
-            told.put(event)
+            events.put(event)
 
-        turn = self._portal.start_task_soon(self._host.say, question, emit)
-        turn.add_done_callback(lambda _: told.put(None))
-        while (event := told.get()) is not None:
-            audience.hear(event)
+        turn = self._portal.start_task_soon(self._service.say, question, emit)
+        turn.add_done_callback(lambda _: events.put(None))
+        while (event := events.get()) is not None:
+            display.hear(event)
         outcome = turn.result()
-        audience.check()
+        display.check()
         return outcome
 
     def answer(self, question: str, words: str) -> None:
-        remark = self._portal.call(self._host.answer, question, words)
+        remark = self._portal.call(self._service.answer, question, words)
         if remark:
-            self._told.put(Notice(remark))
+            self._events.put(Notice(remark))
 
     def steer(self, word: str, text: str) -> None:
-        self._portal.call(self._host.steer, word, text)
+        self._portal.call(self._service.steer, word, text)
 
     def news(self) -> bool:
-        return self._portal.call(self._host.has_news)
+        return self._portal.call(self._service.has_news)
 
     def past(self) -> RecentHistory:
-        return self._portal.call(self._host.past)
+        return self._portal.call(self._service.past)
 
     def command(self, line: str) -> CommandReply:
-        return self._portal.call(self._host.command, line)
+        return self._portal.call(self._service.command, line)
 
     def report(self, ended: RunEnded | None) -> UsageReport:
-        return self._portal.call(self._host.report, ended)
+        return self._portal.call(self._service.report, ended)
 
     def interrupt(self) -> None:
-        # To wait here, in a signal handler, for the loop could mean to wait for ourselves.
-        self._loop.call_soon_threadsafe(self._host.interrupt)
+        # Waiting for the loop in a signal handler could deadlock.
+        self._loop.call_soon_threadsafe(self._service.interrupt)
 
 
 @contextmanager
 def open_in_process(
     home: Home, env: Env, start: ConversationOptions, notes: tuple[str, ...] = ()
 ) -> Generator[AgentClient]:
-    """Raises `ConfigError` when the home or its settings are wrong.
+    """Start an agent in this process. Raises `ConfigError` if the home or its settings are wrong.
 
-    `notes` are told to whoever comes, beside those of the session.
+    `notes` are shown in addition to those of the session.
     """
     with (
         start_blocking_portal() as portal,
@@ -114,10 +114,10 @@ async def _opened(
         later=start.person,
     )
     async with open_app(home, env, _choices(start)) as app:
-        host = await open_conversation(app, start, origin, app.models.find)
-        greeting = await host.greet()
+        service = await open_conversation(app, start, origin, app.models.find)
+        greeting = await service.greet()
         greeting = structs.replace(greeting, notes=(*notes, *greeting.notes))
-        yield _OpenedConversation(host, greeting, asyncio.get_running_loop())
+        yield _OpenedConversation(service, greeting, asyncio.get_running_loop())
 
 
 def _choices(start: ConversationOptions) -> AppOptions:

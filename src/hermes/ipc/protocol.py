@@ -1,6 +1,7 @@
-"""What goes through the socket: each frame is its length, then that many bytes of JSON.
+"""The socket protocol: each frame is its length followed by that many bytes of JSON.
 
-Lines would not do: the arguments of a call are the model's own bytes, line breaks included.
+Frames are not lines, because arguments of a tool call are the model's own bytes and may contain
+line breaks.
 """
 
 from collections.abc import Mapping
@@ -27,13 +28,13 @@ from hermes.schema.events import Event, Outcome, RunEnded
 PROTOCOL = 4
 LENGTH_BYTES = 4
 MAX_FIRST_FRAME = 1024 * 1024
-"""Bytes of a first frame: whoever is not known yet gets no more room than that."""
+"""Maximum size of the first frame, in bytes, before the client is known."""
 MAX_FRAME = 64 * 1024 * 1024
-"""Bytes of any other frame: the largest prompt there may be, with every character escaped."""
+"""Maximum size of other frames, in bytes: the largest prompt with every character escaped."""
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
-    """`marks` stand for the values of the caller's environment."""
+    """Opens a conversation; `marks` is the fingerprint of the client's environment."""
 
     protocol: int = PROTOCOL
     version: str
@@ -42,7 +43,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
 
 
 class Wake(Struct, frozen=True, tag="wake"):
-    """Something was put into the inbox or the outbox from outside."""
+    """Something was added to the inbox or outbox by another process."""
 
     protocol: int = PROTOCOL
 
@@ -60,21 +61,21 @@ class GetUsage(Struct, frozen=True, tag="report"):
 
 
 class AnswerQuestion(Struct, frozen=True, tag="decide"):
-    """Words to a question of the turn that is going on."""
+    """An answer to a question of the running turn."""
 
     question: str
     words: str
 
 
 class Steer(Struct, frozen=True, tag="steer"):
-    """Words to the turn that is going on; `word` is the id under which they are told as heard."""
+    """A message to the running turn; `word` is its id, confirmed by an event."""
 
     word: str
     text: str
 
 
 class CheckNews(Struct, frozen=True, tag="look"):
-    """Has anything come in by itself?"""
+    """Ask whether anything arrived by itself."""
 
 
 class NewsResult(Struct, frozen=True, tag="looked"):
@@ -82,7 +83,7 @@ class NewsResult(Struct, frozen=True, tag="looked"):
 
 
 class GetHistory(Struct, frozen=True, tag="recount"):
-    """What was said and done in this session?"""
+    """Ask for the recent messages of the session."""
 
 
 class HistoryResult(Struct, frozen=True, tag="recounted"):
@@ -94,11 +95,11 @@ class Interrupt(Struct, frozen=True, tag="interrupt"):
 
 
 class Accepted(Struct, frozen=True, tag="accepted"):
-    """The agent here would do the same as one of the caller's own."""
+    """The gateway would behave like an agent started by the client."""
 
 
 class Refused(Struct, frozen=True, tag="refused"):
-    """It would not; the caller had better run the turn itself."""
+    """It would not; the client should run the turn itself."""
 
     reason: str
 
@@ -155,7 +156,7 @@ ServerFrame: TypeAlias = (
 
 
 class BadFrame(HermesError):
-    """What came is no frame of ours; nothing after it can be trusted."""
+    """An invalid frame; the connection cannot be used any further."""
 
     code = "bad_frame"
 
@@ -166,7 +167,7 @@ def encode_frame(frame: FirstFrame | ClientFrame | ServerFrame) -> bytes:
 
 
 class FrameBuffer:
-    """Cuts what comes in pieces into the bytes of whole frames."""
+    """Splits received bytes into frames."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -176,7 +177,7 @@ class FrameBuffer:
         self._buffer += data
 
     def take(self) -> bytes | None:
-        """The next frame; None while it is not whole. Raises `BadFrame` when it is too large."""
+        """Return the next frame, or None while incomplete. Raises `BadFrame` if it is too large."""
         if len(self._buffer) < LENGTH_BYTES:
             return None
         size = int.from_bytes(self._buffer[:LENGTH_BYTES], "big")
@@ -193,17 +194,17 @@ T = TypeVar("T", bound=FirstFrame | ClientFrame | ServerFrame)
 
 
 class FrameDecoder(Generic[T]):
-    """Reads the frames of one direction."""
+    """Decodes the frames of one direction."""
 
     def __init__(self, kinds: "type[T] | UnionType") -> None:
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(cast("type[T]", kinds))
 
     def read(self, frame: bytes) -> T:
-        """Raises `BadFrame` for what is none."""
+        """Raises `BadFrame` for an invalid frame."""
         try:
             return self._decoder.decode(frame)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadFrame(f"A frame cannot be understood: {error}") from error
+            raise BadFrame(f"Invalid frame: {error}") from error
 
 
 def first_frame_decoder() -> FrameDecoder[FirstFrame]:
@@ -233,5 +234,5 @@ def _digest(name: str, value: str) -> str:
 
 
 def _json_safe(name: str) -> str:
-    """A name that is no text would not pass through JSON."""
+    """Escape a name that is not text, which JSON cannot carry."""
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

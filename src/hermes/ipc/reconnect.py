@@ -1,4 +1,4 @@
-"""A partner that outlives the gateway: where that is gone, somebody else goes on in its place."""
+"""A client that survives the end of the gateway by reconnecting or continuing in-process."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,19 +24,19 @@ from hermes.ipc.client import (
 from hermes.schema.errors import HermesError, SessionBusy
 from hermes.schema.events import Event, MessageAdded, Notice, Outcome, RunEnded
 
-GATEWAY_BACK = "The gateway was away and is back; this chat goes on with it."
-GATEWAY_GONE = "The gateway is gone; this chat goes on by itself."
-TURN_CUT_OFF = "The gateway ended in the middle of this turn. What was done until then is kept."
+GATEWAY_BACK = "Reconnected to the gateway."
+GATEWAY_GONE = "The gateway has stopped; this chat continues without it."
+TURN_CUT_OFF = "The gateway stopped during this turn. Everything up to then is saved."
 _TRIES = 2
-"""How often something is begun at a gateway that ends before it begins."""
+"""Attempts with a gateway that ends before it starts the request."""
 
 T = TypeVar("T")
 Wait: TypeAlias = Callable[[float], bool]
-"""Lets so many seconds pass; False when somebody does not want to wait any more."""
+"""Waits for the given seconds; returns False if cancelled."""
 
 
 class OpenClient(NamedTuple):
-    """Somebody to talk to, for as long as `open` is; `notes` are for the person."""
+    """A client that is usable until `open` is closed; `notes` are for the person."""
 
     open: ExitStack
     partner: AgentClient
@@ -44,20 +44,20 @@ class OpenClient(NamedTuple):
 
 
 class Reconnect(Protocol):
-    """How somebody is found once the gateway is gone: at its door again, or in this process."""
+    """Finds a new client after the gateway is gone: the restarted gateway, or this process."""
 
     def __call__(self, start: ConversationOptions, wait: Wait, *, alone: bool) -> OpenClient: ...
 
 
 class BusyRetry(Struct, frozen=True, kw_only=True):
-    """Seconds that another process may hold on to the session, and those of one look at it."""
+    """Seconds to wait for another process to release the session, and between attempts."""
 
     busy: float = 65.0
     look: float = 0.2
 
 
 class ReconnectingClient:
-    """One thing at a time, as with any partner; what is said while nobody is there waits for it."""
+    """Handles one request at a time; while disconnected, requests wait for a new client."""
 
     def __init__(
         self,
@@ -66,45 +66,45 @@ class ReconnectingClient:
         search: Reconnect,
         patience: BusyRetry | None = None,
     ) -> None:
-        self._met = met
+        self._open_client = met
         self._start = start
-        self._search = search
-        self._patience = patience or BusyRetry()
+        self._reconnect = search
+        self._busy_retry = patience or BusyRetry()
         self._notices: list[str] = []
         self._steering: set[str] = set()
-        """Ids of words to the last turn that it has not been told to have heard."""
+        """Ids of messages to the last turn that were not confirmed."""
         self._lost = False
-        self._fresh = False
-        """Somebody was found anew, and has said nothing yet."""
+        self._reconnected = False
+        """A new client was found and not used yet."""
         self._failed = False
-        """Nobody was found; whoever says something next looks again."""
+        """No client was found; the next request searches again."""
         self._closed = False
-        self._opening = Lock()
-        self._enough: SimpleQueue[None] = SimpleQueue()
-        """Has something in it when what is being done is not wanted any more."""
+        self._open_lock = Lock()
+        self._cancelled: SimpleQueue[None] = SimpleQueue()
+        """Not empty once the current request was cancelled."""
 
     @property
     def greeting(self) -> Greeting:
-        return self._met.partner.greeting
+        return self._open_client.partner.greeting
 
     @property
     def state(self) -> ConversationState:
-        return self._met.partner.state
+        return self._open_client.partner.state
 
     def say(self, question: UserInput, show: ShowEvent) -> Outcome:
-        self._enough = SimpleQueue()
+        self._cancelled = SimpleQueue()
         for attempt in range(1, _TRIES + 2):
             self._ensure_client(alone=attempt > _TRIES)
             self._steering = set()
             turn = _Turn(show, self._steering)
-            told = self._tell(show)
-            if not self._enough.empty():
+            notified = self._show_notices(show)
+            if not self._cancelled.empty():
                 show(RunEnded("", Outcome.CANCELLED, "Interrupted.", "cancelled"))
                 return Outcome.CANCELLED
             try:
-                # Whoever asks about news may have been told all there is by now.
-                wordless = not (question.parts or question.images)
-                if told and wordless and not self._met.partner.news():
+                # The notices may already contain all the news that was asked for.
+                is_empty = not (question.parts or question.images)
+                if notified and is_empty and not self._open_client.partner.news():
                     show(RunEnded("", Outcome.DONE))
                     return Outcome.DONE
                 return self._begin(question, turn)
@@ -112,129 +112,131 @@ class ReconnectingClient:
                 self._lost = True
                 if turn.begun:
                     return self._end(turn, show)
-        raise HermesError("Nobody could be found who answers.", hint="Say it once more.")
+        raise HermesError("No agent is reachable.", hint="Send the message again.")
 
     def answer(self, question: str, words: str) -> None:
-        # Whoever waits for the turn is told that it is over.
+        # The caller waiting for the turn learns that it has ended.
         with suppress(GatewayGone):
-            self._met.partner.answer(question, words)
+            self._open_client.partner.answer(question, words)
 
     def steer(self, word: str, text: str) -> None:
-        # What the turn did not hear is still to be said: it is not lost with the gateway.
+        # A message the turn did not receive must be sent again; it is not lost with the gateway.
         self._steering.add(word)
         with suppress(GatewayGone):
-            self._met.partner.steer(word, text)
+            self._open_client.partner.steer(word, text)
 
     def news(self) -> bool:
-        """Only says that somebody is gone: whoever types is not kept from it by a search."""
+        """Only report that the gateway is gone, because a search would block typing."""
         if self._failed:
             return False
         if self._lost or self._notices:
             return True
         try:
-            return self._met.partner.news()
+            return self._open_client.partner.news()
         except GatewayGone:
             self._lost = True
             return True
 
     def command(self, line: str) -> CommandReply:
-        self._enough = SimpleQueue()
+        self._cancelled = SimpleQueue()
         try:
-            return self._asked(lambda partner: partner.command(line), again=RequestNotReceived)
+            return self._request(lambda client: client.command(line), retry_on=RequestNotReceived)
         except GatewayGone as error:
             raise HermesError(
-                "The gateway ended while it did this, so that nobody knows whether it was done.",
-                hint="Look, and say it again if it was not.",
+                "The gateway stopped during this command; it may or may not have been executed.",
+                hint="Check the result, and repeat the command if necessary.",
             ) from error
 
     def report(self, ended: RunEnded | None) -> UsageReport:
-        return self._asked(lambda partner: partner.report(ended))
+        return self._request(lambda client: client.report(ended))
 
     def past(self) -> RecentHistory:
-        return self._asked(lambda partner: partner.past())
+        return self._request(lambda client: client.past())
 
     def interrupt(self) -> None:
-        """Whoever does not want to wait for the gateway goes on without it."""
-        self._enough.put(None)
-        self._met.partner.interrupt()
+        """Cancel; waiting for the gateway ends, and the chat continues without it."""
+        self._cancelled.put(None)
+        self._open_client.partner.interrupt()
 
     def close(self) -> None:
-        """A search that is going on is given up."""
+        """Close the client and cancel a search in progress."""
         self._closed = True
-        self._enough.put(None)
-        with self._opening:
-            self._met.open.close()
+        self._cancelled.put(None)
+        with self._open_lock:
+            self._open_client.open.close()
 
-    def _asked(self, work: Callable[[AgentClient], T], again: type[GatewayGone] = GatewayGone) -> T:
-        """Asked once more of somebody else, where that can do no harm."""
+    def _request(
+        self, work: Callable[[AgentClient], T], retry_on: type[GatewayGone] = GatewayGone
+    ) -> T:
+        """Run the request, and repeat it with another client where that is safe."""
         self._ensure_client()
         try:
-            return work(self._met.partner)
+            return work(self._open_client.partner)
         except GatewayGone as error:
             self._lost = True
-            if not isinstance(error, again):
+            if not isinstance(error, retry_on):
                 raise
         self._ensure_client(alone=True)
-        return work(self._met.partner)
+        return work(self._open_client.partner)
 
     def _begin(self, question: UserInput, turn: "_Turn") -> Outcome:
-        """The lease of a gateway that has ended may lapse only after a while."""
-        left = self._patience.busy if self._fresh else 0.0
-        self._fresh = False
+        """Start the turn; the lease of a stopped gateway may take a while to expire."""
+        remaining = self._busy_retry.busy if self._reconnected else 0.0
+        self._reconnected = False
         while True:
             try:
-                return self._met.partner.say(question, turn.hear)
+                return self._open_client.partner.say(question, turn.hear)
             except SessionBusy:
-                if turn.begun or left <= 0 or not self._wait(self._patience.look):
+                if turn.begun or remaining <= 0 or not self._wait(self._busy_retry.look):
                     raise
-                left -= self._patience.look
+                remaining -= self._busy_retry.look
 
     def _end(self, turn: "_Turn", show: ShowEvent) -> Outcome:
-        """A turn that was cut off gets its last word; who goes on is looked for first."""
+        """End an interrupted turn, after looking for a new client."""
         if turn.ended is not None:
             return turn.ended
         try:
             self._ensure_client()
         finally:
-            self._tell(show)
+            self._show_notices(show)
             show(RunEnded("", Outcome.CANCELLED, TURN_CUT_OFF, "cancelled"))
         return Outcome.CANCELLED
 
-    def _tell(self, show: ShowEvent) -> bool:
-        """Whether there was anything to tell."""
+    def _show_notices(self, show: ShowEvent) -> bool:
+        """Show pending notices; return whether there were any."""
         notices, self._notices = self._notices, []
         for notice in notices:
             show(Notice(notice))
         return bool(notices)
 
     def _ensure_client(self, *, alone: bool = False) -> None:
-        """Have somebody to talk to. Raises why there is nobody."""
+        """Make sure there is a client. Raises if none can be found."""
         if not self._lost:
             return
-        with self._opening:
+        with self._open_lock:
             if self._closed:
-                raise GatewayGone("This chat is over.")
+                raise GatewayGone("This chat is closed.")
             start = _resume_options(self._start, self.state)
             start = structs.replace(start, unheard=tuple(sorted(self._steering)))
-            self._met.open.close()
+            self._open_client.open.close()
             self._failed = True
-            self._met = met = self._search(start, self._wait, alone=alone)
+            self._open_client = open_client = self._reconnect(start, self._wait, alone=alone)
             self._lost = self._failed = False
-            self._fresh = True
-        self._notices += met.notes
+            self._reconnected = True
+        self._notices += open_client.notes
 
     def _wait(self, seconds: float) -> bool:
         try:
-            self._enough.get(timeout=seconds)
+            self._cancelled.get(timeout=seconds)
         except Empty:
             return True
-        # Kept, for the next one who looks.
-        self._enough.put(None)
+        # Put it back for the next check.
+        self._cancelled.put(None)
         return False
 
 
 class _Turn:
-    """What was told of a turn until now."""
+    """The events of a turn received so far."""
 
     def __init__(self, show: ShowEvent, steering: set[str]) -> None:
         self._show = show
@@ -252,7 +254,7 @@ class _Turn:
 
 
 def _resume_options(start: ConversationOptions, state: ConversationState) -> ConversationOptions:
-    """In the session as it is: with its own model and folder, once it has any."""
+    """Resume the session with its own model and folder, if it has messages."""
     if not state.started:
         return structs.replace(start, resume="", latest=False)
     return structs.replace(

@@ -1,7 +1,7 @@
-"""What is to be sent to one guest: in order, with bounded room, words before frames.
+"""Queue frames for one client: in order, with a size limit, deltas merged.
 
-A guest who reads too slowly makes the words of an answer come in larger pieces; when even
-so there is no room left, deltas are dropped and facts are waited with.
+For a slow client, deltas are merged into larger frames; when the queue is full, deltas are dropped
+and writers of facts wait.
 """
 
 import socket
@@ -14,13 +14,13 @@ from hermes.ipc.protocol import EventFrame, ServerFrame, encode_frame
 from hermes.schema.events import Delta, Event, ReasoningDelta, TextDelta
 
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""Bytes that wait for one guest, before anybody has to wait for him."""
+"""Bytes queued for one client before writers have to wait."""
 CLOSE_TIMEOUT = 1.0
-"""Seconds that a guest gets to hear the last words when we have to close."""
+"""Seconds to send the remaining frames when the connection is closed."""
 
 
 class _MergedDeltas:
-    """Pieces of an answer that have not been sent yet, as one."""
+    """Deltas not sent yet, merged into one."""
 
     def __init__(self, first: TextDelta | ReasoningDelta) -> None:
         self.kind: Final = type(first)
@@ -35,10 +35,10 @@ class SendQueue:
         self._connection = connection
         self._queue: deque[bytes | _MergedDeltas] = deque()
         self._sending = memoryview(b"")
-        self._waiting = 0
-        self._news = anyio.Event()
+        self._queued_bytes = 0
+        self._has_frames = anyio.Event()
         self._room = anyio.Event()
-        self._flows = False
+        self._is_sending = False
         self._closed = False
 
     async def tell(self, event: Event) -> None:
@@ -48,44 +48,44 @@ class SendQueue:
             await self.put(EventFrame(event))
 
     async def put(self, frame: ServerFrame) -> None:
-        """It will be sent; waits while there is no room for it, as long as somebody sends."""
-        while self._waiting > MAX_QUEUED_BYTES and self._flows:
+        """Queue a frame; wait while there is no room, as long as the sender is running."""
+        while self._queued_bytes > MAX_QUEUED_BYTES and self._is_sending:
             await self._room.wait()
         self.add(frame)
 
     def add(self, frame: ServerFrame) -> None:
-        """For a last word, which cannot wait."""
+        """Queue a last frame without waiting."""
         self._append(encode_frame(frame))
 
     def close(self) -> None:
-        """Nobody listens any more: nothing is kept, and nobody waits."""
+        """Drop everything and release waiting writers: the client is gone."""
         self._closed = True
         self._queue.clear()
         self._sending = memoryview(b"")
-        self._waiting = 0
+        self._queued_bytes = 0
         self._stop()
-        self._news.set()
+        self._has_frames.set()
 
     async def send(self) -> None:
-        """Send what there is, until nobody listens any more."""
-        self._flows = True
+        """Send queued frames until the client is gone."""
+        self._is_sending = True
         try:
             await self._push_all()
             while not self._closed:
-                self._news = anyio.Event()
-                await self._news.wait()
+                self._has_frames = anyio.Event()
+                await self._has_frames.wait()
                 await self._push_all()
         finally:
             self._stop()
 
     async def part(self) -> None:
-        """Send what there is, if that can be done soon."""
+        """Send what is queued within a short timeout, then close."""
         with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
             await self._push_all()
         self.close()
 
     def _offer(self, event: Delta) -> None:
-        if self._waiting > MAX_QUEUED_BYTES:
+        if self._queued_bytes > MAX_QUEUED_BYTES:
             return
         if not isinstance(event, (TextDelta, ReasoningDelta)):
             self._append(encode_frame(EventFrame(event)))
@@ -93,7 +93,7 @@ class SendQueue:
         last = self._queue[-1] if self._queue else None
         if isinstance(last, _MergedDeltas) and last.kind is type(event):
             last.pieces.append(event.text)
-            self._waiting += len(event.text)
+            self._queued_bytes += len(event.text)
         else:
             self._append(_MergedDeltas(event))
 
@@ -101,8 +101,8 @@ class SendQueue:
         if self._closed:
             return
         self._queue.append(item)
-        self._waiting += len(item) if isinstance(item, bytes) else len(item.pieces[0])
-        self._news.set()
+        self._queued_bytes += len(item) if isinstance(item, bytes) else len(item.pieces[0])
+        self._has_frames.set()
 
     async def _push_all(self) -> None:
         while self._sending or self._queue:
@@ -110,11 +110,11 @@ class SendQueue:
                 items, self._queue = self._queue, deque()
                 data = [one if isinstance(one, bytes) else one.packed() for one in items]
                 self._sending = memoryview(b"".join(data))
-                self._waiting = len(self._sending)
+                self._queued_bytes = len(self._sending)
             await self._push()
 
     async def _push(self) -> None:
-        """One write. Nothing is waited for between it and taking note of it."""
+        """Write once. There is no await between the write and recording it."""
         try:
             sent = self._connection.send(self._sending)
         except BlockingIOError:
@@ -126,11 +126,11 @@ class SendQueue:
             self._make_room(sent)
 
     def _make_room(self, size: int) -> None:
-        self._waiting -= size
-        if self._waiting <= MAX_QUEUED_BYTES:
+        self._queued_bytes -= size
+        if self._queued_bytes <= MAX_QUEUED_BYTES:
             self._room.set()
             self._room = anyio.Event()
 
     def _stop(self) -> None:
-        self._flows = False
+        self._is_sending = False
         self._room.set()

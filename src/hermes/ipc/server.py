@@ -1,4 +1,4 @@
-"""One connection to the door: who it is, what it wants, and the conversation that follows."""
+"""The socket server: check the client, open its conversation and answer its requests."""
 
 import logging
 import os
@@ -56,7 +56,7 @@ from hermes.schema.events import Notice
 from hermes.session.conversation import SessionOptions
 
 HELLO_TIMEOUT = 10.0
-"""Seconds in which a guest says what he wants."""
+"""Seconds to wait for the first frame."""
 _READ_SIZE = 256 * 1024
 
 
@@ -65,9 +65,9 @@ def _nothing() -> None:
 
 
 class ServerCallbacks(Struct, frozen=True, kw_only=True):
-    """What the house does for those who do not want to talk.
+    """Callbacks into the gateway.
 
-    `wake` is told that something waits in the inbox or the outbox.
+    `wake` is called when something was added to the inbox or outbox.
     """
 
     wake: Callable[[], None] = _nothing
@@ -78,43 +78,43 @@ class ClientConnection:
         self,
         connection: socket.socket,
         app: App,
-        likeness: Compatibility,
+        compatibility: Compatibility,
         services: ServerCallbacks,
         answered: Callable[[], None],
     ) -> None:
-        """`answered` hears when something that was asked for has been done."""
+        """`answered` is called after each completed request."""
         self._connection = connection
         self._app = app
-        self._likeness = likeness
+        self._compatibility = compatibility
         self._services = services
         self._frames = FrameBuffer(MAX_FIRST_FRAME)
         self._requests = client_frame_decoder()
-        self._outlet = SendQueue(connection)
-        self._host: ConversationService | None = None
+        self._send_queue = SendQueue(connection)
+        self._service: ConversationService | None = None
         self.silent = True
-        """Until the first request is whole."""
+        """True until the first frame has arrived."""
         self._busy = False
-        self._owed = False
+        self._answer_pending = False
         self._answered = answered
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done for him."""
-        return self._busy or self._owed
+        """Whether a request of this client is being processed."""
+        return self._busy or self._answer_pending
 
     def hang_up(self) -> None:
-        """Let nothing more come: whoever reads here sees the end."""
+        """Shut the connection down, so that its reader sees the end."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     async def attend(self) -> None:
-        """Until the guest leaves, or we have to."""
+        """Serve the client until it disconnects or the server closes."""
         try:
             await self._attend()
         except HermesError as error:
-            self._outlet.add(RequestFailed(error_info(error)))
+            self._send_queue.add(RequestFailed(error_info(error)))
         finally:
-            await self._outlet.part()
+            await self._send_queue.part()
 
     async def _attend(self) -> None:
         first = None
@@ -127,78 +127,78 @@ class ClientConnection:
                 return
             case Wake():
                 self._services.wake()
-                self._outlet.add(WakeAccepted())
+                self._send_queue.add(WakeAccepted())
             case Hello():
                 await self._handshake(first)
             case _:
                 assert_never(first)
 
     async def _handshake(self, hello: Hello) -> None:
-        reason = self._likeness.difference(hello)
+        reason = self._compatibility.difference(hello)
         chosen: Model | None = None
         if not reason and (hello.start.model or hello.start.provider):
             chosen, reason = await self._choose(hello.start)
         if reason:
-            self._outlet.add(Refused(reason))
+            self._send_queue.add(Refused(reason))
             return
-        self._outlet.add(Accepted())
+        self._send_queue.add(Accepted())
         self._frames.limit = MAX_FRAME
         async with anyio.create_task_group() as group:
-            group.start_soon(self._outlet.send)
+            group.start_soon(self._send_queue.send)
             await self._converse(hello.start, chosen)
             group.cancel_scope.cancel()
 
     async def _choose(self, start: ConversationOptions) -> tuple[Model | None, str]:
-        """The model that is asked for, if a session can be made to keep it."""
+        """Return the requested model, if a session can store it."""
         models = self._app.models
         try:
             model = await models.choose(start.model, start.provider or None)
-            kept = await models.choose(model.name, model.provider)
+            stored = await models.choose(model.name, model.provider)
         except HermesError as error:
             return None, str(error)
-        if (kept.name, kept.provider) != (model.name, model.provider):
+        if (stored.name, stored.provider) != (model.name, model.provider):
             return None, f"A session cannot be bound to {model.provider}/{model.name}."
         return model, ""
 
     async def _converse(self, start: ConversationOptions, chosen: Model | None) -> None:
         try:
-            host = await self._opened(start, chosen)
-            greeting = await host.greet()
+            service = await self._opened(start, chosen)
+            greeting = await service.greet()
         except HermesError as error:
-            self._outlet.add(RequestFailed(error_info(error)))
+            self._send_queue.add(RequestFailed(error_info(error)))
             return
-        await self._outlet.put(ConversationOpened(greeting, host.state))
-        async with anyio.create_task_group() as works:
+        await self._send_queue.put(ConversationOpened(greeting, service.state))
+        async with anyio.create_task_group() as group:
             try:
-                await self._listen(host, works)
+                await self._listen(service, group)
             except HermesError as error:
-                self._outlet.add(RequestFailed(error_info(error)))
-            # Whoever leaves in the middle of a turn does not want it any more.
-            host.part()
+                self._send_queue.add(RequestFailed(error_info(error)))
+            # A client that disconnects during a turn cancels it.
+            service.part()
 
-    async def _listen(self, host: ConversationService, works: TaskGroup) -> None:
-        """Until the guest has left. Raises what makes it impossible to understand him."""
+    async def _listen(self, service: ConversationService, group: TaskGroup) -> None:
+        """Handle frames until the client disconnects. Raises for an invalid frame."""
         while (frame := await self._receive()) is not None:
             request = self._requests.read(frame)
             if isinstance(request, Interrupt):
-                host.interrupt()
+                service.interrupt()
             elif isinstance(request, AnswerQuestion):
-                await self._decide(host, request)
+                await self._answer_question(service, request)
             elif isinstance(request, Steer):
-                works.start_soon(host.steer, request.word, request.text)
+                group.start_soon(service.steer, request.word, request.text)
             elif self._busy:
-                raise UsageError("One thing at a time: the last request is not answered yet.")
+                raise UsageError("The previous request is still running.")
             else:
-                await works.start(self._work, host, request)
-        self._outlet.close()
+                await group.start(self._work, service, request)
+        self._send_queue.close()
 
-    async def _decide(self, host: ConversationService, decided: AnswerQuestion) -> None:
+    async def _answer_question(self, service: ConversationService, frame: AnswerQuestion) -> None:
         try:
-            told = await host.answer(decided.question, decided.words)
+            text = await service.answer(frame.question, frame.words)
         except HermesError as error:
-            told = error.sentence
-        if told:
-            await self._outlet.tell(Notice(told))
+            text = error.sentence
+        if text:
+            await self._send_queue.tell(Notice(text))
 
     async def _opened(
         self, start: ConversationOptions, chosen: Model | None
@@ -219,45 +219,46 @@ class ClientConnection:
         return await open_conversation(self._app, start, origin, find)
 
     async def _work(
-        self, host: ConversationService, request: ClientFrame, *, task_status: TaskStatus[None]
+        self, service: ConversationService, request: ClientFrame, *, task_status: TaskStatus[None]
     ) -> None:
         self._busy = True
-        # Between here and the first wait in `host` nobody else runs: no interrupt is missed.
+        # No other task runs between here and the first await in the service: no interrupt is
+        # missed.
         task_status.started()
         try:
-            answer = await self._answer(host, request)
+            answer = await self._answer(service, request)
         except HermesError as error:
-            answer = RequestFailed(error_info(error), host.state)
+            answer = RequestFailed(error_info(error), service.state)
         except anyio.get_cancelled_exc_class():
-            gone = GatewayGone("The gateway was stopped.", hint="Nothing said so far is lost.")
-            self._outlet.add(RequestFailed(error_info(gone), host.state))
+            gone = GatewayGone("The gateway was stopped.", hint="Everything up to now is saved.")
+            self._send_queue.add(RequestFailed(error_info(gone), service.state))
             raise
-        self._busy, self._owed = False, True
-        await self._outlet.put(answer)
-        self._owed = False
+        self._busy, self._answer_pending = False, True
+        await self._send_queue.put(answer)
+        self._answer_pending = False
         self._answered()
 
-    async def _answer(self, host: ConversationService, request: ClientFrame) -> ServerFrame:
+    async def _answer(self, service: ConversationService, request: ClientFrame) -> ServerFrame:
         match request:
             case StartTurn(question=question):
-                outcome = await host.say(question, self._outlet.tell)
-                return TurnEnded(outcome, host.state)
+                outcome = await service.say(question, self._send_queue.tell)
+                return TurnEnded(outcome, service.state)
             case RunCommand(line=line):
-                reply = await host.command(line)
-                return CommandReplied(reply, host.state)
+                reply = await service.command(line)
+                return CommandReplied(reply, service.state)
             case GetUsage(ended=ended):
-                return UsageResult(host.report(ended))
+                return UsageResult(service.report(ended))
             case CheckNews():
-                return NewsResult(await host.has_news())
+                return NewsResult(await service.has_news())
             case GetHistory():
-                return HistoryResult(await host.past())
+                return HistoryResult(await service.past())
             case AnswerQuestion() | Steer() | Interrupt():
-                raise UsageError("There is nothing to interrupt.")
+                raise UsageError("Nothing is running.")
             case _:
                 assert_never(request)
 
     async def _receive(self) -> bytes | None:
-        """The next frame; None when the guest has left."""
+        """Return the next frame, or None if the client has disconnected."""
         while (frame := self._frames.take()) is None:
             data = await self._read()
             if not data:
@@ -279,13 +280,13 @@ class ClientConnection:
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
-"""How many guests there may be at a time; one more is sent away, and helps himself."""
+"""Maximum number of clients; another one is rejected and runs its own agent."""
 ACCEPT_RETRY = 0.2
-"""Seconds to wait when the system has no more connections to give."""
+"""Seconds to wait when the system has no free connections."""
 
 
 class IpcServer:
-    """Lets in whoever has our own user id, and gives each a conversation of his own."""
+    """Accepts connections of our own user, and serves each one a conversation."""
 
     def __init__(
         self,
@@ -295,10 +296,10 @@ class IpcServer:
         services: ServerCallbacks = ServerCallbacks(),  # noqa: B008 - a frozen value
         uid: int | None = None,
     ) -> None:
-        """`marks` are those of the environment the app was made from (`marks_of`)."""
+        """`marks` is the fingerprint of the environment the app was built from."""
         self._folder = folder
         self._app = app
-        self._likeness = Compatibility(app, marks)
+        self._compatibility = Compatibility(app, marks)
         self._services = services
         self._uid = os.getuid() if uid is None else uid
         self._connections: dict[ClientConnection, None] = {}
@@ -307,32 +308,32 @@ class IpcServer:
 
     @property
     def busy(self) -> int:
-        """For how many guests something is being done."""
-        return sum(guest.busy for guest in self._connections)
+        """Number of clients whose request is being processed."""
+        return sum(client.busy for client in self._connections)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more connections."""
         self._closing.cancel()
         self._notice()
 
     async def idle(self) -> None:
-        """After `close`: wait until nothing is being done for anybody."""
+        """After `close`, wait until no request is being processed."""
         await self._idle.wait()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Until it is cancelled. Raises `ConfigError` when the socket cannot be had."""
-        place = listen(self._folder)
+        """Serve until cancelled. Raises `ConfigError` if the socket cannot be created."""
+        listening = listen(self._folder)
         try:
             async with anyio.create_task_group() as group:
                 task_status.started()
                 with self._closing:
-                    await self._let_in(place.listener, group)
-                place.close()
+                    await self._accept(listening.listener, group)
+                listening.close()
                 await anyio.sleep_forever()
         finally:
-            place.close()
+            listening.close()
 
-    async def _let_in(self, listener: socket.socket, group: TaskGroup) -> None:
+    async def _accept(self, listener: socket.socket, group: TaskGroup) -> None:
         while True:
             try:
                 connection, _ = listener.accept()
@@ -340,47 +341,45 @@ class IpcServer:
                 await anyio.wait_readable(listener)
                 continue
             except OSError as error:
-                log.warning("nobody can be let in just now: %s", error)
+                log.warning("cannot accept a connection: %s", error)
                 await self._app.clock.sleep(ACCEPT_RETRY)
                 continue
             connection.setblocking(False)
             group.start_soon(self._attend, connection)
 
     async def _attend(self, connection: socket.socket) -> None:
-        """No guest's mishap is another's."""
-        guest = ClientConnection(
-            connection, self._app, self._likeness, self._services, self._notice
+        """Serve one connection; a failure must not affect the others."""
+        client = ClientConnection(
+            connection, self._app, self._compatibility, self._services, self._notice
         )
         try:
             if self._is_allowed_peer(connection):
-                self._connections[guest] = None
-                await guest.attend()
+                self._connections[client] = None
+                await client.attend()
         except Exception:
-            log.exception("a guest at the local door could not be attended to")
+            log.exception("serving a local client failed")
         finally:
-            self._connections.pop(guest, None)
+            self._connections.pop(client, None)
             self._notice()
             connection.close()
 
     def _notice(self) -> None:
-        if self._closing.cancel_called and not any(guest.busy for guest in self._connections):
+        if self._closing.cancel_called and not any(client.busy for client in self._connections):
             self._idle.set()
 
     def _is_allowed_peer(self, connection: socket.socket) -> bool:
         user = peer_uid(connection)
         if user != self._uid:
-            log.warning("user %d was turned away from the local door", user)
+            log.warning("rejected a local connection of user %d", user)
             return False
         if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
-            log.warning(
-                "more than %d guests at the local door; one was turned away", MAX_CONNECTIONS
-            )
+            log.warning("rejected a local connection: more than %d clients", MAX_CONNECTIONS)
             return False
         return True
 
     def _make_room(self) -> bool:
-        """Whether a connection could be closed that has asked for nothing yet, the oldest first."""
-        silent = next((guest for guest in self._connections if guest.silent), None)
+        """Close the oldest connection without a request; return whether there was one."""
+        silent = next((client for client in self._connections if client.silent), None)
         if silent is None:
             return False
         del self._connections[silent]

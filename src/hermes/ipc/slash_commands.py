@@ -1,4 +1,4 @@
-"""Slash commands of a guest: run as at any surface, answered as the wire can carry it."""
+"""Run slash commands for a socket client and convert the replies for the wire."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -23,23 +23,23 @@ from hermes.schema.sessions import Session
 _SCREEN_ABILITIES = frozenset({TerminalAbility.CLEAR, TerminalAbility.COPY, TerminalAbility.LOOKS})
 
 
-async def run_command(sitting: TerminalContext, line: str) -> CommandReply:
-    """Raises `UsageError` for a name that nobody knows."""
+async def run_command(terminal: TerminalContext, line: str) -> CommandReply:
+    """Raises `UsageError` for an unknown command."""
     if not is_command(line):
         return NotACommand()
-    context = _context(sitting)
+    context = _context(terminal)
     return _wire_reply(await standard_commands().run(context, line))
 
 
-def command_names(sitting: TerminalContext) -> tuple[str, ...]:
-    """What can be typed at this surface, aliases too."""
-    context = _context(sitting)
-    here = [one for one in standard_commands().commands if one.applies(context)]
-    return tuple(sorted(name for one in here for name in (one.name, *one.aliases)))
+def command_names(terminal: TerminalContext) -> tuple[str, ...]:
+    """Return the commands available on this surface, including aliases."""
+    context = _context(terminal)
+    available = [one for one in standard_commands().commands if one.applies(context)]
+    return tuple(sorted(name for one in available for name in (one.name, *one.aliases)))
 
 
-def _context(sitting: TerminalContext) -> commands.CommandContext:
-    app, conversation, start, _ = sitting
+def _context(terminal: TerminalContext) -> commands.CommandContext:
+    app, conversation, start, _ = terminal
     return commands.CommandContext(
         conversation,
         app.models,
@@ -48,36 +48,36 @@ def _context(sitting: TerminalContext) -> commands.CommandContext:
             surface=Surface.TERMINAL,
             platform=start.source,
             abilities=_SCREEN_ABILITIES if start.screen else frozenset(),
-            work=_TerminalControl(sitting),
+            work=_TerminalControl(terminal),
         ),
         services=command_services(app),
     )
 
 
 class _TerminalControl(LocalControl):
-    """Somebody at a terminal can say something meanwhile; whoever runs alone cannot."""
+    """An interactive user can send messages during a turn; a one-shot client cannot."""
 
-    def __init__(self, sitting: TerminalContext) -> None:
-        super().__init__(sitting.conversation)
-        self._sitting = sitting
+    def __init__(self, terminal: TerminalContext) -> None:
+        super().__init__(terminal.conversation)
+        self._terminal = terminal
 
     def manner(self) -> BusyMode | None:
-        return BusyMode(self._sitting.manner.mode) if self._sitting.start.person else None
+        return BusyMode(self._terminal.manner.mode) if self._terminal.start.person else None
 
     def change_manner(self, manner: BusyMode) -> None:
-        self._sitting.manner.mode = manner.value
+        self._terminal.manner.mode = manner.value
 
 
 class _TerminalFacts:
-    """The facts of the house, with the tools that are offered at the guest's surface."""
+    """Status facts, with the tools available on the client's surface."""
 
     def __init__(self, app: App, source: str) -> None:
         self._app = app
         self._source = source
 
     def status(self, session: Session) -> Sequence[tuple[str, str]]:
-        there = self._app.toolbox.on(self._source)
-        tools = ", ".join(self._app.models.told(session, there)) or "none"
+        available = self._app.toolbox.on(self._source)
+        tools = ", ".join(self._app.models.told(session, available)) or "none"
         facts = self._app.status(session)
         return [(name, tools if name == "tools" else value) for name, value in facts]
 

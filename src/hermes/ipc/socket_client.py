@@ -1,4 +1,4 @@
-"""The caller's end of the socket: frames out and in, one after the other, without an event loop."""
+"""The client side of the socket: blocking frames in and out, without an event loop."""
 
 import os
 import select
@@ -61,13 +61,13 @@ from hermes.schema.errors import HermesError
 from hermes.schema.events import Outcome, RunEnded
 
 CONNECT_TIMEOUT = 2.0
-"""Seconds after which a gateway that does not take calls counts as none."""
+"""Seconds after which a gateway that does not accept counts as not running."""
 _READ_SIZE = 256 * 1024
 _INTERRUPT = encode_frame(Interrupt())
 
 
 class SocketConnection:
-    """One connection. `interrupt` may come at any moment, also in the middle of a frame."""
+    """One connection. `interrupt` may be called at any moment, even while a frame is sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -77,25 +77,25 @@ class SocketConnection:
         self._interrupted = False
 
     def send(self, frame: FirstFrame | ClientFrame) -> None:
-        """Raises `UnicodeEncodeError` for text that is none, before anything is sent."""
+        """Raises `UnicodeEncodeError` for invalid text, before anything is sent."""
         data = encode_frame(frame)
         try:
             with self._sending:
                 self._connection.sendall(data)
         except OSError as error:
             raise _gateway_gone(RequestNotReceived) from error
-        self._pass_on_interrupt()
+        self._send_interrupt()
 
     def interrupt(self) -> None:
         self._interrupted = True
-        self._pass_on_interrupt()
+        self._send_interrupt()
 
     def receive(self) -> ServerFrame:
         while (frame := self._frames.take()) is None:
             try:
                 data = self._connection.recv(_READ_SIZE)
             except ConnectionResetError as error:
-                # So the kernel says that nobody has read what was sent last.
+                # A reset means that the gateway has not read the last request.
                 raise _gateway_gone(RequestNotReceived) from error
             except OSError as error:
                 raise _gateway_gone() from error
@@ -105,18 +105,18 @@ class SocketConnection:
         return self._reader.read(frame)
 
     def ready(self, seconds: float) -> bool:
-        """Whether something came, or the other side is gone, by then."""
+        """Whether data arrived, or the connection was closed, within the time."""
         return bool(select.select([self._connection], [], [], seconds)[0])
 
     def wait_at_most(self, seconds: float | None) -> None:
         self._connection.settimeout(seconds)
 
-    def _pass_on_interrupt(self) -> None:
-        """Whoever holds the lock looks again when it is free, so that no wish is lost."""
+    def _send_interrupt(self) -> None:
+        """Send a pending interrupt; the holder of the lock checks again, so that none is lost."""
         while self._interrupted and self._sending.acquire(blocking=False):
             try:
                 self._interrupted = False
-                # Where it cannot be said, the loss of the connection says it.
+                # If it cannot be sent, the lost connection is noticed anyway.
                 with suppress(OSError):
                     self._connection.sendall(_INTERRUPT)
             finally:
@@ -125,7 +125,7 @@ class SocketConnection:
 
 @contextmanager
 def open_socket(folder: Path) -> Generator[SocketConnection | None]:
-    """A line to the gateway of this home; None when none of ours listens there."""
+    """Connect to the gateway of this home; yield None if none of this user is listening."""
     try:
         connection = connect_socket(folder, CONNECT_TIMEOUT)
     except OSError:
@@ -137,75 +137,77 @@ def open_socket(folder: Path) -> Generator[SocketConnection | None]:
 
 def _gateway_gone(kind: type[GatewayGone] = GatewayGone) -> GatewayGone:
     return kind(
-        "The gateway hung up.",
-        hint="What was said so far is kept (hermes sessions list); "
-        "to see whether it runs: hermes gateway status",
+        "The gateway closed the connection.",
+        hint=(
+            "The conversation is saved (hermes sessions list); to check the gateway: "
+            "hermes gateway status"
+        ),
     )
 
 
 NEWS_TIMEOUT = 0.1
-"""Seconds for an answer that nobody waits for."""
+"""Seconds to wait for the answer of a news check."""
 HANDSHAKE_TIMEOUT = 5.0
-"""Seconds in which a gateway says whether it takes somebody in."""
+"""Seconds for the gateway to accept or reject a client."""
 
 
 class SocketClient:
-    def __init__(self, line: SocketConnection, welcome: ConversationOpened) -> None:
-        self._line = line
-        self.greeting: Greeting = welcome.greeting
-        self.state: ConversationState = welcome.state
-        self._looking = False
+    def __init__(self, connection: SocketConnection, opened: ConversationOpened) -> None:
+        self._connection = connection
+        self.greeting: Greeting = opened.greeting
+        self.state: ConversationState = opened.state
+        self._checking_news = False
 
     def say(self, question: UserInput, show: ShowEvent) -> Outcome:
-        audience = EventDisplay(show, self.interrupt)
+        display = EventDisplay(show, self.interrupt)
         self._send(StartTurn(question))
-        while isinstance(answer := self._line.receive(), EventFrame):
-            audience.hear(answer.event)
+        while isinstance(answer := self._connection.receive(), EventFrame):
+            display.hear(answer.event)
         if not isinstance(answer, TurnEnded):
             self._fail(answer)
         self.state = answer.state
-        audience.check()
+        display.check()
         return answer.outcome
 
     def answer(self, question: str, words: str) -> None:
-        self._line.send(AnswerQuestion(question, words))
+        self._connection.send(AnswerQuestion(question, words))
 
     def steer(self, word: str, text: str) -> None:
-        self._line.send(Steer(word, text))
+        self._connection.send(Steer(word, text))
 
     def news(self) -> bool:
-        """Asked in the middle of somebody's typing: an answer that is late counts later."""
-        if not self._looking:
-            self._line.send(CheckNews())
-            self._looking = True
-        return self._line.ready(NEWS_TIMEOUT) and self._looked()
+        """Check for news while the user is typing; a late answer is read at the next check."""
+        if not self._checking_news:
+            self._connection.send(CheckNews())
+            self._checking_news = True
+        return self._connection.ready(NEWS_TIMEOUT) and self._read_news()
 
-    def _looked(self) -> bool:
-        answer = self._line.receive()
-        self._looking = False
+    def _read_news(self) -> bool:
+        answer = self._connection.receive()
+        self._checking_news = False
         if not isinstance(answer, NewsResult):
             self._fail(answer)
         return answer.news
 
     def _send(self, request: ClientFrame) -> None:
-        """One thing at a time: what was asked before is answered first."""
-        if self._looking:
+        """Send a request after the answer to a pending news check has been read."""
+        if self._checking_news:
             try:
-                self._looked()
-            except GatewayGone as gone:
-                raise RequestNotReceived(str(gone), hint=gone.hint) from gone
-        self._line.send(request)
+                self._read_news()
+            except GatewayGone as error:
+                raise RequestNotReceived(str(error), hint=error.hint) from error
+        self._connection.send(request)
 
     def past(self) -> RecentHistory:
         self._send(GetHistory())
-        answer = self._line.receive()
+        answer = self._connection.receive()
         if not isinstance(answer, HistoryResult):
             self._fail(answer)
         return answer.past
 
     def command(self, line: str) -> CommandReply:
         self._send(RunCommand(line))
-        answer = self._line.receive()
+        answer = self._connection.receive()
         if not isinstance(answer, CommandReplied):
             self._fail(answer)
         self.state = answer.state
@@ -213,13 +215,13 @@ class SocketClient:
 
     def report(self, ended: RunEnded | None) -> UsageReport:
         self._send(GetUsage(ended))
-        answer = self._line.receive()
+        answer = self._connection.receive()
         if not isinstance(answer, UsageResult):
             self._fail(answer)
         return answer.report
 
     def interrupt(self) -> None:
-        self._line.interrupt()
+        self._connection.interrupt()
 
     def _fail(self, answer: ServerFrame) -> NoReturn:
         if isinstance(answer, RequestFailed):
@@ -228,7 +230,7 @@ class SocketClient:
 
 
 def _ignore_refusal(reason: str) -> None:
-    """Whoever runs a turn alone is not interested in who else could have."""
+    """Ignore it: a one-shot client does not report why the gateway was not used."""
 
 
 @contextmanager
@@ -238,43 +240,45 @@ def open_socket_client(
     start: ConversationOptions,
     refused: Callable[[str], None] = _ignore_refusal,
 ) -> Generator[AgentClient | None]:
-    """None when no gateway runs, or when its agent would not do the same as one of our own.
+    """Yield None if no gateway is running, or if it is not compatible.
 
-    `refused` hears what is different then.
+    `refused` is then called with the reason.
     """
     hello = Hello(version=__version__, marks=env_fingerprint(env), start=start)
-    with open_socket(folder) as line:
-        if line is None or not _is_accepted(line, hello, refused):
+    with open_socket(folder) as connection:
+        if connection is None or not _is_accepted(connection, hello, refused):
             yield None
             return
-        answer = line.receive()
+        answer = connection.receive()
         if not isinstance(answer, ConversationOpened):
             raise _failure(answer)
-        yield SocketClient(line, answer)
+        yield SocketClient(connection, answer)
 
 
-def _is_accepted(line: SocketConnection, hello: Hello, refused: Callable[[str], None]) -> bool:
-    line.wait_at_most(HANDSHAKE_TIMEOUT)
+def _is_accepted(
+    connection: SocketConnection, hello: Hello, refused: Callable[[str], None]
+) -> bool:
+    connection.wait_at_most(HANDSHAKE_TIMEOUT)
     try:
-        line.send(hello)
-        answer = line.receive()
+        connection.send(hello)
+        answer = connection.receive()
     except (HermesError, UnicodeEncodeError):
         return False
-    line.wait_at_most(None)
+    connection.wait_at_most(None)
     if isinstance(answer, Refused):
         refused(answer.reason)
     return isinstance(answer, Accepted)
 
 
 def wake_gateway(folder: Path) -> bool:
-    """Tell the gateway of this home that there is something to do; False when none runs."""
-    with open_socket(folder) as line:
-        if line is None:
+    """Tell the gateway of this home that there is work; return False if none is running."""
+    with open_socket(folder) as connection:
+        if connection is None:
             return False
-        line.wait_at_most(HANDSHAKE_TIMEOUT)
+        connection.wait_at_most(HANDSHAKE_TIMEOUT)
         try:
-            line.send(Wake())
-            return isinstance(line.receive(), WakeAccepted)
+            connection.send(Wake())
+            return isinstance(connection.receive(), WakeAccepted)
         except HermesError:
             return False
 
@@ -283,6 +287,6 @@ def _failure(answer: ServerFrame) -> HermesError:
     if isinstance(answer, RequestFailed):
         return error_from_info(answer.trouble)
     return GatewayGone(
-        "The gateway answered something else than it was asked.",
+        "The gateway sent an unexpected answer.",
         hint="Restart it: hermes gateway restart",
     )

@@ -1,4 +1,4 @@
-"""Where the socket lies, however long the home's path is; listening at it, and reaching it."""
+"""Create, find and connect the Unix socket of a home, however long its path is."""
 
 import os
 import socket
@@ -12,53 +12,53 @@ from hermes.kit.files import file_error
 from hermes.schema.errors import ConfigError
 
 MAX_ADDRESS_BYTES = 107
-"""Bytes that the kernel has room for in a socket's address."""
+"""Maximum length of a socket address, in bytes."""
 BACKLOG = 512
 _CREDENTIALS = struct.Struct("3i")
 
 
 class ListeningSocket:
-    """A socket at its place; `close` takes it away again, unless another has come there."""
+    """A bound socket; `close` removes its file unless another process replaced it."""
 
-    def __init__(self, folder: Path, listener: socket.socket, made: os.stat_result) -> None:
+    def __init__(self, folder: Path, listener: socket.socket, stat: os.stat_result) -> None:
         self.listener = listener
         self._path = folder / SOCKET
-        self._made = made
+        self._stat = stat
 
     def close(self) -> None:
         self.listener.close()
         with suppress(OSError):
-            found = self._path.lstat()
-            if (found.st_dev, found.st_ino) == (self._made.st_dev, self._made.st_ino):
+            stat = self._path.lstat()
+            if (stat.st_dev, stat.st_ino) == (self._stat.st_dev, self._stat.st_ino):
                 self._path.unlink()
 
 
 def listen(folder: Path) -> ListeningSocket:
-    """Raises `ConfigError` when somebody listens there already, or nobody can.
+    """Listen on the socket of a home. Raises `ConfigError` if it is in use or cannot be created.
 
-    What a dead process left behind is replaced.
+    The socket of a dead process is replaced.
     """
     if is_listening(folder):
         raise ConfigError(
-            f"Another gateway listens at {folder / SOCKET}.",
+            f"Another gateway is already listening on {folder / SOCKET}.",
             hint="Only one gateway can serve a home: hermes gateway status",
         )
-    own = f".{SOCKET}.{os.getpid()}"
+    temporary = f".{SOCKET}.{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError):
-            (folder / own).unlink()
-        with _short_address(folder, own) as address:
+            (folder / temporary).unlink()
+        with _short_address(folder, temporary) as address:
             listener.bind(address)
-        (folder / own).chmod(0o600)
+        (folder / temporary).chmod(0o600)
         listener.setblocking(False)
         listener.listen(BACKLOG)
-        # Only now does it get its name: nobody ever meets a half-made one.
-        (folder / own).replace(folder / SOCKET)
+        # Renamed only now, so that clients never find an unfinished socket.
+        (folder / temporary).replace(folder / SOCKET)
         return ListeningSocket(folder, listener, (folder / SOCKET).lstat())
     except OSError as error:
         listener.close()
-        message = f"{folder / SOCKET} cannot be listened at: {error.strerror}."
+        message = f"Cannot listen on {folder / SOCKET}: {error.strerror}."
         raise file_error(error, message) from error
 
 
@@ -73,7 +73,7 @@ def is_listening(folder: Path) -> bool:
 
 
 def connect_socket(folder: Path, wait: float) -> socket.socket:
-    """A connection to whoever listens there. Raises `OSError` when nobody does."""
+    """Connect to the listening process. Raises `OSError` if there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(wait)
@@ -86,7 +86,7 @@ def connect_socket(folder: Path, wait: float) -> socket.socket:
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The user at the other end, as the kernel knows it."""
+    """Return the user id of the peer, as reported by the kernel."""
     size = _CREDENTIALS.size
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return _CREDENTIALS.unpack(data)[1]
@@ -94,7 +94,7 @@ def peer_uid(connection: socket.socket) -> int:
 
 @contextmanager
 def _short_address(folder: Path, name: str) -> Generator[str]:
-    """An address the kernel has room for: a long one is reached through the open folder."""
+    """Yield an address that is short enough, through the open folder if necessary."""
     address = f"{folder}/{name}"
     if len(os.fsencode(address)) <= MAX_ADDRESS_BYTES:
         yield address

@@ -1,1 +1,1 @@
-"""What the program tells about itself while it runs."""
+"""Log files."""

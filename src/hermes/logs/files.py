@@ -1,4 +1,4 @@
-"""A log file that several processes append to and that never grows beyond a few old copies."""
+"""Rotating log files shared by several processes, per home and session."""
 
 import fcntl
 import logging
@@ -16,11 +16,11 @@ from hermes.kit.redact import Redactor
 
 
 class RotatingFile:
-    """Appends whole records; when the file is full it becomes `.1`, that one `.2`, and so on.
+    """Appends whole records; a full file becomes `.1`, that one `.2`, and so on.
 
-    Nothing is opened before the first record. Each record is one write, so those
-    of several processes do not mix; whoever finds the file full turns it under a lock,
-    and the others notice that it has moved.
+    Nothing is opened before the first record. Each record is one write, so records of several
+    processes do not mix; the process that finds the file full rotates it under a lock, and the
+    others notice that it has moved.
     """
 
     def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
@@ -32,7 +32,7 @@ class RotatingFile:
     def append(self, record: bytes) -> None:
         fd = self._current()
         if self._max_bytes and 0 < os.fstat(fd).st_size > self._max_bytes - len(record):
-            fd = self._turn(len(record))
+            fd = self._rotate(len(record))
         os.write(fd, record)
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class RotatingFile:
             self._fd = None
 
     def _current(self) -> int:
-        """The open file, opened again when another process has turned it or it was removed."""
+        """Return the open file, reopened if it was rotated by another process or removed."""
         if self._fd is not None and not self._is_ours(self._fd):
             self.close()
         if self._fd is None:
@@ -56,12 +56,12 @@ class RotatingFile:
         except FileNotFoundError:
             return False
 
-    def _turn(self, wanted: int) -> int:
+    def _rotate(self, size: int) -> int:
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             fd = self._current()
-            if 0 < os.fstat(fd).st_size > self._max_bytes - wanted:
+            if 0 < os.fstat(fd).st_size > self._max_bytes - size:
                 self._shift()
         finally:
             os.close(folder)
@@ -84,20 +84,19 @@ class RotatingFile:
 FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
 
 LOGGERS = ("hermes", "asyncio", "aiohttp", "mcp", "client")
-"""What is kept: our own loggers, and the warnings of what we run on; the last two are those of the
-SDK for MCP. The rest is not ours."""
+"""Our own loggers, and the warnings of important libraries; the last two belong to the MCP SDK."""
 
 
 _LOG_FOLDER: ContextVar[Path | None] = ContextVar("at_work_for", default=None)
-"""Sorts log records and nothing else: whose logs the work of this context belongs to."""
+"""The log folder of the current context; used for routing log records only."""
 
 
 _SESSION: ContextVar[str] = ContextVar("about", default="")
-"""Which session the work of this context is for, so that a log can be read by session."""
+"""The session of the current context, shown in each log line."""
 
 
 class SessionLogContext:
-    """What is logged in this context, and in tasks that begin in it, names that session."""
+    """Log records in this context, and in tasks started in it, name the session."""
 
     __slots__ = ("_session", "_token")
 
@@ -113,7 +112,7 @@ class SessionLogContext:
 
 @contextmanager
 def log_to(logs: Path) -> Generator[None]:
-    """What is logged in this context, and in tasks that begin in it, belongs into that folder."""
+    """Write log records of this context, and of tasks started in it, to that folder."""
     token = _LOG_FOLDER.set(logs)
     try:
         yield
@@ -122,7 +121,7 @@ def log_to(logs: Path) -> Generator[None]:
 
 
 class _FolderFilter(logging.Filter):
-    """Lets through what belongs to one folder, and, for the process's own, what is nobody's."""
+    """Accepts records of one folder, and optionally those without any."""
 
     def __init__(self, folder: Path, *, ownerless: bool) -> None:
         super().__init__()
@@ -135,7 +134,7 @@ class _FolderFilter(logging.Filter):
 
 
 class LogScope(Enum):
-    """Which records a home's files get; with several homes in one process, not all."""
+    """Which records go to a home's files if one process serves several homes."""
 
     EVERYTHING = auto()
     OWN = auto()
@@ -149,14 +148,14 @@ class LogSettings(Struct, frozen=True, kw_only=True):
 
 
 class FileLogHandler(logging.Handler):
-    """Writes masked records to a rotating file; a full disk is said once, on stderr."""
+    """Writes redacted records to a rotating file; reports a full disk once, on stderr."""
 
     def __init__(self, file: RotatingFile, redactor: Redactor, level: int) -> None:
         super().__init__(level)
         self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(about)s%(message)")))
         self._file = file
         self._redactors = [redactor]
-        self._complained = False
+        self._reported = False
 
     def mask_also(self, redactor: Redactor) -> None:
         self._redactors.append(redactor)
@@ -169,14 +168,14 @@ class FileLogHandler(logging.Handler):
             for redactor in self._redactors:
                 text = redactor.redact(text)
             self._file.append(text.encode(errors="backslashreplace") + b"\n")
-            self._complained = False
+            self._reported = False
         except OSError as error:
-            self._complain(error)
+            self._report_error(error)
         except (TypeError, ValueError):
             self.handleError(record)
 
     def close(self) -> None:
-        # Another thread may be writing: its file may not become somebody else's meanwhile.
+        # Another thread may be writing: its file descriptor must not be reused meanwhile.
         self.acquire()
         try:
             self._file.close()
@@ -184,27 +183,27 @@ class FileLogHandler(logging.Handler):
             self.release()
         super().close()
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained and sys.stderr:
-            self._complained = True
+    def _report_error(self, error: OSError) -> None:
+        if not self._reported and sys.stderr:
+            self._reported = True
             sys.stderr.write(f"hermes: cannot write {self._file.path}: {error.strerror}\n")
 
 
 class Logs:
-    """The handlers of one process; `close` takes them off and puts the levels back."""
+    """The log handlers of one process; `close` removes them and restores the levels."""
 
     def __init__(self, handlers: tuple[FileLogHandler, ...], level: int) -> None:
         self._handlers = handlers
         self._loggers = [logging.getLogger(name) for name in LOGGERS]
         self._before = [logger.level for logger in self._loggers]
         for logger in self._loggers:
-            wanted = level if logger.name == "hermes" else max(level, logging.WARNING)
-            logger.setLevel(min(wanted, logger.level) if _is_ours(logger) else wanted)
+            own_level = level if logger.name == "hermes" else max(level, logging.WARNING)
+            logger.setLevel(min(own_level, logger.level) if _is_ours(logger) else own_level)
             for handler in handlers:
                 logger.addHandler(handler)
 
     def mask_also(self, redactor: Redactor) -> None:
-        """Hide more values, such as those of another home served by the same process."""
+        """Redact more values, such as those of another home served by this process."""
         for handler in self._handlers:
             handler.mask_also(redactor)
 
@@ -224,7 +223,7 @@ def set_up_logs(
     redactor: Redactor,
     share: LogScope = LogScope.EVERYTHING,
 ) -> Logs:
-    """Begin to log into `folder`; an unknown level means INFO."""
+    """Start logging to `folder`; an unknown level means INFO."""
     level = level_of(settings.level)
     files = [("agent.log", level), ("errors.log", max(level, logging.WARNING))]
     handlers = tuple(
@@ -232,9 +231,9 @@ def set_up_logs(
         for name, at in files
     )
     if share is not LogScope.EVERYTHING:
-        only = _FolderFilter(folder, ownerless=share is LogScope.OWN_AND_NOBODYS)
+        folder_filter = _FolderFilter(folder, ownerless=share is LogScope.OWN_AND_NOBODYS)
         for handler in handlers:
-            handler.addFilter(only)
+            handler.addFilter(folder_filter)
     return Logs(handlers, level)
 
 

@@ -1,4 +1,4 @@
-"""An API server in a process of its own, to be killed: `runs_process.py HOME MODEL_URL`."""
+"""An API server in its own process, to be killed: `runs_process.py HOME MODEL_URL`."""
 
 import sys
 from pathlib import Path

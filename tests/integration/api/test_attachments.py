@@ -1,4 +1,4 @@
-"""Documents and addresses of pictures: what the model is given, and what is never fetched."""
+"""Documents and image URLs: what the model gets, and what is never fetched."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ from support.api_server import KEY, ApiHarness, ApiResponse, api_harness
 pytestmark = pytest.mark.anyio
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
-FAR = "https://example.com/heron.png"
+IMAGE_URL = "https://example.com/heron.png"
 
 
 def base64_of(data: bytes) -> str:
@@ -46,13 +46,13 @@ def pdf(*pages: str) -> bytes:
     return written.getvalue()
 
 
-async def ask(one: ApiHarness, *parts: dict[str, Any]) -> ApiResponse:
+async def ask(harness: ApiHarness, *parts: dict[str, Any]) -> ApiResponse:
     content = [{"type": "text", "text": "Read this."}, *parts]
-    return await one.chat({"messages": [{"role": "user", "content": content}]})
+    return await harness.chat({"messages": [{"role": "user", "content": content}]})
 
 
-def sent(one: ApiHarness) -> Any:
-    return one.asked(-1)["messages"][-1]["content"]
+def sent(harness: ApiHarness) -> Any:
+    return harness.asked(-1)["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -64,24 +64,24 @@ def sent(one: ApiHarness) -> Any:
         base64_of("# Grüße".encode("utf-16")),
     ],
 )
-async def test_a_text_is_read_by_every_model(tmp_path: Path, given: str) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_text_file_is_sent_as_text(tmp_path: Path, given: str) -> None:
+    async with api_harness(tmp_path) as harness:
         file = {"filename": "no\nte.md", "file_data": given}
-        assert (await ask(one, {"type": "file", "file": file})).status == 200
-        assert "# Grüße\n[end of no te.md]" in sent(one)
-        assert (await ask(one, {"type": "input_file", **file})).status == 200
-        assert "# Grüße" in sent(one)
-        (kept, _) = await one.sessions()
-        assert "# Grüße" in text_of((await one.said(kept.session.id))[0])
+        assert (await ask(harness, {"type": "file", "file": file})).status == 200
+        assert "# Grüße\n[end of no te.md]" in sent(harness)
+        assert (await ask(harness, {"type": "input_file", **file})).status == 200
+        assert "# Grüße" in sent(harness)
+        (kept, _) = await harness.sessions()
+        assert "# Grüße" in text_of((await harness.said(kept.session.id))[0])
 
 
-async def test_a_pdf_becomes_words(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_pdf_becomes_text(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
         data = "data:application/pdf;base64," + base64_of(pdf("first page", "second page"))
         file = {"filename": "report.pdf", "file_data": data}
-        assert (await ask(one, {"type": "file", "file": file})).status == 200
-        assert "[attached: report.pdf (application/pdf)]" in sent(one)
-        assert "--- page 1 of 2 ---\nfirst page\n--- page 2 of 2 ---\nsecond page" in sent(one)
+        assert (await ask(harness, {"type": "file", "file": file})).status == 200
+        assert "[attached: report.pdf (application/pdf)]" in sent(harness)
+        assert "--- page 1 of 2 ---\nfirst page\n--- page 2 of 2 ---\nsecond page" in sent(harness)
 
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -109,54 +109,56 @@ OFFICE = {
 
 
 @pytest.mark.parametrize("kind", OFFICE)
-async def test_an_office_document_becomes_words(tmp_path: Path, kind: str) -> None:
+async def test_office_document_becomes_text(tmp_path: Path, kind: str) -> None:
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         for name, text in OFFICE[kind].items():
             archive.writestr(name, text)
-    async with api_harness(tmp_path) as one:
+    async with api_harness(tmp_path) as harness:
         file = {"filename": f"note.{kind}", "file_data": base64_of(written.getvalue())}
-        assert (await ask(one, {"type": "file", "file": file})).status == 200
-        assert f"[attached: note.{kind}" in sent(one)
-        assert "heron" in sent(one)
+        assert (await ask(harness, {"type": "file", "file": file})).status == 200
+        assert f"[attached: note.{kind}" in sent(harness)
+        assert "heron" in sent(harness)
 
 
-async def test_a_broken_document_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_broken_document_is_rejected_and_nothing_stored(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
         for data in (b"%PDF-1.7 broken", pdf("a")[:200]):
             file = {"file_data": base64_of(data)}
-            told = await ask(one, {"type": "file", "file": file})
-            assert (told.status, told.code) == (400, "unreadable_document")
+            response = await ask(harness, {"type": "file", "file": file})
+            assert (response.status, response.code) == (400, "unreadable_document")
         body = b'{"input": [{"content": [{"type": "input_file", "file_data": "JVBERi0xLjcg"}]}]}'
         for path in ("/v1/responses", "/v1/runs"):
-            assert (await one.ask("POST", path, body)).status == 400
-        assert await one.sessions() == []
-        assert one.mock.requests == []
+            assert (await harness.ask("POST", path, body)).status == 400
+        assert await harness.sessions() == []
+        assert harness.mock.requests == []
 
 
-async def test_a_picture_sent_as_a_file_is_a_picture(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_image_sent_as_a_file_is_an_image(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
         file = {"filename": "a.png", "file_data": base64_of(PNG)}
-        assert (await ask(one, {"type": "file", "file": file})).status == 200
-        assert sent(one)[1]["image_url"]["url"] == "data:image/png;base64," + base64_of(PNG)
+        assert (await ask(harness, {"type": "file", "file": file})).status == 200
+        assert sent(harness)[1]["image_url"]["url"] == "data:image/png;base64," + base64_of(PNG)
 
 
-async def test_an_address_of_a_picture_is_handed_on_as_it_is(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
-        assert (await ask(one, {"type": "image_url", "image_url": {"url": FAR}})).status == 200
-        assert sent(one)[1]["image_url"]["url"] == FAR
-        (kept,) = await one.sessions()
+async def test_image_url_is_passed_on_unchanged(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
+        assert (
+            await ask(harness, {"type": "image_url", "image_url": {"url": IMAGE_URL}})
+        ).status == 200
+        assert sent(harness)[1]["image_url"]["url"] == IMAGE_URL
+        (kept,) = await harness.sessions()
         headers = {"X_Hermes_Session_Id": kept.session.id}
         again = {"messages": [{"role": "user", "content": "And what else?"}]}
-        assert (await one.chat(again, **headers)).status == 200
-        assert FAR in str(one.asked(-1)["messages"])
+        assert (await harness.chat(again, **headers)).status == 200
+        assert IMAGE_URL in str(harness.asked(-1)["messages"])
 
 
-async def test_a_document_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_too_long_document_is_rejected(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
         part = {"type": "file", "file": {"file_data": base64_of(b"a" * 1_000_001)}}
         body = msgspec.json.encode({"messages": [{"role": "user", "content": [part]}]})
-        url, headers = f"{one.url}/v1/chat/completions", {"Authorization": f"Bearer {KEY}"}
-        async with one.http.post(url, data=io.BytesIO(body), headers=headers) as response:
-            told = await response.json()
-            assert (response.status, told["error"]["code"]) == (413, "document_too_large")
+        url, headers = f"{harness.url}/v1/chat/completions", {"Authorization": f"Bearer {KEY}"}
+        async with harness.http.post(url, data=io.BytesIO(body), headers=headers) as response:
+            reply = await response.json()
+            assert (response.status, reply["error"]["code"]) == (413, "document_too_large")

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a 4xx in our shape, and nothing is written."""
+"""Invalid requests get a 4xx error in our format, and nothing is stored."""
 
 from pathlib import Path
 from typing import Any
@@ -92,41 +92,41 @@ RAW = [b"", b"   ", b"{", b"\xff\xfe", b'{"messages": [', b'{"a":1} trailing', b
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_bad_bodies(tmp_path: Path, stream: bool) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_invalid_body_is_rejected(tmp_path: Path, stream: bool) -> None:
+    async with api_harness(tmp_path) as harness:
         for body in BODIES:
             sent: Any = {"stream": stream, **body} if hasattr(body, "keys") else body
-            told = await one.chat(sent)
-            assert told.status == 400, (body, told)
-            assert told.code
+            response = await harness.chat(sent)
+            assert response.status == 400, (body, response)
+            assert response.code
         for raw in RAW:
-            told = await one.ask("POST", CHAT, raw)
-            assert told.status == 400, raw
-        assert (await one.ask("POST", CHAT, b"{}", Content_Encoding="gzip")).status == 415
-        told = await one.chat({"messages": [HI], "model": "gpt-9"})
-        assert (told.status, told.code) == (404, "model_not_found")
-        assert told.json["error"]["param"] == "model"
-        assert await one.sessions() == []
-        assert one.mock.requests == []
+            response = await harness.ask("POST", CHAT, raw)
+            assert response.status == 400, raw
+        assert (await harness.ask("POST", CHAT, b"{}", Content_Encoding="gzip")).status == 415
+        response = await harness.chat({"messages": [HI], "model": "gpt-9"})
+        assert (response.status, response.code) == (404, "model_not_found")
+        assert response.json["error"]["param"] == "model"
+        assert await harness.sessions() == []
+        assert harness.mock.requests == []
 
 
 @pytest.mark.parametrize("name", ["X-Hermes-Session-Id", "X-Hermes-Session-Key"])
-async def test_bad_headers(tmp_path: Path, name: str) -> None:
-    async with api_harness(tmp_path) as one:
+async def test_invalid_header_is_rejected(tmp_path: Path, name: str) -> None:
+    async with api_harness(tmp_path) as harness:
         for value in ("../../etc", "a/b", "a" * 257, "a\tb", "ü", "-x", "a..b"):
-            told = await one.chat({"messages": [HI]}, **{name: value})
-            assert (told.status, told.code) == (400, "invalid_session_id"), value
-        # Whoever sends one that is empty believes to be safe, and is not.
-        empty = await one.chat({"messages": [HI]}, Idempotency_Key="")
+            response = await harness.chat({"messages": [HI]}, **{name: value})
+            assert (response.status, response.code) == (400, "invalid_session_id"), value
+        # An empty key would give a false sense of safety.
+        empty = await harness.chat({"messages": [HI]}, Idempotency_Key="")
         assert (empty.status, empty.code) == (400, "invalid_idempotency_key")
-        told = await one.chat({"messages": [HI]}, Idempotency_Key="k" * 257)
-        assert (told.status, told.code) == (400, "invalid_idempotency_key")
-        assert await one.sessions() == []
+        response = await harness.chat({"messages": [HI]}, Idempotency_Key="k" * 257)
+        assert (response.status, response.code) == (400, "invalid_idempotency_key")
+        assert await harness.sessions() == []
 
 
-async def test_strange_but_right(tmp_path: Path) -> None:
-    """What looks odd and still is a request gets an answer."""
-    async with api_harness(tmp_path) as one:
+async def test_unusual_valid_request_is_answered(tmp_path: Path) -> None:
+    """Unusual but valid requests get an answer."""
+    async with api_harness(tmp_path) as harness:
         for body in (
             {"messages": [HI], "temperature": 0.1, "unknown": {"a": [1]}, "stream": None},
             {"messages": [{"role": "user", "content": "null \0 byte"}]},
@@ -137,33 +137,33 @@ async def test_strange_but_right(tmp_path: Path) -> None:
             {"messages": [HI], "tools": [], "tool_choice": "none"},
             {"messages": [HI], "tools": [{"type": "function", "function": {"name": "read_file"}}]},
         ):
-            told = await one.chat(body)
-            assert told.status == 200, (body, told)
+            response = await harness.chat(body)
+            assert response.status == 200, (body, response)
         raw = b'{"messages":[{"role":"user","content":"\\ud800 alone"}]}'
-        assert (await one.ask("POST", CHAT, raw)).status in {200, 400}
+        assert (await harness.ask("POST", CHAT, raw)).status in {200, 400}
 
 
-async def test_names_of_models(tmp_path: Path) -> None:
+async def test_model_names(tmp_path: Path) -> None:
     routes = {"fast": ModelRoute(model="quick-model", provider="openai")}
     async with api_harness(
         tmp_path, given=api_settings(model_routes=routes, model_name="Ada")
-    ) as one:
-        names = [card["id"] for card in (await one.ask("GET", "/v1/models")).json["data"]]
+    ) as harness:
+        names = [card["id"] for card in (await harness.ask("GET", "/v1/models")).json["data"]]
         assert names == ["Ada", "fast"]
         for name in ("Ada", "hermes-agent", "default", None):
-            assert (await one.chat({"messages": [HI], "model": name})).status == 200
-            assert one.mock.requests[-1].json["model"] == "mock-model"
-        told = await one.chat({"messages": [HI], "model": "fast"})
-        assert told.json["model"] == "fast"
-        assert one.mock.requests[-1].json["model"] == "quick-model"
+            assert (await harness.chat({"messages": [HI], "model": name})).status == 200
+            assert harness.mock.requests[-1].json["model"] == "mock-model"
+        response = await harness.chat({"messages": [HI], "model": "fast"})
+        assert response.json["model"] == "fast"
+        assert harness.mock.requests[-1].json["model"] == "quick-model"
 
 
-async def test_the_document_describes_what_is_served(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
-        document = (await one.ask("GET", "/openapi.json")).json
+async def test_openapi_document_describes_all_routes(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
+        document = (await harness.ask("GET", "/openapi.json")).json
         assert document["openapi"] == "3.1.0"
         paths = document["paths"]
-        for route in one.server.routes:
+        for route in harness.server.routes:
             assert route.method.lower() in paths[route.path]
         schemas: dict[str, Any] = document["components"]["schemas"]
         assert "ChatRequest" in schemas
@@ -171,24 +171,24 @@ async def test_the_document_describes_what_is_served(tmp_path: Path) -> None:
         assert {one.split('"')[0] for one in references} <= schemas.keys()
 
 
-async def test_what_is_told_about_the_server(tmp_path: Path) -> None:
-    async with api_harness(tmp_path) as one:
-        await one.chat({"messages": [HI]})
-        detailed = (await one.ask("GET", "/health/detailed")).json
+async def test_capabilities_and_catalog(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as harness:
+        await harness.chat({"messages": [HI]})
+        detailed = (await harness.ask("GET", "/health/detailed")).json
         assert (detailed["status"], detailed["active_agents"]) == ("ok", 0)
-        able = (await one.ask("GET", "/v1/capabilities")).json
+        able = (await harness.ask("GET", "/v1/capabilities")).json
         assert able["object"] == "hermes.api_server.capabilities"
-        own = one.app.home.skills / "house" / "dusting" / "SKILL.md"
+        own = harness.app.home.skills / "house" / "dusting" / "SKILL.md"
         own.parent.mkdir(parents=True)
         own.write_text("---\nname: dusting\ndescription: How to dust.\n---\n\nTop first.\n")
         skills = {
-            entry["name"]: entry for entry in (await one.ask("GET", "/v1/skills")).json["data"]
+            entry["name"]: entry for entry in (await harness.ask("GET", "/v1/skills")).json["data"]
         }
         assert skills["dusting"] == {
             "name": "dusting", "description": "How to dust.", "category": "house", "own": True,
         }  # fmt: skip
-        sets = (await one.ask("GET", "/v1/toolsets")).json["data"]
+        sets = (await harness.ask("GET", "/v1/toolsets")).json["data"]
         assert {"file", "terminal", "todo"} <= {entry["name"] for entry in sets}
-        metrics = (await one.ask("GET", "/metrics")).body.decode()
+        metrics = (await harness.ask("GET", "/metrics")).body.decode()
         assert 'hermes_api_turns_total{profile="default",outcome="done"} 1\n' in metrics
         assert 'hermes_api_tokens_total{profile="default",kind="input"} 10\n' in metrics

@@ -1,4 +1,4 @@
-"""Where another gateway runs the turns of chats, programs are still answered here."""
+"""API requests are answered here even if another gateway runs the chat turns."""
 
 from pathlib import Path
 
@@ -17,44 +17,48 @@ from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
-NOBODY = "http://127.0.0.1:9"
+UNREACHABLE = "http://127.0.0.1:9"
 WEATHER = '{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}'
 
 
-async def ended(one: ApiHarness, run: str) -> str:
-    """The last event of a run."""
-    told = await one.ask("GET", f"/v1/runs/{run}/events")
-    return told.body.decode().rpartition("data: ")[2]
+async def ended(harness: ApiHarness, run: str) -> str:
+    """Return the last event of a run."""
+    response = await harness.ask("GET", f"/v1/runs/{run}/events")
+    return response.body.decode().rpartition("data: ")[2]
 
 
-async def test_runs_and_sessions_with_a_callback_stay_here(tmp_path: Path) -> None:
-    """Something can be brought to them later, as to a chat; that makes no chat of them."""
-    (tmp_path / "config.yaml").write_text(f"gateway: {{proxy_url: '{NOBODY}'}}\n")
+async def test_runs_and_callback_sessions_are_answered_locally(tmp_path: Path) -> None:
+    """They can get later messages like a chat, but they are not chats."""
+    (tmp_path / "config.yaml").write_text(f"gateway: {{proxy_url: '{UNREACHABLE}'}}\n")
     script = Script(
         rules=[Rule("weather", [Reply(calls=[Call("weather", {})])])], default=Reply("From here.")
     )
     given = api_settings(callback_allow_private=True)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, script, given=given) as one:
-            run = (await one.ask("POST", "/v1/runs", b'{"input": "hi"}')).json["run_id"]
-            assert '"output":"From here."' in await ended(one, run)
-            called = f'{{"id": "s", "callback_url": "{NOBODY}/", "callback_secret": "{"s" * 32}"}}'
-            assert (await one.ask("POST", "/api/sessions", called.encode())).status == 201
+        async with api_harness(tmp_path, script, given=given) as harness:
+            run = (await harness.ask("POST", "/v1/runs", b'{"input": "hi"}')).json["run_id"]
+            assert '"output":"From here."' in await ended(harness, run)
+            called = (
+                f'{{"id": "s", "callback_url": "{UNREACHABLE}/", "callback_secret": "{"s" * 32}"}}'
+            )
+            assert (await harness.ask("POST", "/api/sessions", called.encode())).status == 201
             body = (
                 f'{{"messages": [{{"role": "user", "content": "weather"}}], "tools": [{WEATHER}]}}'
             )
-            told = await one.ask(
+            response = await harness.ask(
                 "POST", "/v1/chat/completions", body.encode(), X_Hermes_Session_Id="s"
             )
-            assert told.json["choices"][0]["finish_reason"] == "tool_calls"
+            assert response.json["choices"][0]["finish_reason"] == "tool_calls"
             aside = b'{"messages": [{"role": "user", "content": "A title."}]}'
-            told = await one.ask("POST", "/v1/chat/completions", aside, X_Hermes_Task="1")
-            assert "x-hermes-session-id" not in told.headers
-            assert len(one.mock.requests) == 3
+            response = await harness.ask("POST", "/v1/chat/completions", aside, X_Hermes_Task="1")
+            assert "x-hermes-session-id" not in response.headers
+            assert len(harness.mock.requests) == 3
 
 
-async def test_a_gateway_without_a_model_of_its_own_is_well(tmp_path: Path) -> None:
-    env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path), "GATEWAY_PROXY_URL": NOBODY})
+async def test_gateway_without_a_model_is_healthy(tmp_path: Path) -> None:
+    env = Env(
+        {"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path), "GATEWAY_PROXY_URL": UNREACHABLE}
+    )
     choices = AppOptions(workspace=str(tmp_path), source="gateway")
     with anyio.fail_after(TEST_TIMEOUT):
         async with open_app(resolve_home(env), env, choices) as app:
@@ -64,6 +68,6 @@ async def test_a_gateway_without_a_model_of_its_own_is_well(tmp_path: Path) -> N
                 url = f"http://127.0.0.1:{server.port}/health/detailed"
                 headers = {"Authorization": f"Bearer {KEY}"}
                 async with http.get(url, headers=headers) as response:
-                    told = await response.json()
-    assert told["readiness"]["checks"]["model"]["status"] == "ok"
-    assert "another gateway" in told["readiness"]["checks"]["model"]["detail"]
+                    reply = await response.json()
+    assert reply["readiness"]["checks"]["model"]["status"] == "ok"
+    assert "another gateway" in reply["readiness"]["checks"]["model"]["detail"]

@@ -1,4 +1,4 @@
-"""What comes after its request: signed callbacks, sessions that are woken, events to follow."""
+"""Events after a request: signed callbacks, woken sessions, and event streams."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60
+TIMEOUT = 60
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
 OPEN = api_settings(callback_allow_private=True)
 SCRIPT = Script(
@@ -42,7 +42,7 @@ SCRIPT = Script(
 
 
 class Receiver:
-    """A program that is called back; it answers with each of `statuses`, then with 200."""
+    """A program that receives callbacks; it answers with `statuses`, then with 200."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
@@ -51,7 +51,7 @@ class Receiver:
         self.refused: list[dict[str, Any]] = []
         self.ids: list[str] = []
 
-    async def hear(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
         proof = verify(SECRET, headers, body, datetime.now(UTC))
@@ -71,8 +71,8 @@ class Receiver:
     def callback(self) -> dict[str, str]:
         return {"callback_url": self.url, "callback_secret": SECRET}
 
-    async def heard_of(self, kind: str) -> dict[str, Any]:
-        with anyio.fail_after(PATIENCE):
+    async def events_of_kind(self, kind: str) -> dict[str, Any]:
+        with anyio.fail_after(TIMEOUT):
             await wait_until(lambda: any(one["type"] == kind for one in self.heard))
         return next(one["data"] for one in self.heard if one["type"] == kind)
 
@@ -80,7 +80,7 @@ class Receiver:
 @asynccontextmanager
 async def receiving(*statuses: int) -> AsyncGenerator[Receiver]:
     one = Receiver(*statuses)
-    runner = web.ServerRunner(web.Server(one.hear))
+    runner = web.ServerRunner(web.Server(one.handle))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -91,43 +91,46 @@ async def receiving(*statuses: int) -> AsyncGenerator[Receiver]:
         await shut_down_server(runner)
 
 
-async def post(one: ApiHarness, path: str, body: dict[str, Any]) -> ApiResponse:
-    return await one.ask("POST", path, msgspec.json.encode(body))
+async def post(harness: ApiHarness, path: str, body: dict[str, Any]) -> ApiResponse:
+    return await harness.ask("POST", path, msgspec.json.encode(body))
 
 
-async def bring(one: ApiHarness, session: str, key: str, text: str) -> None:
-    """Something that was begun in the session has ended."""
+async def deliver_result(harness: ApiHarness, session: str, key: str, text: str) -> None:
+    """Deliver the result of something started in the session."""
     scope = Scope(
-        profile=one.app.home.profile, session=session, run="r", workspace="/", source=SOURCE
+        profile=harness.app.home.profile, session=session, run="r", workspace="/", source=SOURCE
     )
-    await one.app.store.commit(*one.app.later.brought(scope, key, text))
-    one.app.later.ring(scope)
+    await harness.app.store.commit(*harness.app.later.brought(scope, key, text))
+    harness.app.later.ring(scope)
 
 
-async def words(one: ApiHarness, session: str) -> list[str]:
-    return [text_of(message) for message in await one.said(session)]
+async def texts_in(harness: ApiHarness, session: str) -> list[str]:
+    return [text_of(message) for message in await harness.said(session)]
 
 
 @pytest.mark.parametrize(
     ("words_", "kind", "status"),
     [("hi", "run.completed", "completed"), ("fail", "run.failed", "failed")],
 )
-async def test_the_end_of_a_run_is_told(
+async def test_end_of_a_run_is_sent_to_the_callback(
     tmp_path: Path, words_: str, kind: str, status: str
 ) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-        begun = (await post(one, "/v1/runs", {"input": words_, **there.callback})).json
-        told = await there.heard_of(kind)
-        assert (told["run_id"], told["session_id"]) == (begun["run_id"], begun["session_id"])
-        assert told["status"] == status
-        assert told.get("output", "") == ("Hello." if status == "completed" else "")
-        assert bool(told.get("error")) is (status == "failed")
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        begun = (await post(harness, "/v1/runs", {"input": words_, **there.callback})).json
+        response = await there.events_of_kind(kind)
+        assert (response["run_id"], response["session_id"]) == (
+            begun["run_id"],
+            begun["session_id"],
+        )
+        assert response["status"] == status
+        assert response.get("output", "") == ("Hello." if status == "completed" else "")
+        assert bool(response.get("error")) is (status == "failed")
 
 
-async def test_the_database_alone_does_not_tell_the_secret(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-        await post(one, "/v1/runs", {"input": "hi", **there.callback})
-        await there.heard_of("run.completed")
+async def test_database_alone_does_not_reveal_the_secret(tmp_path: Path) -> None:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        await post(harness, "/v1/runs", {"input": "hi", **there.callback})
+        await there.events_of_kind("run.completed")
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
     assert there.url.encode() in kept
     assert SECRET.encode() not in kept
@@ -137,89 +140,91 @@ async def test_the_database_alone_does_not_tell_the_secret(tmp_path: Path) -> No
     assert key.read_bytes() not in kept
 
 
-async def test_a_secret_from_before_it_was_sealed_still_signs(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-        await post(one, "/api/sessions", {"id": "old", **there.callback})
-        matter = await one.app.store.records.get(CALLBACK_KIND, "old")
+async def test_unencrypted_legacy_secret_still_signs(tmp_path: Path) -> None:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        await post(harness, "/api/sessions", {"id": "old", **there.callback})
+        matter = await harness.app.store.records.get(CALLBACK_KIND, "old")
         assert matter is not None
         plain = msgspec.Raw(msgspec.json.encode({"url": there.url, "secret": SECRET}))
-        await one.app.store.commit(PutRecord(msgspec.structs.replace(matter, body=plain)))
-        await post(one, "/v1/runs", {"input": "hi", "session_id": "old"})
-        assert (await there.heard_of("run.completed"))["session_id"] == "old"
+        await harness.app.store.commit(PutRecord(msgspec.structs.replace(matter, body=plain)))
+        await post(harness, "/v1/runs", {"input": "hi", "session_id": "old"})
+        assert (await there.events_of_kind("run.completed"))["session_id"] == "old"
 
 
-async def test_it_is_tried_again_under_the_same_id(tmp_path: Path) -> None:
-    async with receiving(500, 302) as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-        await post(one, "/v1/runs", {"input": "hi", **there.callback})
-        await there.heard_of("run.completed")
+async def test_failed_callback_is_retried_with_the_same_id(tmp_path: Path) -> None:
+    async with receiving(500, 302) as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        await post(harness, "/v1/runs", {"input": "hi", **there.callback})
+        await there.events_of_kind("run.completed")
         assert len(there.ids) == 3
         assert len(set(there.ids)) == 1
 
 
-async def test_what_could_not_be_told_is_told_after_the_next_start(tmp_path: Path) -> None:
+async def test_undelivered_callback_is_sent_after_a_restart(tmp_path: Path) -> None:
     async with receiving() as there:
         async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TIMEOUT):
                 async with api_process(tmp_path, mock.url) as url:
                     headers = {"Authorization": f"Bearer {KEY}"}
                     body = {"input": "hang", **there.callback}
                     async with http.post(f"{url}/v1/runs", json=body, headers=headers) as response:
                         begun = await response.json()
                         assert response.status == 202, begun
-        async with api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-            assert await end_abandoned_runs(one.app.store, one.app.clock) == 1
-            one.server.desk.followup_services["default"].posted(begun["session_id"])
-            told = await there.heard_of("run.failed")
-            assert (told["run_id"], told["error_code"]) == (begun["run_id"], "interrupted")
+        async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+            assert await end_abandoned_runs(harness.app.store, harness.app.clock) == 1
+            harness.server.desk.followup_services["default"].posted(begun["session_id"])
+            reply = await there.events_of_kind("run.failed")
+            assert (reply["run_id"], reply["error_code"]) == (begun["run_id"], "interrupted")
 
 
-async def test_a_session_with_a_callback_is_woken_and_answers_there(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-        made = await post(one, "/api/sessions", {"id": "mine", **there.callback})
+async def test_session_with_a_callback_is_woken_and_answers_there(tmp_path: Path) -> None:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        made = await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         assert made.json["callback_url"] == there.url
         assert SECRET not in made.body.decode()
-        await post(one, "/api/sessions/mine/chat", {"message": "hi"})
+        await post(harness, "/api/sessions/mine/chat", {"message": "hi"})
         assert there.heard == [], "who asked is still there"
-        await bring(one, "mine", "proc_1", "the build has ended")
-        told = await there.heard_of("session.message")
-        assert (told["session_id"], told["text"]) == ("mine", "The build is done.")
-        assert await words(one, "mine") == [
+        await deliver_result(harness, "mine", "proc_1", "the build has ended")
+        response = await there.events_of_kind("session.message")
+        assert (response["session_id"], response["text"]) == ("mine", "The build is done.")
+        assert await texts_in(harness, "mine") == [
             "hi",
             "Hello.",
             "the build has ended",
             "The build is done.",
         ]
-        assert await one.app.store.queues.topics("inbox") == []
+        assert await harness.app.store.queues.topics("inbox") == []
 
 
-async def test_what_came_in_the_middle_of_a_turn_is_heard_once(tmp_path: Path) -> None:
+async def test_event_during_a_turn_is_read_once(tmp_path: Path) -> None:
     script = Script(
         rules=[Rule("slow", [Reply("Slowly.", first_byte=0.4)]), *SCRIPT.rules],
         default=Reply("Hello."),
     )
-    async with receiving() as there, api_harness(tmp_path, script, given=OPEN) as one:
-        await post(one, "/api/sessions", {"id": "mine", **there.callback})
+    async with receiving() as there, api_harness(tmp_path, script, given=OPEN) as harness:
+        await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         async with anyio.create_task_group() as group:
-            group.start_soon(post, one, "/api/sessions/mine/chat", {"message": "slow"})
-            with anyio.fail_after(PATIENCE):
-                await wait_until(lambda: bool(one.mock.requests))
-            await bring(one, "mine", "proc_1", "the build has ended")
-        await there.heard_of("session.message")
-        assert (await words(one, "mine")).count("the build has ended") == 1
+            group.start_soon(post, harness, "/api/sessions/mine/chat", {"message": "slow"})
+            with anyio.fail_after(TIMEOUT):
+                await wait_until(lambda: bool(harness.mock.requests))
+            await deliver_result(harness, "mine", "proc_1", "the build has ended")
+        await there.events_of_kind("session.message")
+        assert (await texts_in(harness, "mine")).count("the build has ended") == 1
 
 
-async def test_what_waited_when_the_process_ended_wakes_the_next(tmp_path: Path) -> None:
+async def test_waiting_event_wakes_the_session_after_a_restart(tmp_path: Path) -> None:
     async with receiving() as there:
-        async with api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-            await post(one, "/api/sessions", {"id": "mine", **there.callback})
+        async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+            await post(harness, "/api/sessions", {"id": "mine", **there.callback})
             scope = Scope(profile="default", session="mine", run="r", workspace="/", source=SOURCE)
-            await one.app.store.commit(*one.app.later.brought(scope, "p", "the build has ended"))
-        async with api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-            told = await there.heard_of("session.message")
-            assert told["text"] == "The build is done."
+            await harness.app.store.commit(
+                *harness.app.later.brought(scope, "p", "the build has ended")
+            )
+        async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+            response = await there.events_of_kind("session.message")
+            assert response["text"] == "The build is done."
 
 
-BEHIND = Script(
+BACKGROUND_SCRIPT = Script(
     rules=[
         Rule(
             "in the background",
@@ -240,63 +245,66 @@ BEHIND = Script(
 )
 
 
-async def promised(one: ApiHarness, session: str) -> bool:
-    """What the tool said to the wish to be told of the end."""
-    (result,) = [said for said in await one.said(session) if isinstance(said, Result)]
-    told = msgspec.json.decode(text_of(result), type=dict[str, Any])
-    assert bool(told.get("notify_unsupported")) is not told["notify_on_complete"]
-    return told["notify_on_complete"]
+async def promise_of(harness: ApiHarness, session: str) -> bool:
+    """Return what the tool answered to the request for a notification."""
+    (result,) = [said for said in await harness.said(session) if isinstance(said, Result)]
+    response = msgspec.json.decode(text_of(result), type=dict[str, Any])
+    assert bool(response.get("notify_unsupported")) is not response["notify_on_complete"]
+    return response["notify_on_complete"]
 
 
-async def test_only_who_can_be_told_later_is_promised_anything(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, BEHIND, given=OPEN) as one:
+async def test_notification_is_promised_only_if_it_can_be_delivered(tmp_path: Path) -> None:
+    async with (
+        receiving() as there,
+        api_harness(tmp_path, BACKGROUND_SCRIPT, given=OPEN) as harness,
+    ):
         words_ = "Do it in the background."
-        await post(one, "/api/sessions", {"id": "called", **there.callback})
-        await post(one, "/api/sessions", {"id": "plain"})
+        await post(harness, "/api/sessions", {"id": "called", **there.callback})
+        await post(harness, "/api/sessions", {"id": "plain"})
         for session in ("called", "plain"):
-            await post(one, f"/api/sessions/{session}/chat", {"message": words_})
-        assert await promised(one, "called")
-        assert not await promised(one, "plain")
-        told = await one.chat({"messages": [{"role": "user", "content": words_}]})
-        assert not await promised(one, told.json["hermes"]["session_id"])
-        told = await post(one, "/v1/responses", {"input": words_})
-        assert not await promised(one, told.json["session_id"])
-        unheard = (await post(one, "/v1/runs", {"input": words_, "later": False})).json
-        await one.ask("GET", f"/v1/runs/{unheard['run_id']}/events")
-        assert not await promised(one, unheard["session_id"])
+            await post(harness, f"/api/sessions/{session}/chat", {"message": words_})
+        assert await promise_of(harness, "called")
+        assert not await promise_of(harness, "plain")
+        response = await harness.chat({"messages": [{"role": "user", "content": words_}]})
+        assert not await promise_of(harness, response.json["hermes"]["session_id"])
+        response = await post(harness, "/v1/responses", {"input": words_})
+        assert not await promise_of(harness, response.json["session_id"])
+        unheard = (await post(harness, "/v1/runs", {"input": words_, "later": False})).json
+        await harness.ask("GET", f"/v1/runs/{unheard['run_id']}/events")
+        assert not await promise_of(harness, unheard["session_id"])
         assert async_delivery_supported()
-        # And it is kept.
-        assert (await there.heard_of("session.message"))["text"] == "It has ended."
-        assert (await words(one, "called"))[-1] == "It has ended."
-        assert (await words(one, "plain"))[-1] == "It runs."
+        # The promise is kept.
+        assert (await there.events_of_kind("session.message"))["text"] == "It has ended."
+        assert (await texts_in(harness, "called"))[-1] == "It has ended."
+        assert (await texts_in(harness, "plain"))[-1] == "It runs."
 
 
-async def test_a_run_is_told_of_what_it_began_on_the_events_of_its_session(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, BEHIND) as one:
-        begun = (await post(one, "/v1/runs", {"input": "Do it in the background."})).json
-        url = f"{one.url}/api/sessions/{begun['session_id']}/events"
+async def test_background_result_appears_on_the_session_events(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, BACKGROUND_SCRIPT) as harness:
+        begun = (await post(harness, "/v1/runs", {"input": "Do it in the background."})).json
+        url = f"{harness.url}/api/sessions/{begun['session_id']}/events"
         headers = {"Authorization": f"Bearer {KEY}"}
-        with anyio.fail_after(PATIENCE):
-            async with one.http.get(url, headers=headers) as response:
+        with anyio.fail_after(TIMEOUT):
+            async with harness.http.get(url, headers=headers) as response:
                 async for line in response.content:
                     if b"It has ended." in line:
                         break
-        assert await promised(one, begun["session_id"])
+        assert await promise_of(harness, begun["session_id"])
 
 
-async def test_a_callback_can_be_taken_away(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as one:
-        await post(one, "/api/sessions", {"id": "mine", **there.callback})
+async def test_callback_can_be_removed(tmp_path: Path) -> None:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         path = "/api/sessions/mine"
-        told = await one.ask("PATCH", path, b'{"callback_url": null}')
-        assert told.json["callback_url"] is None
+        response = await harness.ask("PATCH", path, b'{"callback_url": null}')
+        assert response.json["callback_url"] is None
         body = {"input": "hi", "session_id": "mine"}
-        run = (await post(one, "/v1/runs", body)).json["run_id"]
-        await one.ask("GET", f"/v1/runs/{run}/events")
-        told = await one.ask("PATCH", path, msgspec.json.encode(there.callback))
-        assert told.json["callback_url"] == there.url
-        await post(one, "/v1/runs", body)
-        assert (await there.heard_of("run.completed"))["run_id"] != run
+        run = (await post(harness, "/v1/runs", body)).json["run_id"]
+        await harness.ask("GET", f"/v1/runs/{run}/events")
+        response = await harness.ask("PATCH", path, msgspec.json.encode(there.callback))
+        assert response.json["callback_url"] == there.url
+        await post(harness, "/v1/runs", body)
+        assert (await there.events_of_kind("run.completed"))["run_id"] != run
         assert len(there.heard) == 1
 
 
@@ -317,48 +325,48 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD)
-async def test_a_bad_callback_is_refused_before_anything_is_written(
+async def test_invalid_callback_is_rejected_before_anything_is_stored(
     tmp_path: Path, bad: dict[str, str]
 ) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         for path, body in (("/v1/runs", {"input": "hi"}), ("/api/sessions", {})):
-            told = await post(one, path, {**body, **bad})
-            assert (told.status, told.code) == (400, "invalid_callback")
-        assert await one.sessions() == []
-        assert await one.app.store.records.find(CALLBACK_KIND) == []
+            response = await post(harness, path, {**body, **bad})
+            assert (response.status, response.code) == (400, "invalid_callback")
+        assert await harness.sessions() == []
+        assert await harness.app.store.records.find(CALLBACK_KIND) == []
 
 
-async def test_a_name_that_leads_inside_is_not_called() -> None:
+async def test_host_that_resolves_to_a_private_address_is_not_called() -> None:
     resolver = _PublicResolver()
     with pytest.raises(_PrivateAddress):
         await resolver.resolve("localhost", 80)
     await resolver.close()
 
 
-async def test_a_session_is_followed_from_any_message_on(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        begun = (await post(one, "/v1/runs", {"input": "hi"})).json
+async def test_session_is_followed_from_any_message(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        begun = (await post(harness, "/v1/runs", {"input": "hi"})).json
         session, headers = begun["session_id"], {"Authorization": f"Bearer {KEY}"}
-        await one.ask("GET", f"/v1/runs/{begun['run_id']}/events")
-        url = f"{one.url}/api/sessions/{session}/events"
+        await harness.ask("GET", f"/v1/runs/{begun['run_id']}/events")
+        url = f"{harness.url}/api/sessions/{session}/events"
         heard: list[tuple[int, str]] = []
 
         async def follow(after: int, until_: int) -> None:
             sent = headers | {"Last-Event-ID": str(after)}
-            async with one.http.get(url, headers=sent) as response:
+            async with harness.http.get(url, headers=sent) as response:
                 assert response.status == 200
                 async for line in response.content:
                     if line.startswith(b"data: "):
-                        told = msgspec.json.decode(line[6:], type=dict[str, Any])
-                        heard.append((told["seq"], told["content"]))
+                        reply = msgspec.json.decode(line[6:], type=dict[str, Any])
+                        heard.append((reply["seq"], reply["content"]))
                         if len(heard) == until_:
                             return
 
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             await follow(0, 1)
             async with anyio.create_task_group() as group:
                 group.start_soon(follow, heard[0][0], 4)
-                await bring(one, session, "proc_1", "the build has ended")
+                await deliver_result(harness, session, "proc_1", "the build has ended")
         assert [text for _, text in heard] == [
             "hi",
             "Hello.",
@@ -367,9 +375,9 @@ async def test_a_session_is_followed_from_any_message_on(tmp_path: Path) -> None
         ]
         numbers = [number for number, _ in heard]
         assert numbers == sorted(set(numbers))
-        told = await one.ask("GET", f"/api/sessions/{session}/events?after=x")
-        assert told.status == 400
-        async with one.http.get(url, headers=headers) as response:
-            await one.app.store.archive_for(OWNER).delete([session])
-            with anyio.fail_after(PATIENCE):
+        reply = await harness.ask("GET", f"/api/sessions/{session}/events?after=x")
+        assert reply.status == 400
+        async with harness.http.get(url, headers=headers) as response:
+            await harness.app.store.archive_for(OWNER).delete([session])
+            with anyio.fail_after(TIMEOUT):
                 assert b"deleted" in await response.read()

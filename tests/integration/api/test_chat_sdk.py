@@ -1,4 +1,4 @@
-"""Chat completions with the official client: whole, streamed, with tools, pictures and errors."""
+"""Chat completions with the official client: complete, streamed, with tools, images and errors."""
 
 import base64
 from pathlib import Path
@@ -25,9 +25,9 @@ WEATHER: ChatCompletionToolParam = {
 }
 
 
-async def test_a_whole_answer(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, Script(default=Reply(text="Hello there, friend."))) as one:
-        done = await one.client().chat.completions.create(
+async def test_complete_answer(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, Script(default=Reply(text="Hello there, friend."))) as harness:
+        done = await harness.client().chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}]
         )
         assert done.object == "chat.completion"
@@ -35,23 +35,23 @@ async def test_a_whole_answer(tmp_path: Path) -> None:
         assert done.choices[0].finish_reason == "stop"
         assert done.usage is not None
         assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (10, 5)
-        (kept,) = await one.sessions()
+        (kept,) = await harness.sessions()
         assert kept.session.source == "api_server"
-        assert [text_of(said) for said in await one.said(kept.session.id)] == [
+        assert [text_of(said) for said in await harness.said(kept.session.id)] == [
             "hi",
             "Hello there, friend.",
         ]
 
 
-async def test_a_streamed_answer_is_the_kept_one(tmp_path: Path) -> None:
+async def test_streamed_answer_equals_the_stored_one(tmp_path: Path) -> None:
     script = Script(
         replies=[
             Reply(text="Let me look.", calls=[Call("todo", {})]),
             Reply(text="There is nothing to do."),
         ]
     )
-    async with api_harness(tmp_path, script) as one:
-        stream = await one.client().chat.completions.create(
+    async with api_harness(tmp_path, script) as harness:
+        stream = await harness.client().chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "hi"}],
             stream=True,
@@ -65,10 +65,10 @@ async def test_a_streamed_answer_is_the_kept_one(tmp_path: Path) -> None:
         assert not chunks[-1].choices
         assert chunks[-1].usage is not None
         assert chunks[-1].usage.total_tokens == 30
-        (kept,) = await one.sessions()
-        answers = [m for m in await one.said(kept.session.id) if isinstance(m, Assistant)]
+        (kept,) = await harness.sessions()
+        answers = [m for m in await harness.said(kept.session.id) if isinstance(m, Assistant)]
         assert "\n\n".join(a.text for a in answers) == text
-        whole = await one.client().chat.completions.create(
+        whole = await harness.client().chat.completions.create(
             model="hermes-agent",
             messages=[
                 {"role": "user", "content": "hi"},
@@ -80,15 +80,15 @@ async def test_a_streamed_answer_is_the_kept_one(tmp_path: Path) -> None:
         assert whole.model_extra["hermes"]["session_id"] == kept.session.id
 
 
-async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
+async def test_client_tool_calls_are_returned(tmp_path: Path) -> None:
     script = Script(
         replies=[
             Reply(calls=[Call("weather", {"city": "Oslo"}, id="call_w")]),
             Reply(text="It rains in Oslo."),
         ]
     )
-    async with api_harness(tmp_path, script) as one:
-        client = one.client()
+    async with api_harness(tmp_path, script) as harness:
+        client = harness.client()
         first = await client.chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "weather in Oslo?"}],
@@ -99,7 +99,7 @@ async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
         assert call.type == "function"
         assert (call.id, call.function.name) == ("call_w", "weather")
         assert call.function.arguments == '{"city":"Oslo"}'
-        offered = {tool["function"]["name"] for tool in one.asked(0)["tools"]}
+        offered = {tool["function"]["name"] for tool in harness.asked(0)["tools"]}
         assert {"weather", "read_file"} <= offered
         second = await client.chat.completions.create(
             model="hermes-agent",
@@ -111,14 +111,14 @@ async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
             tools=[WEATHER],
         )
         assert second.choices[0].message.content == "It rains in Oslo."
-        (kept,) = await one.sessions()
-        user, asking, result, answer = await one.said(kept.session.id)
+        (kept,) = await harness.sessions()
+        user, asking, result, answer = await harness.said(kept.session.id)
         assert isinstance(user, User)
         assert isinstance(asking, Assistant)
         assert isinstance(result, Result)
         assert (result.call, text_of(result), result.failed) == ("call_w", "rain", False)
         assert text_of(answer) == "It rains in Oslo."
-        assert [m["role"] for m in one.asked(1)["messages"]] == [
+        assert [m["role"] for m in harness.asked(1)["messages"]] == [
             "system",
             "user",
             "assistant",
@@ -133,10 +133,10 @@ async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
         ({"type": "function", "function": {"name": "weather"}}, None),
     ],
 )
-async def test_a_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: str | None) -> None:
+async def test_tool_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: str | None) -> None:
     script = Script(default=Reply(calls=[Call("weather", {"city": "Oslo"})]))
-    async with api_harness(tmp_path, script) as one:
-        done = await one.client().chat.completions.create(
+    async with api_harness(tmp_path, script) as harness:
+        done = await harness.client().chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "weather?"}],
             tools=[WEATHER],
@@ -144,25 +144,25 @@ async def test_a_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: str
             parallel_tool_calls=False,
         )
         assert done.choices[0].finish_reason == "tool_calls"
-        asked = one.asked(0)
+        asked = harness.asked(0)
         assert asked["tool_choice"] == (wire or choice)
         assert asked["parallel_tool_calls"] is False
         assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
-        response = await one.client().responses.create(
+        response = await harness.client().responses.create(
             model="hermes-agent",
             input="weather?",
             tools=[{"type": "function", "strict": None, **WEATHER["function"]}],  # pyright: ignore[reportArgumentType]
             tool_choice=wire or {"type": "function", "name": "weather"},  # pyright: ignore[reportArgumentType]
         )
         assert response.output[0].type == "function_call"
-        assert one.asked(1)["tool_choice"] == (wire or choice)
-        assert "parallel_tool_calls" not in one.asked(1)
+        assert harness.asked(1)["tool_choice"] == (wire or choice)
+        assert "parallel_tool_calls" not in harness.asked(1)
 
 
-async def test_streamed_calls(tmp_path: Path) -> None:
+async def test_tool_calls_are_streamed(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="Hm.", calls=[Call("weather", {"city": "Oslo"})])])
-    async with api_harness(tmp_path, script) as one:
-        stream = await one.client().chat.completions.create(
+    async with api_harness(tmp_path, script) as harness:
+        stream = await harness.client().chat.completions.create(
             model="hermes-agent",
             messages=[{"role": "user", "content": "weather?"}],
             tools=[WEATHER],
@@ -178,10 +178,10 @@ async def test_streamed_calls(tmp_path: Path) -> None:
         assert chunks[-1].usage is not None
 
 
-async def test_pictures(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, Script(default=Reply(text="A picture."))) as one:
+async def test_images_reach_the_model(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, Script(default=Reply(text="A picture."))) as harness:
         url = "data:image/png;base64," + base64.b64encode(PNG).decode()
-        done = await one.client().chat.completions.create(
+        done = await harness.client().chat.completions.create(
             model="hermes-agent",
             messages=[
                 {
@@ -194,17 +194,17 @@ async def test_pictures(tmp_path: Path) -> None:
             ],
         )
         assert done.choices[0].message.content == "A picture."
-        assert url in one.mock.requests[0].body.decode()
+        assert url in harness.mock.requests[0].body.decode()
 
 
-async def test_errors_are_the_ones_the_client_knows(tmp_path: Path) -> None:
+async def test_errors_map_to_the_client_errors(tmp_path: Path) -> None:
     rules = [
         Rule(contains="fail", steps=[Reply(fault=Fault("status", named="unauthorized"))]),
     ]
-    async with api_harness(tmp_path, Script(rules=rules)) as one:
-        asked = one.client().chat.completions.create
+    async with api_harness(tmp_path, Script(rules=rules)) as harness:
+        asked = harness.client().chat.completions.create
         with pytest.raises(openai.AuthenticationError):
-            await one.client("wrong-key-0123456789").models.list()
+            await harness.client("wrong-key-0123456789").models.list()
         with pytest.raises(openai.NotFoundError) as unknown:
             await asked(model="gpt-9", messages=[{"role": "user", "content": "hi"}])
         assert unknown.value.code == "model_not_found"
@@ -219,4 +219,4 @@ async def test_errors_are_the_ones_the_client_knows(tmp_path: Path) -> None:
         with pytest.raises(openai.APIError, match="key"):
             async for _ in stream:
                 pass
-        assert [model.id async for model in one.client().models.list()] == ["hermes-agent"]
+        assert [model.id async for model in harness.client().models.list()] == ["hermes-agent"]

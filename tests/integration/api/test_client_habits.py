@@ -1,4 +1,4 @@
-"""What clients do by themselves: try again, send back what they got, look things up."""
+"""What clients do on their own: retry, send back what they received, and look things up."""
 
 import json
 from pathlib import Path
@@ -18,11 +18,11 @@ from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
-WRONG = Reply(fault=Fault("status", named="unauthorized"))
+WRONG_KEY_REPLY = Reply(fault=Fault("status", named="unauthorized"))
 SCRIPT = Script(
     rules=[
-        Rule("break", [Reply("", [Call("todo", {})]), WRONG]),
-        Rule("wrong", [WRONG]),
+        Rule("break", [Reply("", [Call("todo", {})]), WRONG_KEY_REPLY]),
+        Rule("wrong", [WRONG_KEY_REPLY]),
         Rule("tool", [Reply("Look.", [Call("todo", {})]), Reply("Hi.")]),
         Rule("ponder", [Reply("So it is.", reasoning="Is it so?")]),
         Rule("Goal: count", [Reply("There are seven.")]),
@@ -37,27 +37,27 @@ SCRIPT = Script(
 MODEL = "hermes-agent"
 
 
-async def post(one: ApiHarness, path: str, body: object, **headers: str) -> ApiResponse:
-    return await one.ask("POST", path, msgspec.json.encode(body), **headers)
+async def post(harness: ApiHarness, path: str, body: object, **headers: str) -> ApiResponse:
+    return await harness.ask("POST", path, msgspec.json.encode(body), **headers)
 
 
 @pytest.mark.parametrize("words", ["break it", "wrong key"])
-async def test_what_will_fail_again_is_asked_once(tmp_path: Path, words: str) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        client = one.client().with_options(max_retries=2)
+async def test_permanent_error_is_not_retried(tmp_path: Path, words: str) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        client = harness.client().with_options(max_retries=2)
         with pytest.raises(openai.InternalServerError):
             await client.chat.completions.create(
                 model=MODEL, messages=[{"role": "user", "content": words}]
             )
         with pytest.raises(openai.InternalServerError):
             await client.responses.create(model=MODEL, input=words)
-        assert (await post(one, "/api/sessions", {"id": "s"})).status == 201
-        told = await post(one, "/api/sessions/s/chat", {"message": words})
-        assert (told.status, told.headers["x-should-retry"]) == (502, "false")
-        assert sum(one.server.tally.turns.values()) == 3
+        assert (await post(harness, "/api/sessions", {"id": "s"})).status == 201
+        response = await post(harness, "/api/sessions/s/chat", {"message": words})
+        assert (response.status, response.headers["x-should-retry"]) == (502, "false")
+        assert sum(harness.server.tally.turns.values()) == 3
 
 
-def test_only_what_passes_and_did_nothing_may_be_tried_again() -> None:
+def test_only_transient_errors_without_effects_may_be_retried() -> None:
     assert (
         retry_headers("overloaded") == retry_headers("network") == retry_headers("rate_limit") == {}
     )
@@ -69,9 +69,9 @@ def test_only_what_passes_and_did_nothing_may_be_tried_again() -> None:
     )
 
 
-async def test_what_was_given_may_be_sent_back(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        client = one.client()
+async def test_received_items_can_be_sent_back(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        client = harness.client()
         first = await client.responses.create(model=MODEL, input="a tool")
         given: Any = [item.model_dump() for item in first.output]
         refused = {"type": "refusal", "refusal": "I would rather not."}
@@ -83,31 +83,31 @@ async def test_what_was_given_may_be_sent_back(tmp_path: Path) -> None:
         ]
         done = await client.responses.create(model=MODEL, input=asked)
         assert done.output_text == "Hello."
-        sent = one.asked(-1)["messages"][1:]
+        sent = harness.asked(-1)["messages"][1:]
         assert [said["role"] for said in sent] == ["user", "assistant", "tool", "assistant", "user"]
         assert sent[1]["tool_calls"][0]["function"]["name"] == "todo"
         assert "I would rather not." in sent[3]["content"]
 
 
-async def test_items_may_be_named(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        first = (await post(one, "/v1/responses", {"input": "a tool"})).json
+async def test_items_can_be_referenced_by_id(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        first = (await post(harness, "/v1/responses", {"input": "a tool"})).json
         named = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
         asked = [{"role": "user", "content": "a tool"}, *named, {"role": "user", "content": "so?"}]
-        assert (await post(one, "/v1/responses", {"input": asked})).status == 200
-        sent = one.asked(-1)["messages"][1:]
+        assert (await post(harness, "/v1/responses", {"input": asked})).status == 200
+        sent = harness.asked(-1)["messages"][1:]
         assert [said["role"] for said in sent] == ["user", "assistant", "tool", "assistant", "user"]
         for name in ("nobody", "msg_x_1", f"{first['output'][0]['id']}0", "", None):
             body = {"input": [{"type": "item_reference", "id": name}, "so?"]}
-            told = await post(one, "/v1/responses", body)
-            assert (told.status, told.code) == (400, "item_not_found")
+            response = await post(harness, "/v1/responses", body)
+            assert (response.status, response.code) == (400, "item_not_found")
         body = {"input": [{"type": "item_reference", "id": named[0]["id"]}]}
-        assert (await post(one, "/v1/runs", body)).status == 400
+        assert (await post(harness, "/v1/runs", body)).status == 400
 
 
-async def test_what_was_asked_can_be_looked_up(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        client = one.client()
+async def test_input_items_can_be_listed(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        client = harness.client()
         past: Any = [
             {"role": "user", "content": "one"},
             {"role": "assistant", "content": "two"},
@@ -121,89 +121,89 @@ async def test_what_was_asked_can_be_looked_up(tmp_path: Path) -> None:
             model=MODEL, input="four", previous_response_id=first.id
         )
         path = f"/v1/responses/{then.id}/input_items"
-        told = (await one.ask("GET", f"{path}?order=asc")).json
-        assert told["data"][-1]["content"] == [{"type": "input_text", "text": "four"}]
-        assert "three" not in str(told["data"])
+        response = (await harness.ask("GET", f"{path}?order=asc")).json
+        assert response["data"][-1]["content"] == [{"type": "input_text", "text": "four"}]
+        assert "three" not in str(response["data"])
         for bad in ("limit=0", "limit=x", "limit=101", "order=up", "after=nobody"):
-            assert (await one.ask("GET", f"{path}?{bad}")).status == 400
+            assert (await harness.ask("GET", f"{path}?{bad}")).status == 400
         with pytest.raises(openai.BadRequestError):
             await client.responses.cancel(first.id)
         for call in ("input_items", "cancel"):
             method = "GET" if call == "input_items" else "POST"
-            assert (await one.ask(method, f"/v1/responses/nobody/{call}")).status == 404
+            assert (await harness.ask(method, f"/v1/responses/nobody/{call}")).status == 404
 
 
-async def test_one_model_can_be_asked_for(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, given=api_settings(model_name="ada")) as one:
-        client = one.client()
+async def test_one_model_can_be_looked_up(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, given=api_settings(model_name="ada")) as harness:
+        client = harness.client()
         assert (await client.models.retrieve("ada")).id == "ada"
         assert (await client.models.retrieve(MODEL)).id == MODEL
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("gpt-9")
 
 
-async def test_what_is_not_done_is_refused(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        told = await post(one, "/v1/responses", {"input": "x", "background": True})
-        assert (told.status, told.json["error"]["param"]) == (400, "background")
+async def test_unsupported_options_are_rejected(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        response = await post(harness, "/v1/responses", {"input": "x", "background": True})
+        assert (response.status, response.json["error"]["param"]) == (400, "background")
         for name in ("callback_uri", "tools", "stream"):
-            told = await post(one, "/v1/runs", {"input": "x", name: "y"})
-            assert (told.status, told.code) == (400, "invalid_request")
-            assert name in told.json["error"]["message"]
-        assert await one.sessions() == []
+            response = await post(harness, "/v1/runs", {"input": "x", name: "y"})
+            assert (response.status, response.code) == (400, "invalid_request")
+            assert name in response.json["error"]["message"]
+        assert await harness.sessions() == []
 
 
-async def test_thoughts_are_told_where_there_is_a_place(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
+async def test_reasoning_is_returned_where_supported(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         said = {"messages": [{"role": "user", "content": "ponder"}]}
-        whole = (await one.chat(said)).json["choices"][0]["message"]
+        whole = (await harness.chat(said)).json["choices"][0]["message"]
         assert (whole["content"], whole["reasoning_content"]) == ("So it is.", "Is it so?")
-        lines = (await one.chat({**said, "stream": True}, Idempotency_Key="k")).body.decode()
-        again = (await one.chat({**said, "stream": True}, Idempotency_Key="k")).body.decode()
-        for told in (lines, again):
-            data = [line[6:] for line in told.splitlines() if line.startswith("data: {")]
+        lines = (await harness.chat({**said, "stream": True}, Idempotency_Key="k")).body.decode()
+        again = (await harness.chat({**said, "stream": True}, Idempotency_Key="k")).body.decode()
+        for response in (lines, again):
+            data = [line[6:] for line in response.splitlines() if line.startswith("data: {")]
             deltas = [json.loads(one)["choices"][0]["delta"] for one in data]
             assert "".join(one.get("reasoning_content", "") for one in deltas) == "Is it so?"
-        output = (await post(one, "/v1/responses", {"input": "ponder"})).json["output"]
+        output = (await post(harness, "/v1/responses", {"input": "ponder"})).json["output"]
         assert [item["type"] for item in output] == ["reasoning", "message"]
         assert output[0]["summary"] == [{"text": "Is it so?", "type": "summary_text"}]
-        async with one.client().responses.stream(model=MODEL, input="ponder") as stream:
+        async with harness.client().responses.stream(model=MODEL, input="ponder") as stream:
             kinds = [event.type async for event in stream]
             final = await stream.get_final_response()
         assert "response.reasoning_summary_text.delta" in kinds
         assert [item.type for item in final.output] == ["reasoning", "message"]
 
 
-async def test_there_is_no_room_for_a_response(tmp_path: Path) -> None:
+async def test_response_is_rejected_when_full(tmp_path: Path) -> None:
     async with (
-        api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as one,
+        api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as harness,
         anyio.create_task_group() as group,
     ):
 
         async def hang() -> None:
-            await post(one, "/v1/responses", {"input": "hang"})
+            await post(harness, "/v1/responses", {"input": "hang"})
 
         group.start_soon(hang)
         with anyio.fail_after(TEST_TIMEOUT):
-            await wait_until(lambda: bool(one.mock.requests))
+            await wait_until(lambda: bool(harness.mock.requests))
             for more in ({}, {"stream": True}):
-                told = await post(one, "/v1/responses", {"input": "x", **more})
-                assert (told.status, told.code) == (429, "rate_limit_exceeded")
-                assert int(told.headers["retry-after"]) >= 1
-        assert len(one.mock.requests) == 1
+                response = await post(harness, "/v1/responses", {"input": "x", **more})
+                assert (response.status, response.code) == (429, "rate_limit_exceeded")
+                assert int(response.headers["retry-after"]) >= 1
+        assert len(harness.mock.requests) == 1
         group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-async def test_work_that_is_handed_on_is_waited_for(tmp_path: Path, path: str) -> None:
+async def test_background_work_is_awaited(tmp_path: Path, path: str) -> None:
     body = {"input": "how many", "messages": [{"role": "user", "content": "how many"}]}
-    async with api_harness(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
-            told = await post(one, path, body)
-        assert told.status == 200
-        assert "Seven." in told.body.decode()
-        said = [await one.said(found.session.id) for found in await one.sessions()]
+            response = await post(harness, path, body)
+        assert response.status == 200
+        assert "Seven." in response.body.decode()
+        said = [await harness.said(found.session.id) for found in await harness.sessions()]
         results = [text_of(one) for rows in said for one in rows if isinstance(one, Result)]
         (came,) = [json.loads(text) for text in results if "seven" in text]
         assert came["status"] == "completed"
-        assert len(one.mock.requests) == 3
+        assert len(harness.mock.requests) == 3

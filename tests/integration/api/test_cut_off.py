@@ -1,4 +1,4 @@
-"""A turn that is cut off leaves nothing claimed, whether its client left or it was killed."""
+"""An interrupted turn leaves no claims behind, whether its client left or the server was killed."""
 
 import sqlite3
 from contextlib import closing
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 HEADERS = {"Authorization": f"Bearer {KEY}", "X-Hermes-Session-Id": "s"}
 CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hang"}]})
-ASKED = [
+REQUESTS = [
     CHAT,
     ("/v1/chat/completions", CHAT[1] | {"stream": True}),
     ("/v1/responses", {"input": "hang"}),
@@ -42,8 +42,8 @@ async def ask(http: aiohttp.ClientSession, url: str, body: object) -> None:
         return
 
 
-@pytest.mark.parametrize(("path", "body"), ASKED, ids=IDS)
-async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
+@pytest.mark.parametrize(("path", "body"), REQUESTS, ids=IDS)
+async def test_kill_leaves_no_claims_and_nothing_runs_twice(
     tmp_path: Path, path: str, body: object
 ) -> None:
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
@@ -55,7 +55,7 @@ async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
         before = len(mock.requests)
         with anyio.fail_after(TEST_TIMEOUT):
             async with api_process(tmp_path, mock.url) as url:
-                # By the time that somebody is served, it is settled.
+                # It is settled before the first request is served.
                 assert unsettled(tmp_path) == []
                 words = f"{url}/api/sessions/s/messages"
                 async with http.get(words, headers=HEADERS) as response:
@@ -64,18 +64,18 @@ async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
         assert len(mock.requests) == before
 
 
-@pytest.mark.parametrize(("path", "body"), ASKED[:3], ids=IDS[:3])
-async def test_who_hangs_up_leaves_nothing_claimed(tmp_path: Path, path: str, body: object) -> None:
-    async def hang_up(one: ApiHarness) -> None:
+@pytest.mark.parametrize(("path", "body"), REQUESTS[:3], ids=IDS[:3])
+async def test_disconnect_leaves_no_claims(tmp_path: Path, path: str, body: object) -> None:
+    async def hang_up(harness: ApiHarness) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(ask, one.http, one.url + path, body)
-            await wait_until(lambda: bool(one.mock.requests))
+            group.start_soon(ask, harness.http, harness.url + path, body)
+            await wait_until(lambda: bool(harness.mock.requests))
             group.cancel_scope.cancel()
 
-    async with api_harness(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
-            await hang_up(one)
-            await one.server.entry.idle()
-        told = await one.ask("GET", "/api/sessions/s/messages")
-        assert msgspec.json.decode(told.body)["data"]
+            await hang_up(harness)
+            await harness.server.entry.idle()
+        response = await harness.ask("GET", "/api/sessions/s/messages")
+        assert msgspec.json.decode(response.body)["data"]
         assert unsettled(tmp_path) == []

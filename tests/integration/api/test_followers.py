@@ -1,4 +1,4 @@
-"""Readers of endless streams when their profile or the server goes: an end, and no noise."""
+"""Readers of endless streams get a clean end when their profile or the server stops."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -34,7 +34,7 @@ def broken(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
 
 
-async def test_who_follows_a_session_is_told_the_end_before_its_store_closes(
+async def test_session_stream_ends_before_the_store_closes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -50,23 +50,23 @@ async def test_who_follows_a_session_is_told_the_end_before_its_store_closes(
             follow = await http.get(f"{one.url}/api/sessions/s1/events", headers=keys)
             with anyio.fail_after(TEST_TIMEOUT):
                 assert (await follow.content.readline()).startswith(b"id: ")
-            # As the daemon does it: the profile leaves, and then its store is closed.
+            # As the gateway does it: detach the profile, then close its store.
             server.detach("default")
         with anyio.fail_after(TEST_TIMEOUT):
-            # An end as it should be: a link that was cut would be an error here.
+            # A clean end; a broken connection would raise here.
             await follow.content.read()
         assert (await one.ask("GET", "/health")).status == 200
     assert broken(caplog) == []
 
 
-async def test_the_end_of_the_server_ends_who_follows(
+async def test_server_shutdown_ends_followers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with aiohttp.ClientSession() as http:
-        async with api_harness(tmp_path) as one:
-            await one.chat(HI, X_Hermes_Session_Id="s1")
+        async with api_harness(tmp_path) as harness:
+            await harness.chat(HI, X_Hermes_Session_Id="s1")
             keys = {"Authorization": f"Bearer {KEY}"}
-            follow = await http.get(f"{one.url}/api/sessions/s1/events", headers=keys)
+            follow = await http.get(f"{harness.url}/api/sessions/s1/events", headers=keys)
             with anyio.fail_after(TEST_TIMEOUT):
                 assert (await follow.content.readline()).startswith(b"id: ")
         with anyio.fail_after(TEST_TIMEOUT):

@@ -1,4 +1,4 @@
-"""Answers as JSON: the form that is asked for reaches the model, or is refused."""
+"""JSON answers: the requested format reaches the model, or is rejected."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from support.api_server import api_harness, api_settings
 pytestmark = pytest.mark.anyio
 
 SCRIPT = Script(default=Reply('{"city": "Oslo"}'))
-SAID = [{"role": "user", "content": "where"}]
+MESSAGES = [{"role": "user", "content": "where"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -21,63 +21,65 @@ class City(BaseModel):
     city: str
 
 
-async def test_the_official_client_parses(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        client = one.client()
+async def test_official_client_parses_structured_output(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        client = harness.client()
         done = await client.chat.completions.parse(
             model="hermes-agent",
             messages=[{"role": "user", "content": "where"}],
             response_format=City,
         )
         assert done.choices[0].message.parsed == City(city="Oslo")
-        asked = one.asked(0)["response_format"]
+        asked = harness.asked(0)["response_format"]
         assert (asked["type"], asked["json_schema"]["name"]) == ("json_schema", "City")
         assert asked["json_schema"]["strict"] is True
         assert asked["json_schema"]["schema"]["required"] == ["city"]
         parsed = await client.responses.parse(model="hermes-agent", input="where", text_format=City)
         assert parsed.output_parsed == City(city="Oslo")
-        assert one.asked(1)["response_format"] == asked
+        assert harness.asked(1)["response_format"] == asked
         assert parsed.text is not None
         assert parsed.text.format is not None
         assert parsed.text.format.type == "json_schema"
 
 
-async def test_any_json_and_plain_words(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
+async def test_json_object_and_text_formats(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         for given, sent in (
             ({"type": "json_object"}, {"type": "json_object"}),
             ({"type": "text"}, None),
             (None, None),
         ):
-            told = await one.chat({"messages": SAID, "response_format": given})
-            assert told.status == 200
-            assert one.asked(-1).get("response_format") == sent
+            response = await harness.chat({"messages": MESSAGES, "response_format": given})
+            assert response.status == 200
+            assert harness.asked(-1).get("response_format") == sent
 
 
 @pytest.mark.parametrize(
     "given",
     [{}, {"type": "yaml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {}}, 7],
 )
-async def test_what_makes_no_sense_is_refused(tmp_path: Path, given: object) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        told = await one.chat({"messages": SAID, "response_format": given})
-        assert (told.status, told.code) == (400, "invalid_request")
+async def test_invalid_format_is_rejected(tmp_path: Path, given: object) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        response = await harness.chat({"messages": MESSAGES, "response_format": given})
+        assert (response.status, response.code) == (400, "invalid_request")
         body = msgspec.json.encode({"input": "x", "text": {"format": given}})
         if given != {}:
-            assert (await one.ask("POST", "/v1/responses", body)).status == 400
-        assert await one.sessions() == []
+            assert (await harness.ask("POST", "/v1/responses", body)).status == 400
+        assert await harness.sessions() == []
 
 
-async def test_a_model_that_cannot_is_not_asked(tmp_path: Path) -> None:
+async def test_model_without_json_support_is_not_called(tmp_path: Path) -> None:
     route = ModelRoute(model="claude-sonnet-4-5", provider="anthropic")
     given = api_settings(model_routes={"other": route})
     (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=sk-ant-none-0123456789\n")
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
-    async with api_harness(tmp_path, SCRIPT, given=given) as one:
-        told = await one.chat({"model": "other", "messages": SAID, "response_format": form})
-        assert (told.status, told.code) == (400, "unsupported_response_format")
+    async with api_harness(tmp_path, SCRIPT, given=given) as harness:
+        response = await harness.chat(
+            {"model": "other", "messages": MESSAGES, "response_format": form}
+        )
+        assert (response.status, response.code) == (400, "unsupported_response_format")
         flat = {"type": "json_schema", "name": "city", "schema": SCHEMA}
         body = {"model": "other", "input": "where", "text": {"format": flat}}
-        told = await one.ask("POST", "/v1/responses", msgspec.json.encode(body))
-        assert (told.status, told.code) == (400, "unsupported_response_format")
-        assert await one.sessions() == []
+        response = await harness.ask("POST", "/v1/responses", msgspec.json.encode(body))
+        assert (response.status, response.code) == (400, "unsupported_response_format")
+        assert await harness.sessions() == []

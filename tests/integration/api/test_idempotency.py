@@ -1,4 +1,4 @@
-"""A request with a key is done once: whole or streamed, at once or after a restart."""
+"""A request with a key runs once: complete or streamed, immediately or after a restart."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -21,69 +21,69 @@ HI: dict[str, object] = {"messages": [{"role": "user", "content": "hi"}]}
 SCRIPT = Script(replies=[Reply(text=f"answer {n}") for n in range(9)])
 
 
-def text(told: ApiResponse) -> str:
-    assert told.status == 200
-    return told.json["choices"][0]["message"]["content"]
+def text(response: ApiResponse) -> str:
+    assert response.status == 200
+    return response.json["choices"][0]["message"]["content"]
 
 
-async def test_asked_again_it_is_told_again(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        first = await one.chat(HI, Idempotency_Key="a")
-        again = await one.chat(HI, Idempotency_Key="a")
+async def test_repeated_request_gets_the_same_answer(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        first = await harness.chat(HI, Idempotency_Key="a")
+        again = await harness.chat(HI, Idempotency_Key="a")
         assert (text(first), again.body) == ("answer 0", first.body)
         assert again.headers["x-hermes-replayed"] == "true"
-        assert text(await one.chat(HI, Idempotency_Key="b")) == "answer 1"
-        other = await one.chat({**HI, "n": 1}, Idempotency_Key="a")
+        assert text(await harness.chat(HI, Idempotency_Key="b")) == "answer 1"
+        other = await harness.chat({**HI, "n": 1}, Idempotency_Key="a")
         assert (other.status, other.code) == (422, "idempotency_key_reused")
-    async with api_harness(tmp_path, Script(default=Reply(text="not me"))) as one:
-        assert (await one.chat(HI, Idempotency_Key="a")).body == first.body
-        assert one.mock.requests == []
+    async with api_harness(tmp_path, Script(default=Reply(text="not me"))) as harness:
+        assert (await harness.chat(HI, Idempotency_Key="a")).body == first.body
+        assert harness.mock.requests == []
 
 
-async def test_streams_too(tmp_path: Path) -> None:
+async def test_repeated_stream_gets_the_same_answer(tmp_path: Path) -> None:
     asked = {**HI, "stream": True}
-    async with api_harness(tmp_path, SCRIPT) as one:
-        first = await one.chat(asked, Idempotency_Key="a")
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        first = await harness.chat(asked, Idempotency_Key="a")
         assert b"answer" in first.body
-    async with api_harness(tmp_path, SCRIPT) as one:
-        again = await one.chat(asked, Idempotency_Key="a")
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        again = await harness.chat(asked, Idempotency_Key="a")
         assert b'"content":"answer 0"' in again.body
         assert again.body.endswith(b"data: [DONE]\n\n")
-        assert one.mock.requests == []
+        assert harness.mock.requests == []
 
 
-async def test_a_twin_waits_for_the_first(tmp_path: Path) -> None:
+async def test_concurrent_duplicate_waits_for_the_first(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="once", first_byte=0.1), Reply(text="twice")])
     heard: list[str] = []
-    async with api_harness(tmp_path, script) as one:
+    async with api_harness(tmp_path, script) as harness:
 
         async def ask() -> None:
-            heard.append(text(await one.chat(HI, Idempotency_Key="a")))
+            heard.append(text(await harness.chat(HI, Idempotency_Key="a")))
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for _ in range(5):
                     group.start_soon(ask)
         assert heard == ["once"] * 5
-        assert len(one.mock.requests) == 1
+        assert len(harness.mock.requests) == 1
 
 
-async def test_what_failed_may_be_tried_again(tmp_path: Path) -> None:
+async def test_failed_request_can_be_retried(tmp_path: Path) -> None:
     script = Script(replies=[Reply(fault=Fault("status", named="unauthorized")), Reply(text="ok")])
-    async with api_harness(tmp_path, script) as one:
-        assert (await one.chat(HI, Idempotency_Key="a")).status == 502
-        assert text(await one.chat(HI, Idempotency_Key="a")) == "ok"
+    async with api_harness(tmp_path, script) as harness:
+        assert (await harness.chat(HI, Idempotency_Key="a")).status == 502
+        assert text(await harness.chat(HI, Idempotency_Key="a")) == "ok"
 
 
-async def test_a_day_later_it_is_forgotten(tmp_path: Path) -> None:
+async def test_key_expires_after_a_day(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with api_harness(tmp_path, SCRIPT, clock=clock) as one:
-        assert text(await one.chat(HI, Idempotency_Key="a")) == "answer 0"
+    async with api_harness(tmp_path, SCRIPT, clock=clock) as harness:
+        assert text(await harness.chat(HI, Idempotency_Key="a")) == "answer 0"
     later = FakeClock(clock.now() + RETENTION + timedelta(minutes=1))
-    async with api_harness(tmp_path, SCRIPT, clock=later) as one:
-        assert text(await one.chat(HI, Idempotency_Key="b")) == "answer 0"
-        assert len(await one.app.store.records.find(REPLY_KIND)) == 1
-        assert text(await one.chat(HI, Idempotency_Key="a")) == "answer 1"
+    async with api_harness(tmp_path, SCRIPT, clock=later) as harness:
+        assert text(await harness.chat(HI, Idempotency_Key="b")) == "answer 0"
+        assert len(await harness.app.store.records.find(REPLY_KIND)) == 1
+        assert text(await harness.chat(HI, Idempotency_Key="a")) == "answer 1"
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ async def test_a_day_later_it_is_forgotten(tmp_path: Path) -> None:
         ("/v1/responses", {"input": "hi", "stream": True}),
     ],
 )
-async def test_after_a_kill_it_is_not_done_again(
+async def test_killed_turn_is_not_run_again(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
-    """Whoever asks again hears that it was interrupted, however often, and no turn is run."""
+    """A repeated request learns that it was interrupted, and no turn is run."""
     script = Script(default=Reply("one two three", fault=Fault("hang", after=3), chunk=4))
     body, headers = msgspec.json.encode(asked), {"Idempotency-Key": "a"}
     async with serve(script) as mock, aiohttp.ClientSession() as http:
@@ -114,22 +114,26 @@ async def test_after_a_kill_it_is_not_done_again(
                 group.start_soon(hear_nothing, url + path)
                 await wait_until(lambda: bool(mock.requests))
     for _ in range(2):
-        async with api_harness(tmp_path, Script()) as one:
+        async with api_harness(tmp_path, Script()) as harness:
             for _ in range(2):
-                told = await one.ask("POST", path, body, Idempotency_Key="a")
-                assert (told.status, told.code) == (410, "turn_interrupted")
-                session = told.headers["x-hermes-session-id"]
-            assert one.mock.requests == []
-            other = await one.ask("POST", path, body + b" ", Idempotency_Key="a")
+                reply = await harness.ask("POST", path, body, Idempotency_Key="a")
+                assert (reply.status, reply.code) == (410, "turn_interrupted")
+                session = reply.headers["x-hermes-session-id"]
+            assert harness.mock.requests == []
+            other = await harness.ask("POST", path, body + b" ", Idempotency_Key="a")
             assert (other.status, other.code) == (422, "idempotency_key_reused")
-            assert [one.session.id for one in await one.sessions()] == [session]
-            assert (await one.ask("POST", path, body, Idempotency_Key="b")).status == 200
-            await one.app.store.archive_for("owner").delete(
-                [found.session.id for found in await one.sessions() if found.session.id != session]
+            assert [one.session.id for one in await harness.sessions()] == [session]
+            assert (await harness.ask("POST", path, body, Idempotency_Key="b")).status == 200
+            await harness.app.store.archive_for("owner").delete(
+                [
+                    found.session.id
+                    for found in await harness.sessions()
+                    if found.session.id != session
+                ]
             )
 
 
-async def test_what_another_process_is_answering_is_not_done_here(tmp_path: Path) -> None:
+async def test_request_running_in_another_process_is_not_repeated(tmp_path: Path) -> None:
     script = Script(default=Reply("one two three", fault=Fault("hang", after=3), chunk=4))
     body, path = msgspec.json.encode(HI), "/v1/chat/completions"
     async with serve(script) as mock, aiohttp.ClientSession() as http:
@@ -143,22 +147,26 @@ async def test_what_another_process_is_answering_is_not_done_here(tmp_path: Path
             async with api_process(tmp_path, mock.url) as url, anyio.create_task_group() as group:
                 group.start_soon(ask, url)
                 await wait_until(lambda: bool(mock.requests))
-                async with api_harness(tmp_path, Script()) as one:
-                    told = await one.ask("POST", path, body, Idempotency_Key="a")
-                    assert (told.status, told.code) == (409, "request_in_progress")
-                    assert one.mock.requests == []
+                async with api_harness(tmp_path, Script()) as harness:
+                    response = await harness.ask("POST", path, body, Idempotency_Key="a")
+                    assert (response.status, response.code) == (409, "request_in_progress")
+                    assert harness.mock.requests == []
                 group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/runs"])
-async def test_the_same_words_to_another_session_are_another_request(
+async def test_same_body_for_another_session_is_a_different_request(
     tmp_path: Path, path: str
 ) -> None:
     body = msgspec.json.encode({"input": "hi"})
-    async with api_harness(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         for name in ("alice", "bob"):
-            await one.chat(HI, X_Hermes_Session_Id=name)
-        first = await one.ask("POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="alice")
+            await harness.chat(HI, X_Hermes_Session_Id=name)
+        first = await harness.ask(
+            "POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="alice"
+        )
         assert first.status in {200, 202}
-        other = await one.ask("POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="bob")
+        other = await harness.ask(
+            "POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="bob"
+        )
         assert (other.status, other.code) == (422, "idempotency_key_reused")

@@ -1,4 +1,4 @@
-"""A turn under a key outlives its client: it is done once, and told to whoever asks again."""
+"""A turn with a key outlives its client: it runs once, and its answer can be requested again."""
 
 import base64
 import io
@@ -27,7 +27,7 @@ W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 IN_SESSION, SESSION_STREAM = "/api/sessions/s/chat", "/api/sessions/s/chat/stream"
 TOUCH = {"command": "echo done"}
-ASKED: list[tuple[str, dict[str, object]]] = [
+REQUESTS: list[tuple[str, dict[str, object]]] = [
     (CHAT, {"messages": [{"role": "user", "content": "touch"}]}),
     (CHAT, {"messages": [{"role": "user", "content": "touch"}], "stream": True}),
     (RESPONSES, {"input": "touch"}),
@@ -38,118 +38,118 @@ ASKED: list[tuple[str, dict[str, object]]] = [
 
 
 def script(*last: Reply) -> Script:
-    """A turn that does something outside, and then answers."""
+    """A turn that has an effect, and then answers."""
     return Script(rules=[Rule("touch", [Reply("", [Call("terminal", TOUCH)]), *last])])
 
 
-async def begin(one: ApiHarness) -> None:
-    assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
+async def begin(harness: ApiHarness) -> None:
+    assert (await harness.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
 
 
-async def ask_and_leave(one: ApiHarness, path: str, body: bytes, requests: int) -> None:
-    """Hang up as soon as the model was asked so often."""
+async def ask_and_leave(harness: ApiHarness, path: str, body: bytes, requests: int) -> None:
+    """Disconnect as soon as the model got this many requests."""
     sent = {"Idempotency-Key": "a", "Authorization": f"Bearer {KEY}"}
 
     async def ask() -> None:
-        async with one.http.post(one.url + path, data=body, headers=sent) as response:
+        async with harness.http.post(harness.url + path, data=body, headers=sent) as response:
             await response.read()
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
-        await wait_until(lambda: len(one.mock.requests) >= requests)
+        await wait_until(lambda: len(harness.mock.requests) >= requests)
         group.cancel_scope.cancel()
 
 
-async def times_done(one: ApiHarness) -> int:
-    said = [await one.said(found.session.id) for found in await one.sessions()]
+async def times_done(harness: ApiHarness) -> int:
+    said = [await harness.said(found.session.id) for found in await harness.sessions()]
     return sum(isinstance(message, Result) for messages in said for message in messages)
 
 
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_who_was_cut_off_is_told_the_rest(
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_disconnected_client_gets_the_complete_answer(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, script(Reply("Done it.", first_byte=0.3))) as one:
-            await begin(one)
-            await ask_and_leave(one, path, body, 2)
-            told = await one.ask("POST", path, body, Idempotency_Key="a")
-            assert (told.status, told.headers["x-hermes-replayed"]) == (200, "true")
-            assert b"Done it." in told.body
-            assert await times_done(one) == 1
-            assert len(one.mock.requests) == 2
+        async with api_harness(tmp_path, script(Reply("Done it.", first_byte=0.3))) as harness:
+            await begin(harness)
+            await ask_and_leave(harness, path, body, 2)
+            response = await harness.ask("POST", path, body, Idempotency_Key="a")
+            assert (response.status, response.headers["x-hermes-replayed"]) == (200, "true")
+            assert b"Done it." in response.body
+            assert await times_done(harness) == 1
+            assert len(harness.mock.requests) == 2
 
 
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_what_failed_after_it_did_something_is_not_done_again(
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_turn_that_failed_after_an_effect_is_not_repeated(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
     wrong = Reply(fault=Fault("status", named="unauthorized"))
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, script(wrong, Reply("never"))) as one:
-            await begin(one)
-            first = await one.ask("POST", path, body, Idempotency_Key="a")
+        async with api_harness(tmp_path, script(wrong, Reply("never"))) as harness:
+            await begin(harness)
+            first = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert first.status == (200 if "stream" in f"{path}{asked}" else 502)
-            again = await one.ask("POST", path, body, Idempotency_Key="a")
+            again = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert (again.status, again.code) == (410, "turn_interrupted")
-            assert await times_done(one) == 1
+            assert await times_done(harness) == 1
 
 
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_what_did_nothing_may_be_asked_again(
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_turn_without_an_effect_can_be_repeated(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
     wrong = Reply(fault=Fault("status", named="unauthorized"))
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(replies=[wrong], default=Reply("ok"))) as one:
-            await begin(one)
-            await one.ask("POST", path, body, Idempotency_Key="a")
-            again = await one.ask("POST", path, body, Idempotency_Key="a")
+        async with api_harness(tmp_path, Script(replies=[wrong], default=Reply("ok"))) as harness:
+            await begin(harness)
+            await harness.ask("POST", path, body, Idempotency_Key="a")
+            again = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert again.status == 200
             assert "x-hermes-replayed" not in again.headers
             assert b"ok" in again.body
 
 
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_without_a_key_who_leaves_ends_the_turn(
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_disconnect_without_a_key_ends_the_turn(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
     slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=slow)) as one:
-            await begin(one)
+        async with api_harness(tmp_path, Script(default=slow)) as harness:
+            await begin(harness)
 
             async def ask() -> None:
-                await one.ask("POST", path, body)
+                await harness.ask("POST", path, body)
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await wait_until(lambda: bool(one.mock.requests))
+                await wait_until(lambda: bool(harness.mock.requests))
                 group.cancel_scope.cancel()
-            await one.mock.requests[0].ended.wait()
-            await one.server.entry.idle()
+            await harness.mock.requests[0].ended.wait()
+            await harness.server.entry.idle()
 
 
-async def test_the_end_of_the_server_ends_it_and_it_is_not_done_again(tmp_path: Path) -> None:
-    path, asked = ASKED[1]
+async def test_shutdown_ends_the_turn_and_it_is_not_repeated(tmp_path: Path) -> None:
+    path, asked = REQUESTS[1]
     body = msgspec.json.encode(asked)
     slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, script(slow), limits=ApiLimits(drain=0.1)) as one:
-            await ask_and_leave(one, path, body, 2)
-            assert one.server.entry.active == 1
-        async with api_harness(tmp_path, Script(default=Reply("never"))) as one:
-            told = await one.ask("POST", path, body, Idempotency_Key="a")
-            assert (told.status, told.code) == (410, "turn_interrupted")
-            assert one.mock.requests == []
+        async with api_harness(tmp_path, script(slow), limits=ApiLimits(drain=0.1)) as harness:
+            await ask_and_leave(harness, path, body, 2)
+            assert harness.server.entry.active == 1
+        async with api_harness(tmp_path, Script(default=Reply("never"))) as harness:
+            response = await harness.ask("POST", path, body, Idempotency_Key="a")
+            assert (response.status, response.code) == (410, "turn_interrupted")
+            assert harness.mock.requests == []
 
 
-async def test_who_leaves_before_it_has_begun_is_told_all_of_it(tmp_path: Path) -> None:
-    """A document is read in a process of its own first: by then nobody listens any more."""
+async def test_client_that_leaves_before_the_start_gets_the_answer(tmp_path: Path) -> None:
+    """The document is read in a separate process; by then the client has disconnected."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         archive.writestr(
@@ -160,157 +160,161 @@ async def test_who_leaves_before_it_has_begun_is_told_all_of_it(tmp_path: Path) 
     content = [{"type": "text", "text": "read"}, {"type": "file", "file": file}]
     body = msgspec.json.encode({"messages": [{"role": "user", "content": content}], "stream": True})
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=Reply("I see."))) as one:
+        async with api_harness(tmp_path, Script(default=Reply("I see."))) as harness:
 
             async def ask() -> None:
-                await one.ask("POST", CHAT, body, Idempotency_Key="a")
+                await harness.ask("POST", CHAT, body, Idempotency_Key="a")
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await wait_until(lambda: one.server.entry.active == 1)
+                await wait_until(lambda: harness.server.entry.active == 1)
                 group.cancel_scope.cancel()
-            told = await one.ask("POST", CHAT, body, Idempotency_Key="a")
-            assert told.headers["x-hermes-replayed"] == "true"
-            assert b"I see." in told.body
-            assert len(one.mock.requests) == 1
+            response = await harness.ask("POST", CHAT, body, Idempotency_Key="a")
+            assert response.headers["x-hermes-replayed"] == "true"
+            assert b"I see." in response.body
+            assert len(harness.mock.requests) == 1
 
 
 HANGS = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
 
 
-async def going_on(one: ApiHarness) -> list[dict[str, Any]]:
-    return list((await one.ask("GET", "/v1/runs")).json["data"])
+async def running_ids(harness: ApiHarness) -> list[dict[str, Any]]:
+    return list((await harness.ask("GET", "/v1/runs")).json["data"])
 
 
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_who_has_gone_can_still_be_stopped(
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_turn_of_a_disconnected_client_can_be_stopped(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
-    """Nothing was done yet, but whoever waits for its answer must not begin it again."""
+    """Nothing was done yet, but a waiting client must not start it again."""
     body = msgspec.json.encode(asked)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=HANGS)) as one:
-            await begin(one)
-            await ask_and_leave(one, path, body, 1)
-            (turn,) = await going_on(one)
+        async with api_harness(tmp_path, Script(default=HANGS)) as harness:
+            await begin(harness)
+            await ask_and_leave(harness, path, body, 1)
+            (turn,) = await running_ids(harness)
             assert (turn["object"], turn["status"]) == ("hermes.turn", "running")
-            state = await one.ask("GET", f"/v1/runs/{turn['run_id']}")
+            state = await harness.ask("GET", f"/v1/runs/{turn['run_id']}")
             assert state.json == turn
-            told: list[ApiResponse] = []
+            response: list[ApiResponse] = []
 
             async def ask_again() -> None:
-                told.append(await one.ask("POST", path, body, Idempotency_Key="a"))
+                response.append(await harness.ask("POST", path, body, Idempotency_Key="a"))
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask_again)
-                stopped = await one.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
+                stopped = await harness.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
                 assert (stopped.status, stopped.json["status"]) == (200, "stopping")
-            assert (told[0].status, told[0].code) == (410, "turn_interrupted")
-            assert told[0].headers["x-hermes-session-id"] == turn["session_id"]
-            assert len(one.mock.requests) == 1
-            assert await going_on(one) == []
-            assert (await one.ask("GET", f"/v1/runs/{turn['run_id']}")).status == 404
+            assert (response[0].status, response[0].code) == (410, "turn_interrupted")
+            assert response[0].headers["x-hermes-session-id"] == turn["session_id"]
+            assert len(harness.mock.requests) == 1
+            assert await running_ids(harness) == []
+            assert (await harness.ask("GET", f"/v1/runs/{turn['run_id']}")).status == 404
 
 
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_who_is_there_when_it_is_stopped_gets_what_was_said(
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_client_gets_the_partial_answer_of_a_stopped_turn(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=HANGS)) as one:
-            await begin(one)
-            told: list[ApiResponse] = []
+        async with api_harness(tmp_path, Script(default=HANGS)) as harness:
+            await begin(harness)
+            response: list[ApiResponse] = []
 
             async def ask() -> None:
-                told.append(await one.ask("POST", path, body, Idempotency_Key="a"))
+                response.append(await harness.ask("POST", path, body, Idempotency_Key="a"))
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await wait_until(lambda: bool(one.mock.requests))
-                (turn,) = await going_on(one)
-                await one.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
-            assert told[0].status in {200, 502}
-            assert b"cancelled" in told[0].body or b"Interrupted." in told[0].body
+                await wait_until(lambda: bool(harness.mock.requests))
+                (turn,) = await running_ids(harness)
+                await harness.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
+            assert response[0].status in {200, 502}
+            assert b"cancelled" in response[0].body or b"Interrupted." in response[0].body
 
 
-async def test_a_response_under_a_key_is_cancelled_by_its_name(tmp_path: Path) -> None:
+async def test_keyed_response_is_cancelled_by_its_id(tmp_path: Path) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=HANGS)) as one:
-            client = one.client(**{"Idempotency-Key": "a"})
+        async with api_harness(tmp_path, Script(default=HANGS)) as harness:
+            client = harness.client(**{"Idempotency-Key": "a"})
             stream = await client.responses.create(model="hermes-agent", input="go", stream=True)
             begun = await anext(aiter(stream))
             assert begun.type == "response.created"
-            ended = await one.client().responses.cancel(begun.response.id)
+            ended = await harness.client().responses.cancel(begun.response.id)
             assert (ended.id, ended.status) == (begun.response.id, "incomplete")
             kinds = [event.type async for event in stream]
             assert kinds[-1] == "response.incomplete"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_is_not_kept_is_told_to_who_cancels_it(tmp_path: Path, stream: bool) -> None:
+async def test_cancel_returns_an_unstored_response(tmp_path: Path, stream: bool) -> None:
     body = msgspec.json.encode({"input": "go", "store": False, "stream": stream})
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=HANGS)) as one:
-            await ask_and_leave(one, RESPONSES, body, 1)
-            (turn,) = await going_on(one)
+        async with api_harness(tmp_path, Script(default=HANGS)) as harness:
+            await ask_and_leave(harness, RESPONSES, body, 1)
+            (turn,) = await running_ids(harness)
             name = turn["run_id"]
-            ended = await one.ask("POST", f"{RESPONSES}/{name}/cancel")
+            ended = await harness.ask("POST", f"{RESPONSES}/{name}/cancel")
             assert (ended.status, ended.json["id"]) == (200, name)
             assert ended.json["status"] == "incomplete"
             assert ended.json["incomplete_details"] == {"reason": "cancelled"}
-            await one.server.entry.idle()
-            again = await one.ask("POST", f"{RESPONSES}/{name}/cancel")
+            await harness.server.entry.idle()
+            again = await harness.ask("POST", f"{RESPONSES}/{name}/cancel")
             assert (again.status, again.code) == (404, "response_not_found")
             assert "not kept" in again.json["error"]["message"]
 
 
-async def test_who_cancels_does_not_wait_for_ever(tmp_path: Path) -> None:
-    """Somebody holds the disk, so that the end of the turn cannot be written."""
+async def test_cancel_has_a_timeout(tmp_path: Path) -> None:
+    """Lock the database, so that the end of the turn cannot be stored."""
     body = msgspec.json.encode({"input": "go"})
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(
             tmp_path, Script(default=HANGS), limits=ApiLimits(stop_seconds=0.1)
-        ) as one:
-            await ask_and_leave(one, RESPONSES, body, 1)
-            (turn,) = await going_on(one)
+        ) as harness:
+            await ask_and_leave(harness, RESPONSES, body, 1)
+            (turn,) = await running_ids(harness)
             path = f"{RESPONSES}/{turn['run_id']}"
-            with closing(connect(one.app.home.state_db, READ_WRITE)) as other:
+            with closing(connect(harness.app.home.state_db, READ_WRITE)) as other:
                 begin_to_write(other)
-                ended = await one.ask("POST", f"{path}/cancel")
+                ended = await harness.ask("POST", f"{path}/cancel")
                 assert (ended.status, ended.json["status"]) == (200, "in_progress")
                 other.execute("ROLLBACK")
-            await wait_until(lambda: not one.server.entry.going)
-            assert (await one.ask("GET", path)).json["status"] == "incomplete"
-            again = await one.ask("POST", f"{path}/cancel")
+            await wait_until(lambda: not harness.server.entry.going)
+            assert (await harness.ask("GET", path)).json["status"] == "incomplete"
+            again = await harness.ask("POST", f"{path}/cancel")
             assert (again.status, again.code) == (400, "response_not_active")
 
 
-async def test_a_run_that_is_gone_meanwhile_is_left_out_of_the_list(tmp_path: Path) -> None:
+async def test_deleted_run_is_left_out_of_the_list(tmp_path: Path) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=HANGS), limits=ApiLimits(drain=0.1)) as one:
-            runs = [(await one.ask("POST", "/v1/runs", b'{"input": "go"}')).json for _ in range(2)]
-            await wait_until(lambda: len(one.mock.requests) == 2)
-            await one.app.store.archive_for(OWNER).delete([runs[0]["session_id"]])
-            assert [each["run_id"] for each in await going_on(one)] == [runs[1]["run_id"]]
+        async with api_harness(
+            tmp_path, Script(default=HANGS), limits=ApiLimits(drain=0.1)
+        ) as harness:
+            runs = [
+                (await harness.ask("POST", "/v1/runs", b'{"input": "go"}')).json for _ in range(2)
+            ]
+            await wait_until(lambda: len(harness.mock.requests) == 2)
+            await harness.app.store.archive_for(OWNER).delete([runs[0]["session_id"]])
+            assert [each["run_id"] for each in await running_ids(harness)] == [runs[1]["run_id"]]
 
 
-async def test_runs_are_listed_with_the_turns_of_their_profile(tmp_path: Path) -> None:
+async def test_list_has_runs_and_keyed_turns_of_the_profile(tmp_path: Path) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=HANGS)) as one:
-            run = (await one.ask("POST", "/v1/runs", b'{"input": "go"}')).json["run_id"]
-            await ask_and_leave(one, *_first(), 2)
-            listed = await going_on(one)
+        async with api_harness(tmp_path, Script(default=HANGS)) as harness:
+            run = (await harness.ask("POST", "/v1/runs", b'{"input": "go"}')).json["run_id"]
+            await ask_and_leave(harness, *_first(), 2)
+            listed = await running_ids(harness)
             assert [each["object"] for each in listed] == ["hermes.run", "hermes.turn"]
             assert listed[0]["run_id"] == run
             for each in listed:
-                await one.ask("POST", f"/v1/runs/{each['run_id']}/stop")
-            await one.ask("GET", f"/v1/runs/{run}/events")
-            again = await one.ask("POST", *_first(), Idempotency_Key="a")
+                await harness.ask("POST", f"/v1/runs/{each['run_id']}/stop")
+            await harness.ask("GET", f"/v1/runs/{run}/events")
+            again = await harness.ask("POST", *_first(), Idempotency_Key="a")
             assert (again.status, again.code) == (410, "turn_interrupted")
-            assert await going_on(one) == []
+            assert await running_ids(harness) == []
 
 
 def _first() -> tuple[str, bytes]:
-    path, asked = ASKED[0]
+    path, asked = REQUESTS[0]
     return path, msgspec.json.encode(asked)

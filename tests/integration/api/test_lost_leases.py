@@ -1,4 +1,4 @@
-"""Whoever has lost a session changes nothing in it: what somebody else does there counts."""
+"""A turn that has lost its session lease stores nothing more."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,17 +18,17 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def overtaken(folder: Path) -> AsyncGenerator[ApiHarness]:
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(folder) as one:
-            assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
+        async with api_harness(folder) as harness:
+            assert (await harness.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
             assert (
-                await one.ask("POST", "/api/sessions/s/chat", b'{"message": "hi"}')
+                await harness.ask("POST", "/api/sessions/s/chat", b'{"message": "hi"}')
             ).status == 200
-            own = one.app.runner
-            one.app.runner = LeaseLosingRunner(one.app)  # type: ignore[assignment]
+            own = harness.app.runner
+            harness.app.runner = LeaseLosingRunner(harness.app)  # type: ignore[assignment]
             try:
-                yield one
+                yield harness
             finally:
-                one.app.runner = own
+                harness.app.runner = own
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ async def overtaken(folder: Path) -> AsyncGenerator[ApiHarness]:
         ),
     ],
 )
-async def test_who_lost_the_session_writes_nothing(
+async def test_turn_without_its_lease_stores_nothing(
     tmp_path: Path, method: str, path: str, body: bytes | None
 ) -> None:
-    async with overtaken(tmp_path) as one:
-        before = await one.said("s")
-        told = await one.ask(method, path, body)
-        assert (told.status, told.headers["retry-after"]) == (409, "1")
-        assert told.code == "lease_lost"
-        assert await one.said("s") == before
-        assert [found.session.id for found in await one.sessions()] == ["s"]
-        shown = await one.ask("GET", "/api/sessions/s")
+    async with overtaken(tmp_path) as harness:
+        before = await harness.said("s")
+        response = await harness.ask(method, path, body)
+        assert (response.status, response.headers["retry-after"]) == (409, "1")
+        assert response.code == "lease_lost"
+        assert await harness.said("s") == before
+        assert [found.session.id for found in await harness.sessions()] == ["s"]
+        shown = await harness.ask("GET", "/api/sessions/s")
         assert shown.json["ended_at"] is None

@@ -1,6 +1,6 @@
-"""The clients for Node, unchanged, against our server: each runs all its cases in one process.
+"""The Node clients, unchanged, against our server: each runs all its cases in one process.
 
-The packages are those of `tests/sdk/package-lock.json`, kept beside the interpreter's own.
+The packages are those of `tests/sdk/package-lock.json`, cached next to the interpreter.
 """
 
 import base64
@@ -22,10 +22,10 @@ from hermes.testing.fake_openai.script import Call, Fault, Reply, Rule, Script
 from support.api_server import KEY, api_harness
 
 SDK = Path(__file__).parents[2] / "sdk"
-INSTALLING = 180
-RUNNING = 120
+INSTALL_TIMEOUT = 180
+RUN_TIMEOUT = 120
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
-PICTURE = "data:image/png;base64," + base64.b64encode(PNG).decode()
+IMAGE = "data:image/png;base64," + base64.b64encode(PNG).decode()
 TIDY = "Let me look.\n\nIt is tidy."
 SCRIPT = Script(
     rules=[
@@ -48,18 +48,18 @@ SCRIPT = Script(
 )
 
 
-class Trouble(Struct):
+class ClientError(Struct):
     name: str
     status: int | None
     code: str | int | None
     message: str
 
 
-class Came(Struct):
-    """What one case came to."""
+class CaseOutcome(Struct):
+    """The outcome of one case."""
 
     given: Any = None
-    error: Trouble | UnsetType = UNSET
+    error: ClientError | UnsetType = UNSET
 
     @property
     def trouble(self) -> tuple[str, int | None]:
@@ -72,10 +72,10 @@ class Came(Struct):
         return self.given
 
 
-class Told(Struct):
-    """All that a client came to, and what the model was asked meanwhile."""
+class ClientReport(Struct):
+    """All outcomes of a client, and the requests to the model."""
 
-    cases: dict[str, Came]
+    cases: dict[str, CaseOutcome]
     asked: list[dict[str, Any]]
 
     def of(self, case: str) -> Any:
@@ -95,7 +95,7 @@ def program(name: str) -> str:
 
 
 def installed() -> Path:
-    """The folder of the packages, filled once for each lock file."""
+    """Return the package folder, filled once for each lock file."""
     lock = (SDK / "package-lock.json").read_bytes()
     place = Path(sys.prefix) / "sdk" / hashlib.sha256(lock).hexdigest()[:12]
     if not place.exists():
@@ -123,47 +123,51 @@ def fetch(folder: Path) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=INSTALLING,
+            timeout=INSTALL_TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        pytest.fail(f"npm fetched no packages within {INSTALLING} s: is its registry reachable?")
+        pytest.fail(
+            f"npm fetched no packages within {INSTALL_TIMEOUT} s: is its registry reachable?"
+        )
     if done.returncode:
         pytest.fail(f"npm cannot fetch the packages of tests/sdk: {done.stderr[-1000:]}")
 
 
-async def run(client: str, folder: Path) -> Told:
+async def run(client: str, folder: Path) -> ClientReport:
     for script in SDK.glob("*.mjs"):
         shutil.copy(script, folder)
     (folder / "node_modules").symlink_to(installed())
-    async with api_harness(folder / "home", SCRIPT) as one:
-        command = [program("node"), str(folder / f"{client}.mjs"), one.url, KEY, PICTURE]
-        with anyio.fail_after(RUNNING):
+    async with api_harness(folder / "home", SCRIPT) as harness:
+        command = [program("node"), str(folder / f"{client}.mjs"), harness.url, KEY, IMAGE]
+        with anyio.fail_after(RUN_TIMEOUT):
             done = await anyio.run_process(
                 command, check=False, cwd=folder, env={"PATH": os.environ["PATH"]}
             )
         assert done.returncode == 0, done.stderr.decode()
-        await one.server.entry.idle()
-        cases = msgspec.json.decode(done.stdout, type=dict[str, Came])
-        return Told(cases, [one.asked(number) for number in range(len(one.mock.requests))])
+        await harness.server.entry.idle()
+        cases = msgspec.json.decode(done.stdout, type=dict[str, CaseOutcome])
+        return ClientReport(
+            cases, [harness.asked(number) for number in range(len(harness.mock.requests))]
+        )
 
 
 @pytest.fixture(scope="module")
-def openai(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def openai(tmp_path_factory: pytest.TempPathFactory) -> ClientReport:
     return anyio.run(run, "openai", tmp_path_factory.mktemp("openai"))
 
 
 @pytest.fixture(scope="module")
-def vercel(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def vercel(tmp_path_factory: pytest.TempPathFactory) -> ClientReport:
     return anyio.run(run, "vercel", tmp_path_factory.mktemp("vercel"))
 
 
 @pytest.fixture(scope="module")
-def vercel_openai(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def vercel_openai(tmp_path_factory: pytest.TempPathFactory) -> ClientReport:
     return anyio.run(run, "vercel_openai", tmp_path_factory.mktemp("vercel_openai"))
 
 
-def test_openai_asks_and_streams(openai: Told) -> None:
+def test_openai_asks_and_streams(openai: ClientReport) -> None:
     assert openai.of("models") == ["hermes-agent"]
     assert openai.of("model") == "hermes-agent"
     plain = openai.of("plain")
@@ -176,7 +180,7 @@ def test_openai_asks_and_streams(openai: Told) -> None:
     assert openai.of("left_early") is True
 
 
-def test_openai_runs_its_own_tools(openai: Told) -> None:
+def test_openai_runs_its_own_tools(openai: ClientReport) -> None:
     tools = openai.of("tools")
     assert tools["reason"] == "tool_calls"
     assert tools["message"]["tool_calls"][0]["function"]["arguments"] == '{"city":"Oslo"}'
@@ -184,16 +188,16 @@ def test_openai_runs_its_own_tools(openai: Told) -> None:
     assert openai.of("tool_runner") == {"answer": "It rains in Oslo.", "asked": ["Oslo"]}
 
 
-def test_openai_sends_pictures_and_documents(openai: Told) -> None:
+def test_openai_sends_images_and_documents(openai: ClientReport) -> None:
     assert openai.of("picture") == openai.of("response_picture") == "A heron."
     for asked in openai.about("on this picture"):
-        assert asked["messages"][-1]["content"][1]["image_url"]["url"] == PICTURE
+        assert asked["messages"][-1]["content"][1]["image_url"]["url"] == IMAGE
     assert openai.of("document") == "It says heron."
     (asked,) = openai.about("this document")
     assert "The code word is heron." in str(asked["messages"][-1])
 
 
-def test_openai_knows_the_errors(openai: Told) -> None:
+def test_openai_maps_the_errors(openai: ClientReport) -> None:
     troubles = {name: openai.cases[name].trouble for name in ERRORS}
     assert troubles == ERRORS
     assert "key" in openai.cases["failing_stream"].error.message  # pyright: ignore[reportAttributeAccessIssue]
@@ -209,10 +213,10 @@ ERRORS = {
 }
 
 
-def test_openai_has_responses(openai: Told) -> None:
-    told = openai.of("response")
-    assert told["status"] == "completed"
-    assert {told["text"], told["next"], told["kept"]} == {"Hello there, friend."}
+def test_openai_has_responses(openai: ClientReport) -> None:
+    response = openai.of("response")
+    assert response["status"] == "completed"
+    assert {response["text"], response["next"], response["kept"]} == {"Hello there, friend."}
     stream = openai.of("response_stream")
     assert (stream["text"], stream["last"]) == ("Let me look.It is tidy.", "completed")
     assert stream["types"][0] == "response.created"
@@ -225,7 +229,7 @@ def test_openai_has_responses(openai: Told) -> None:
     }
 
 
-def test_vercel_asks_and_streams(vercel: Told) -> None:
+def test_vercel_asks_and_streams(vercel: ClientReport) -> None:
     plain = vercel.of("plain")
     assert (plain["text"], plain["reason"]) == ("Hello there, friend.", "stop")
     assert plain["usage"]["totalTokens"] == 15
@@ -238,34 +242,34 @@ def test_vercel_asks_and_streams(vercel: Told) -> None:
 
 
 @pytest.mark.parametrize("case", ["tools", "stream_tools"])
-def test_vercel_runs_its_own_tools(vercel: Told, case: str) -> None:
+def test_vercel_runs_its_own_tools(vercel: ClientReport, case: str) -> None:
     assert vercel.of(case) == {"text": "It rains in Oslo.", "asked": ["Oslo"], "steps": 2}
 
 
-def test_vercel_sends_pictures(vercel: Told) -> None:
+def test_vercel_sends_images(vercel: ClientReport) -> None:
     assert vercel.of("picture") == "A heron."
     (asked,) = vercel.about("on this picture")
-    assert asked["messages"][-1]["content"][1]["image_url"]["url"] == PICTURE
+    assert asked["messages"][-1]["content"][1]["image_url"]["url"] == IMAGE
 
 
-def test_vercel_knows_the_errors(vercel: Told) -> None:
+def test_vercel_maps_the_errors(vercel: ClientReport) -> None:
     assert vercel.cases["wrong_key"].trouble == ("AI_APICallError", 401)
     assert vercel.cases["unknown_model"].trouble == ("AI_APICallError", 404)
     assert vercel.cases["failing"].trouble == ("AI_APICallError", 502)
-    (told,) = vercel.of("failing_stream")
-    assert "key" in told
+    (response,) = vercel.of("failing_stream")
+    assert "key" in response
 
 
-def test_openai_does_not_ask_again_what_will_fail_again(openai: Told) -> None:
+def test_openai_does_not_retry_permanent_errors(openai: ClientReport) -> None:
     assert openai.cases["failing_with_retries"].trouble == ("InternalServerError", 502)
     assert len(openai.about("fail, however")) == 1
 
 
-def test_vercel_has_objects(vercel: Told) -> None:
+def test_vercel_has_objects(vercel: ClientReport) -> None:
     assert vercel.of("object") == {"city": "Oslo"}
 
 
-def test_vercels_provider_for_openai_asks(vercel_openai: Told) -> None:
+def test_vercel_openai_provider_asks(vercel_openai: ClientReport) -> None:
     assert vercel_openai.of("plain") == {
         "text": "Hello there, friend.",
         "reason": "stop",
@@ -275,7 +279,9 @@ def test_vercels_provider_for_openai_asks(vercel_openai: Told) -> None:
 
 
 @pytest.mark.parametrize("case", ["own", "own_stream"])
-def test_vercels_provider_for_openai_bears_our_own_tools(vercel_openai: Told, case: str) -> None:
+def test_vercel_openai_provider_accepts_server_tools(
+    vercel_openai: ClientReport, case: str
+) -> None:
     assert vercel_openai.of(case) == {
         "text": TIDY.replace("\n\n", ""),
         "reason": "stop",
@@ -286,18 +292,18 @@ def test_vercels_provider_for_openai_bears_our_own_tools(vercel_openai: Told, ca
 
 
 @pytest.mark.parametrize("case", ["tools", "stream_tools"])
-def test_vercels_provider_for_openai_runs_its_own(vercel_openai: Told, case: str) -> None:
+def test_vercel_openai_provider_runs_its_own_tools(vercel_openai: ClientReport, case: str) -> None:
     assert vercel_openai.of(case) == {"text": "It rains in Oslo.", "asked": ["Oslo"], "steps": 2}
 
 
-def test_vercels_provider_for_openai_goes_on_by_naming_items(vercel_openai: Told) -> None:
+def test_vercel_openai_provider_continues_with_item_references(vercel_openai: ClientReport) -> None:
     assert vercel_openai.of("talk") == "Hello there, friend."
     (asked,) = vercel_openai.about("now greet me")
     roles = [one["role"] for one in asked["messages"][1:]]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 
-def test_vercels_provider_for_openai_has_thoughts_and_objects(vercel_openai: Told) -> None:
+def test_vercel_openai_provider_has_reasoning_and_objects(vercel_openai: ClientReport) -> None:
     thought = {"text": "So it is.", "thought": "Is it so?"}
     assert vercel_openai.of("thinks") == vercel_openai.of("thinks_whole") == thought
     assert vercel_openai.of("object") == vercel_openai.of("object_chat") == {"city": "Oslo"}

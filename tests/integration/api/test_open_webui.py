@@ -1,8 +1,8 @@
-"""Open WebUI, by its requests: it needs more memory than all of this, so it is played here.
+"""The requests of Open WebUI, which is too large to run here.
 
-For each message of a chat it streams a completion with tools of its own, runs what is called and
-asks again; then it asks three more times, without a session, for a title, tags and follow-ups.
-Those three are side calls: cheap, and no sessions.
+For each chat message it streams a completion with its own tools, runs the calls and asks again;
+then it asks three more times, without a session, for a title, tags and follow-ups. Those three are
+side calls: cheap, and without sessions.
 """
 
 from pathlib import Path
@@ -38,9 +38,9 @@ SCRIPT = Script(
 
 
 async def streamed(
-    one: ApiHarness, messages: list[dict[str, Any]]
+    harness: ApiHarness, messages: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
-    """The words and the calls of one completion, put together as the page does it."""
+    """Return the text and calls of one completion, assembled as the page does it."""
     body = {
         "stream": True,
         "model": "hermes-agent",
@@ -48,9 +48,9 @@ async def streamed(
         "tools": [TOOL],
         "stream_options": {"include_usage": True},
     }
-    told = await one.chat(body, X_OpenWebUI_User_Name="Ada", Accept="text/event-stream")
-    assert told.status == 200
-    lines = told.body.decode().splitlines()
+    response = await harness.chat(body, X_OpenWebUI_User_Name="Ada", Accept="text/event-stream")
+    assert response.status == 200
+    lines = response.body.decode().splitlines()
     data = [line[6:] for line in lines if line.startswith("data: {")]
     chunks = [msgspec.json.decode(line, type=dict[str, Any]) for line in data]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
@@ -58,7 +58,7 @@ async def streamed(
     return "".join(delta.get("content") or "" for delta in deltas), calls
 
 
-async def ask_for(one: ApiHarness, task: str, said: list[dict[str, Any]]) -> str:
+async def ask_for(harness: ApiHarness, task: str, said: list[dict[str, Any]]) -> str:
     history = "\n".join(f"{one['role'].upper()}: {one['content']}" for one in said)
     prompt = f"### Task:\nGenerate {task}.\n<chat_history>\n{history}\n</chat_history>"
     body = {
@@ -68,38 +68,38 @@ async def ask_for(one: ApiHarness, task: str, said: list[dict[str, Any]]) -> str
         "max_completion_tokens": 1000,
         "metadata": {"task": task, "chat_id": "c"},
     }
-    told = await one.chat(body)
-    assert told.status == 200, told
-    return told.json["choices"][0]["message"]["content"]
+    response = await harness.chat(body)
+    assert response.status == 200, response
+    return response.json["choices"][0]["message"]["content"]
 
 
-async def test_a_chat_with_tools_and_its_three_extra_questions(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        assert (await one.ask("GET", "/v1/models")).json["data"][0]["id"] == "hermes-agent"
+async def test_chat_with_tools_and_three_side_calls(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        assert (await harness.ask("GET", "/v1/models")).json["data"][0]["id"] == "hermes-agent"
         said: list[dict[str, Any]] = [{"role": "user", "content": "What time is it?"}]
-        _, calls = await streamed(one, said)
+        _, calls = await streamed(harness, said)
         assert [call["function"]["name"] for call in calls] == ["get_time"]
         called = [{key: call[key] for key in ("id", "type", "function")} for call in calls]
         result = {"role": "tool", "tool_call_id": "call_t", "content": "12:00"}
         asked = {"role": "assistant", "content": "", "tool_calls": called}
-        text, _ = await streamed(one, [*said, asked, result])
+        text, _ = await streamed(harness, [*said, asked, result])
         assert text == "It is noon."
         said.append({"role": "assistant", "content": text})
         for task in TASKS:
-            assert task in await ask_for(one, task, said)
-        text, _ = await streamed(one, [*said, {"role": "user", "content": "What did I ask?"}])
+            assert task in await ask_for(harness, task, said)
+        text, _ = await streamed(harness, [*said, {"role": "user", "content": "What did I ask?"}])
         assert text == "You asked for the time."
-        talks = [len(await one.said(kept.session.id)) for kept in await one.sessions()]
+        talks = [len(await harness.said(kept.session.id)) for kept in await harness.sessions()]
         assert talks == [6], "the chat is one session, whatever is asked between"
-        assert len(one.mock.requests) == 6
-        sent = [len(request.body) for request in one.mock.requests]
+        assert len(harness.mock.requests) == 6
+        sent = [len(request.body) for request in harness.mock.requests]
         assert max(sent[2:5]) < 1000 < min(sent[0], sent[1], sent[5])
 
 
-async def test_a_chat_with_documents_is_no_side_call(tmp_path: Path) -> None:
-    """Its first message begins like one: the page puts what it found before the question."""
+async def test_chat_with_documents_is_not_a_side_call(tmp_path: Path) -> None:
+    """Its first message looks like a side call: the page puts the documents before the question."""
     found = "### Task:\nRespond to the user query using the provided context.\n<context>"
-    async with api_harness(tmp_path, SCRIPT) as one:
-        text, _ = await streamed(one, [{"role": "user", "content": f"{found}</context>\nWhy?"}])
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        text, _ = await streamed(harness, [{"role": "user", "content": f"{found}</context>\nWhy?"}])
         assert text == "You asked for the time."
-        assert len(await one.sessions()) == 1
+        assert len(await harness.sessions()) == 1

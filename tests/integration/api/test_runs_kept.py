@@ -1,4 +1,4 @@
-"""What is left of runs: after `kill -9`, at the next start, and after a day."""
+"""What remains of runs after `kill -9`, at the next start, and after a day."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -54,10 +54,10 @@ async def first_id(http: aiohttp.ClientSession, url: str) -> int:
         async for line in response.content:
             if line.startswith(b"id: "):
                 return int(line[4:])
-    raise AssertionError("nothing was told")
+    raise AssertionError("no event arrived")
 
 
-async def test_after_a_kill_a_reader_learns_the_end_and_the_session_goes_on(tmp_path: Path):
+async def test_killed_run_gets_an_end_and_the_session_continues(tmp_path: Path):
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
         with anyio.fail_after(60):
             async with api_process(tmp_path, mock.url) as url:
@@ -66,41 +66,41 @@ async def test_after_a_kill_a_reader_learns_the_end_and_the_session_goes_on(tmp_
                     begun = await response.json()
                 run = begun["run_id"]
                 seen = await first_id(http, f"{url}/v1/runs/{run}/events")
-    async with api_harness(tmp_path, Script(default=Reply("Back again."))) as home:
-        url = f"{home.url}/v1/runs/{run}/events"
-        rest = await ids_and_events(home.http, url, seen)
+    async with api_harness(tmp_path, Script(default=Reply("Back again."))) as harness:
+        url = f"{harness.url}/v1/runs/{run}/events"
+        rest = await ids_and_events(harness.http, url, seen)
         assert [name for _, name in rest][-1] == "run.failed"
         assert rest[0][0] > seen
-        state = (await home.ask("GET", f"/v1/runs/{run}")).json
+        state = (await harness.ask("GET", f"/v1/runs/{run}")).json
         assert (state["status"], state["error_code"]) == ("failed", "interrupted")
         body = msgspec.json.encode({"message": "Are you there?"})
         path = f"/api/sessions/{begun['session_id']}/chat"
-        assert (await home.ask("POST", path, body)).status == 200
+        assert (await harness.ask("POST", path, body)).status == 200
 
 
-async def opened(home: ApiHarness, run: str, age: timedelta, **more: str) -> RunRecord:
-    at = home.app.clock.now() - age
+async def opened(harness: ApiHarness, run: str, age: timedelta, **more: str) -> RunRecord:
+    at = harness.app.clock.now() - age
     plain = RunRecord(run=run, session="s", principal=OWNER, created=at, updated=at)
     record = msgspec.structs.replace(plain, **more)
-    return await home.app.store.journal.open(record)
+    return await harness.app.store.journal.open(record)
 
 
-async def test_at_a_start_all_that_was_left_gets_an_end(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        store, clock = home.app.store, home.app.clock
-        await opened(home, "run_lost", timedelta(0), holder=GONE)
-        await opened(home, "run_here", timedelta(0), holder=process_id())
+async def test_abandoned_runs_get_an_end_at_startup(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        store, clock = harness.app.store, harness.app.clock
+        await opened(harness, "run_lost", timedelta(0), holder=GONE)
+        await opened(harness, "run_here", timedelta(0), holder=process_id())
         assert await end_abandoned_runs(store, clock) == 1
         assert (await store.journal.get("run_lost", OWNER)).status is RunStatus.FAILED
         assert (await store.journal.get("run_here", OWNER)).status is RunStatus.QUEUED
         assert await end_abandoned_runs(store, clock) == 0
 
 
-async def test_what_is_old_is_let_go(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        store, now = home.app.store, home.app.clock.now()
+async def test_old_runs_are_deleted(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        store, now = harness.app.store, harness.app.clock.now()
         for run, hours in (("run_old", 25), ("run_young", 23)):
-            await opened(home, run, timedelta(hours=hours))
+            await opened(harness, run, timedelta(hours=hours))
             at = now - timedelta(hours=hours)
             events = (RunEvent(1, Raw(b"{}")),)
             end = AppendRunEvents(run=run, at=at, events=events, status=RunStatus.COMPLETED)
@@ -112,7 +112,7 @@ async def test_what_is_old_is_let_go(tmp_path: Path):
                 body=Raw(b"{}"),
             )
             await store.commit(end, SaveResponse(kept))
-        await ProfileMaintenance(home.app).once()
+        await ProfileMaintenance(harness.app).once()
         assert (await store.journal.get("run_young", OWNER)).last_seq == 1
         assert (await store.responses.get("resp_23", OWNER)).id == "resp_23"
         with pytest.raises(NotFound):
@@ -121,7 +121,7 @@ async def test_what_is_old_is_let_go(tmp_path: Path):
             await store.responses.get("resp_25", OWNER)
 
 
-async def test_what_steered_a_run_that_was_killed_is_heard_next(tmp_path: Path):
+async def test_steering_message_of_a_killed_run_is_read_by_the_next(tmp_path: Path):
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
         with anyio.fail_after(60):
             async with api_process(tmp_path, mock.url) as url:
@@ -134,11 +134,11 @@ async def test_what_steered_a_run_that_was_killed_is_heard_next(tmp_path: Path):
                     sent = HEADERS | {"Idempotency-Key": "s"}
                     async with http.post(steer, json=word, headers=sent) as response:
                         assert response.status == 202
-    async with api_harness(tmp_path, Script(default=Reply("Back again."))) as home:
+    async with api_harness(tmp_path, Script(default=Reply("Back again."))) as harness:
         body = msgspec.json.encode({"message": "Are you there?"})
         path = f"/api/sessions/{begun['session_id']}/chat"
-        assert (await home.ask("POST", path, body)).status == 200
-        heard = [text_of(message) for message in await home.said(begun["session_id"])]
+        assert (await harness.ask("POST", path, body)).status == 200
+        heard = [text_of(message) for message in await harness.said(begun["session_id"])]
         assert heard.count("Be quick.") == 1
         assert heard.index("Be quick.") < heard.index("Are you there?")
-        assert await home.app.store.queues.topics("inbox") == []
+        assert await harness.app.store.queues.topics("inbox") == []

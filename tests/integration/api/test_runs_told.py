@@ -1,4 +1,4 @@
-"""Runs that are told something on their way: stopped, steered, answered, and lent."""
+"""Controlling runs: stop, steer, answer questions, and act for another role."""
 
 from pathlib import Path
 from typing import Any
@@ -18,77 +18,77 @@ from support.api_server import api_harness
 pytestmark = pytest.mark.anyio
 
 
-async def test_stop_acts_at_once_and_may_be_said_twice(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        run = await start_run(home, "hang")
+async def test_stop_is_immediate_and_repeatable(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        run = await start_run(harness, "hang")
         with anyio.fail_after(60):
-            async with open_events(home, run) as reader:
+            async with open_events(harness, run) as reader:
                 await reader.until("message.delta")
-                told = await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
-                assert told.json == {"run_id": run, "status": "stopping"}
+                response = await post_json(harness, f"/v1/runs/{run}/stop", {}, 200)
+                assert response.json == {"run_id": run, "status": "stopping"}
                 await reader.until("run.cancelled")
-        assert (await run_state(home, run))["status"] == "cancelled"
-        again = await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
+        assert (await run_state(harness, run))["status"] == "cancelled"
+        again = await post_json(harness, f"/v1/runs/{run}/stop", {}, 200)
         assert again.json["status"] == "cancelled"
-        late = await post_json(home, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
+        late = await post_json(harness, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
         assert late.code == "run_not_active"
 
 
-async def test_a_run_is_steered(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        run = await start_run(home, "in steps")
+async def test_run_is_steered(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        run = await start_run(harness, "in steps")
         with anyio.fail_after(60):
-            async with open_events(home, run) as reader:
+            async with open_events(harness, run) as reader:
                 await reader.until("tool.started")
-                await post_json(home, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
+                await post_json(harness, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
                 await anyio.Path(tmp_path / "workspace" / "go").touch()
                 heard = await reader.until("steer.applied")
                 assert heard.data["text"] == "Be quick."
                 await reader.until("run.completed")
-        said = await home.said(str((await run_state(home, run))["session_id"]))
+        said = await harness.said(str((await run_state(harness, run))["session_id"]))
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, User, Assistant]
 
 
 @pytest.mark.parametrize(("choice", "done"), [("approve", True), ("deny", False)])
-async def test_a_run_asks_leave_and_gets_it(tmp_path: Path, choice: str, done: bool):
+async def test_run_approval_is_answered(tmp_path: Path, choice: str, done: bool):
     wish = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
     script = Script(replies=[Reply("", [Call("terminal", wish)]), Reply("So be it.")])
-    async with api_harness(tmp_path, script) as home:
-        run = await start_run(home, "go")
+    async with api_harness(tmp_path, script) as harness:
+        run = await start_run(harness, "go")
         with anyio.fail_after(60):
-            async with open_events(home, run) as reader:
+            async with open_events(harness, run) as reader:
                 asked = (await reader.until("approval.request")).data
                 assert asked["command"] == wish["command"]
-                assert (await run_state(home, run))["status"] == "waiting_for_approval"
+                assert (await run_state(harness, run))["status"] == "waiting_for_approval"
                 none = {"choice": choice, "question_id": "another"}
-                await post_json(home, f"/v1/runs/{run}/approval", none, 409)
+                await post_json(harness, f"/v1/runs/{run}/approval", none, 409)
                 body = {"choice": choice, "question_id": asked["question_id"]}
-                told = await post_json(home, f"/v1/runs/{run}/approval", body, 200)
-                assert told.json["resolved"] == 1
-                await post_json(home, f"/v1/runs/{run}/approval", body, 409)
+                response = await post_json(harness, f"/v1/runs/{run}/approval", body, 200)
+                assert response.json["resolved"] == 1
+                await post_json(harness, f"/v1/runs/{run}/approval", body, 409)
                 assert (await reader.until("approval.responded")).data["resolved"] is True
                 await reader.until("run.completed")
         assert (tmp_path / "here.txt").exists() is done
-        told = await post_json(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
-        assert told.code == "approval_not_active"
+        response = await post_json(harness, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
+        assert response.code == "approval_not_active"
 
 
-async def test_a_run_asks_a_question(tmp_path: Path):
+async def test_run_question_is_answered(tmp_path: Path):
     asked = {"question": "Red or blue?", "choices": ["red", "blue"]}
     script = Script(replies=[Reply("", [Call("clarify", asked)]), Reply("Blue, then.")])
-    async with api_harness(tmp_path, script) as home:
-        run = await start_run(home, "paint")
+    async with api_harness(tmp_path, script) as harness:
+        run = await start_run(harness, "paint")
         with anyio.fail_after(60):
-            async with open_events(home, run) as reader:
-                told = (await reader.until("clarify.request")).data
-                assert told["description"] == "Red or blue?"
-                await post_json(home, f"/v1/runs/{run}/clarify", {"answer": ""}, 400)
-                await post_json(home, f"/v1/runs/{run}/clarify", {"answer": "blue"}, 200)
+            async with open_events(harness, run) as reader:
+                response = (await reader.until("clarify.request")).data
+                assert response["description"] == "Red or blue?"
+                await post_json(harness, f"/v1/runs/{run}/clarify", {"answer": ""}, 400)
+                await post_json(harness, f"/v1/runs/{run}/clarify", {"answer": "blue"}, 200)
                 assert (await reader.until("clarify.responded")).data["choice"] == "blue"
                 await reader.until("run.completed")
-        told = await post_json(home, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
-        assert told.code == "clarify_not_active"
+        response = await post_json(harness, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
+        assert response.code == "clarify_not_active"
 
 
 @pytest.mark.parametrize(
@@ -101,66 +101,66 @@ async def test_a_run_asks_a_question(tmp_path: Path):
     ],
     ids=["owner", "guest", "webhook", "data"],
 )
-async def test_a_run_that_is_lent_has_the_rights_of_who_asks(
+async def test_run_for_another_role_has_its_permissions(
     tmp_path: Path, who: dict[str, object], trust: Trust, acts: bool
 ):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        run = await start_run(home, **who)
-        await read_events(home, run)
-        asked, _ = await home.said(str((await run_state(home, run))["session_id"]))
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        run = await start_run(harness, **who)
+        await read_events(harness, run)
+        asked, _ = await harness.said(str((await run_state(harness, run))["session_id"]))
         assert isinstance(asked, User)
         assert asked.trust is trust
-        request = msgspec.json.decode(home.mock.requests[0].body, type=dict[str, Any])
+        request = msgspec.json.decode(harness.mock.requests[0].body, type=dict[str, Any])
         offered = {tool["function"]["name"] for tool in request.get("tools", ())}
         assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
-        told = await post_json(home, "/v1/runs", {"input": "x", "role": "king"}, 400)
-        assert "role" in told.body.decode()
+        response = await post_json(harness, "/v1/runs", {"input": "x", "role": "king"}, 400)
+        assert "role" in response.body.decode()
 
 
-async def test_what_is_lent_has_an_own_name_and_no_past_of_the_owners(tmp_path: Path):
+async def test_run_for_another_role_has_its_own_session(tmp_path: Path):
     past = [{"role": "user", "content": "so the boss said"}, {"role": "assistant", "content": "ok"}]
-    async with api_harness(tmp_path, SCRIPT) as home:
-        run = await start_run(home, "use the tool", role="member", conversation_history=past)
-        await read_events(home, run)
-        session = str((await run_state(home, run))["session_id"])
-        said = await home.said(session)
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        run = await start_run(harness, "use the tool", role="member", conversation_history=past)
+        await read_events(harness, run)
+        session = str((await run_state(harness, run))["session_id"])
+        said = await harness.said(session)
         assert [one.trust for one in said if isinstance(one, User)] == [Trust.GUEST] * 2
-        told = "".join(text_of(one) for one in said if isinstance(one, Result))
-        assert "api_server:" in told
-        assert "owner" not in told
+        response = "".join(text_of(one) for one in said if isinstance(one, Result))
+        assert "api_server:" in response
+        assert "owner" not in response
 
 
-async def test_news_of_what_is_lent_wakes_nobody_with_more_rights(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        run = await start_run(home, role="guest", brought=True)
-        await read_events(home, run)
-        session = str((await run_state(home, run))["session_id"])
+async def test_followup_of_another_role_does_not_run_as_the_owner(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        run = await start_run(harness, role="guest", brought=True)
+        await read_events(harness, run)
+        session = str((await run_state(harness, run))["session_id"])
         scope = Scope("default", session, run, str(tmp_path), role=Role.GUEST, source="api_server")
         steered = User("msg_steered", (Text("run it"),), Trust.DATA)
         body = msgspec.Raw(msgspec.json.encode(steered))
-        store, seen = home.app.store, len(home.mock.requests)
+        store, seen = harness.app.store, len(harness.mock.requests)
         await store.commit(
             EnqueueItem(QueueItem(key=steered.id, lane="inbox", topic=session, body=body))
         )
-        home.app.later.ring(scope)
-        await store.commit(*home.app.later.brought(scope, "news_1", "It has ended."))
-        home.app.later.ring(scope)
+        harness.app.later.ring(scope)
+        await store.commit(*harness.app.later.brought(scope, "news_1", "It has ended."))
+        harness.app.later.ring(scope)
         with anyio.fail_after(60):
-            while not any("It has ended." in text_of(one) for one in await home.said(session)):
+            while not any("It has ended." in text_of(one) for one in await harness.said(session)):
                 await anyio.lowlevel.checkpoint()
-            while len(home.mock.requests) == seen:
+            while len(harness.mock.requests) == seen:
                 await anyio.lowlevel.checkpoint()
-        woken = msgspec.json.decode(home.mock.requests[seen].body, type=dict[str, Any])
+        woken = msgspec.json.decode(harness.mock.requests[seen].body, type=dict[str, Any])
         assert not woken.get("tools")
 
 
-async def test_what_came_too_late_is_given_back(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        run = await start_run(home, "hang")
+async def test_late_steering_message_is_returned(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        run = await start_run(harness, "hang")
         with anyio.fail_after(60):
-            async with open_events(home, run) as reader:
+            async with open_events(harness, run) as reader:
                 await reader.until("message.delta")
-                await post_json(home, f"/v1/runs/{run}/steer", {"input": "Too late."}, 202)
-                await post_json(home, f"/v1/runs/{run}/stop", {}, 200)
+                await post_json(harness, f"/v1/runs/{run}/steer", {"input": "Too late."}, 202)
+                await post_json(harness, f"/v1/runs/{run}/stop", {}, 200)
                 last = await reader.until("run.cancelled")
         assert last.data["unheard"] == ["Too late."]

@@ -1,4 +1,4 @@
-"""Sessions over real sockets: made, listed, read, changed, copied, deleted, and talked in."""
+"""Sessions over real sockets: create, list, read, change, fork, delete, and run turns."""
 
 import json
 from pathlib import Path
@@ -26,83 +26,83 @@ SCRIPT = Script(
     ],
     default=Reply(WORDS, chunk=4),
 )
-ALL = "/api/sessions"
+SESSIONS_PATH = "/api/sessions"
 
 
 async def ask(
-    home: ApiHarness, method: str, path: str, body: object = None, status: int = 200
+    harness: ApiHarness, method: str, path: str, body: object = None, status: int = 200
 ) -> ApiResponse:
     data = None if body is None else msgspec.json.encode(body)
-    told = await home.ask(method, f"{ALL}{path}", data)
-    assert told.status == status, (method, path, body, told.body)
-    return told
+    response = await harness.ask(method, f"{SESSIONS_PATH}{path}", data)
+    assert response.status == status, (method, path, body, response.body)
+    return response
 
 
-async def make(home: ApiHarness, **body: object) -> str:
-    return str((await ask(home, "POST", "", body, 201)).json["id"])
+async def create_session(harness: ApiHarness, **body: object) -> str:
+    return str((await ask(harness, "POST", "", body, 201)).json["id"])
 
 
-def events(told: ApiResponse) -> list[tuple[str, dict[str, object]]]:
+def events(response: ApiResponse) -> list[tuple[str, dict[str, object]]]:
     found: list[tuple[str, dict[str, object]]] = []
-    for block in told.body.decode().split("\n\n"):
+    for block in response.body.decode().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
         if lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found
 
 
-async def test_a_session_is_made_read_and_talked_in(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        made = (await ask(home, "POST", "", {"id": "trip:1", "title": "Trip"}, 201)).json
+async def test_session_is_created_read_and_used(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        made = (await ask(harness, "POST", "", {"id": "trip:1", "title": "Trip"}, 201)).json
         assert (made["object"], made["id"], made["title"]) == ("hermes.session", "trip:1", "Trip")
-        assert (await ask(home, "GET", "/trip:1")).json == made
-        turn = (await ask(home, "POST", "/trip:1/chat", {"message": "hello"})).json
+        assert (await ask(harness, "GET", "/trip:1")).json == made
+        turn = (await ask(harness, "POST", "/trip:1/chat", {"message": "hello"})).json
         assert turn["object"] == "hermes.session.chat.completion"
         assert turn["message"] == {"role": "assistant", "content": WORDS}
         assert (turn["completed"], turn["partial"]) == (True, False)
-        listed = (await ask(home, "GET", "/trip:1/messages")).json
+        listed = (await ask(harness, "GET", "/trip:1/messages")).json
         data = listed["data"]
         assert isinstance(data, list)
         assert [(one["role"], one["content"]) for one in data] == [
             ("user", "hello"),
             ("assistant", WORDS),
         ]
-        rest = (await ask(home, "GET", f"/trip:1/messages?after={data[0]['seq']}")).json
+        rest = (await ask(harness, "GET", f"/trip:1/messages?after={data[0]['seq']}")).json
         assert rest["data"] == data[1:]
-        page = (await ask(home, "GET", "/trip:1/messages?limit=1")).json
+        page = (await ask(harness, "GET", "/trip:1/messages?limit=1")).json
         assert (page["data"], page["has_more"]) == (data[:1], True)
 
 
-async def test_ids_that_are_not_given_cannot_be_guessed(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        names = {await make(home) for _ in range(3)}
+async def test_generated_ids_cannot_be_guessed(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        names = {await create_session(harness) for _ in range(3)}
         assert len(names) == 3
         assert all(len(name) >= 32 for name in names)
 
 
-async def test_a_prompt_of_its_own_and_instructions_for_a_turn(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name = await make(home, system_prompt="Speak like a pirate.")
-        await ask(home, "POST", f"/{name}/chat", {"input": "a", "instructions": "Be brief."})
-        await ask(home, "POST", f"/{name}/chat", {"input": [{"type": "text", "text": "b"}]})
-        first, second = (str(one.json["messages"]) for one in home.mock.requests)
+async def test_session_prompt_and_turn_instructions(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name = await create_session(harness, system_prompt="Speak like a pirate.")
+        await ask(harness, "POST", f"/{name}/chat", {"input": "a", "instructions": "Be brief."})
+        await ask(harness, "POST", f"/{name}/chat", {"input": [{"type": "text", "text": "b"}]})
+        first, second = (str(one.json["messages"]) for one in harness.mock.requests)
         assert "Speak like a pirate." in first
         assert "Be brief." in first
         assert "Speak like a pirate." in second
         assert "Be brief." not in second
 
 
-async def test_the_list_is_paged_and_filtered(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        names = [await make(home, title=f"t{n}") for n in range(5)]
-        await ask(home, "POST", f"/{names[0]}/chat", {"message": "x"})
-        copy = str((await ask(home, "POST", f"/{names[0]}/fork", {}, 201)).json["id"])
+async def test_list_is_paged_and_filtered(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        names = [await create_session(harness, title=f"t{n}") for n in range(5)]
+        await ask(harness, "POST", f"/{names[0]}/chat", {"message": "x"})
+        copy = str((await ask(harness, "POST", f"/{names[0]}/fork", {}, 201)).json["id"])
 
         async def listed(query: str) -> tuple[set[str], object]:
-            told = (await ask(home, "GET", f"?{query}")).json
-            data = told["data"]
+            response = (await ask(harness, "GET", f"?{query}")).json
+            data = response["data"]
             assert isinstance(data, list)
-            return {one["id"] for one in data}, told["has_more"]
+            return {one["id"] for one in data}, response["has_more"]
 
         assert await listed("") == ({*names, copy}, False)
         assert await listed("include_children=false") == (set(names), False)
@@ -112,42 +112,44 @@ async def test_the_list_is_paged_and_filtered(tmp_path: Path):
         assert (first | second, more, no_more) == ({*names, copy}, True, False)
         roots, more = await listed("limit=4&include_children=0")
         assert (len(roots), more) == (4, True)
-        told = (await ask(home, "GET", "?limit=100000")).json
-        assert told["limit"] == 200
+        response = (await ask(harness, "GET", "?limit=100000")).json
+        assert response["limit"] == 200
 
 
-async def test_a_session_is_renamed_and_ended(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name, other = await make(home), await make(home, title="taken")
-        told = (await ask(home, "PATCH", f"/{name}", {"title": " New  name "})).json
-        assert told["title"] == "New  name"
-        told = (await ask(home, "PATCH", f"/{name}", {"end_reason": "done"})).json
-        assert (told["end_reason"], told["title"]) == ("done", "New  name")
-        assert told["ended_at"]
-        refused = await ask(home, "PATCH", f"/{name}", {"title": "taken"}, 409)
+async def test_session_is_renamed_and_ended(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name, other = await create_session(harness), await create_session(harness, title="taken")
+        response = (await ask(harness, "PATCH", f"/{name}", {"title": " New  name "})).json
+        assert response["title"] == "New  name"
+        response = (await ask(harness, "PATCH", f"/{name}", {"end_reason": "done"})).json
+        assert (response["end_reason"], response["title"]) == ("done", "New  name")
+        assert response["ended_at"]
+        refused = await ask(harness, "PATCH", f"/{name}", {"title": "taken"}, 409)
         assert refused.code == "title_taken"
-        assert (await ask(home, "PATCH", f"/{other}", {"title": "taken"})).json["title"] == "taken"
-        assert (await ask(home, "PATCH", f"/{name}", {"title": None})).json["title"] is None
+        assert (await ask(harness, "PATCH", f"/{other}", {"title": "taken"})).json[
+            "title"
+        ] == "taken"
+        assert (await ask(harness, "PATCH", f"/{name}", {"title": None})).json["title"] is None
 
 
-async def test_a_fork_goes_its_own_way(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name = await make(home)
-        await ask(home, "POST", f"/{name}/chat", {"message": "first"})
-        told = (await ask(home, "POST", f"/{name}/fork", {"title": "copy"}, 201)).json
-        copy = str(told["id"])
-        assert (told["parent_session_id"], told["title"]) == (name, "copy")
-        assert (await ask(home, "GET", f"/{name}")).json["end_reason"] == "branched"
-        await ask(home, "POST", f"/{copy}/chat", {"message": "second"})
-        assert len(await home.said(copy)) == 4
-        assert [text_of(one) for one in await home.said(name)] == ["first", WORDS]
+async def test_fork_is_independent(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name = await create_session(harness)
+        await ask(harness, "POST", f"/{name}/chat", {"message": "first"})
+        response = (await ask(harness, "POST", f"/{name}/fork", {"title": "copy"}, 201)).json
+        copy = str(response["id"])
+        assert (response["parent_session_id"], response["title"]) == (name, "copy")
+        assert (await ask(harness, "GET", f"/{name}")).json["end_reason"] == "branched"
+        await ask(harness, "POST", f"/{copy}/chat", {"message": "second"})
+        assert len(await harness.said(copy)) == 4
+        assert [text_of(one) for one in await harness.said(name)] == ["first", WORDS]
 
 
-async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tmp_path: Path):
-    """What began with an effect and has no end may have happened: no copy may say it did not."""
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name = await make(home)
-        store, now = home.app.store, home.app.clock.now()
+async def test_fork_keeps_an_interrupted_call_as_unknown(tmp_path: Path):
+    """A call with an effect and no result may have happened: no copy may deny it."""
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name = await create_session(harness)
+        store, now = harness.app.store, harness.app.clock.now()
         begun = Intent(
             call="call_1", session=name, run="run_1", tool="terminal", effect=Effect.OUTSIDE, at=now
         )
@@ -158,44 +160,44 @@ async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tm
             AppendMessage(name, "run_1", Assistant("msg_2", (call,), Stop.TOOLS), now),
             RecordIntent(begun),
         )
-        copy = str((await ask(home, "POST", f"/{name}/fork", {}, 201)).json["id"])
+        copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).json["id"])
         for session in (name, copy):
-            *_, last = await home.said(session)
+            *_, last = await harness.said(session)
             assert isinstance(last, Result)
             assert "outcome is unknown" in text_of(last)
 
 
 @pytest.mark.parametrize("where", ["session", "copy"])
-async def test_a_fork_ends_no_call_that_its_asker_still_works_on(tmp_path: Path, where: str):
+async def test_fork_keeps_pending_client_calls(tmp_path: Path, where: str):
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
     replies = [Reply("", [Call("weather", {})]), Reply("Sunny.")]
-    async with api_harness(tmp_path, Script(rules=[Rule("weather", replies)])) as home:
-        name = await make(home)
+    async with api_harness(tmp_path, Script(rules=[Rule("weather", replies)])) as harness:
+        name = await create_session(harness)
         asked = [{"role": "user", "content": "the weather"}]
-        first = await home.chat({"messages": asked, "tools": [tool]}, X_Hermes_Session_Id=name)
+        first = await harness.chat({"messages": asked, "tools": [tool]}, X_Hermes_Session_Id=name)
         said = first.json["choices"][0]["message"]
-        copy = str((await ask(home, "POST", f"/{name}/fork", {}, 201)).json["id"])
+        copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).json["id"])
         result = {"role": "tool", "content": "22 C", "tool_call_id": said["tool_calls"][0]["id"]}
         going_on = name if where == "session" else copy
         body = {"messages": [*asked, said, result], "tools": [tool]}
-        assert (await home.chat(body, X_Hermes_Session_Id=going_on)).status == 200
-        *_, told, _ = await home.said(going_on)
-        assert isinstance(told, Result)
-        assert text_of(told) == "22 C"
+        assert (await harness.chat(body, X_Hermes_Session_Id=going_on)).status == 200
+        *_, response, _ = await harness.said(going_on)
+        assert isinstance(response, Result)
+        assert text_of(response) == "22 C"
 
 
-async def test_a_deleted_session_is_gone(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name = await make(home)
-        told = (await ask(home, "DELETE", f"/{name}")).json
-        assert told == {"id": name, "object": "hermes.session.deleted", "deleted": True}
-        assert (await ask(home, "DELETE", f"/{name}", status=404)).code == "session_not_found"
+async def test_deleted_session_is_gone(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name = await create_session(harness)
+        response = (await ask(harness, "DELETE", f"/{name}")).json
+        assert response == {"id": name, "object": "hermes.session.deleted", "deleted": True}
+        assert (await ask(harness, "DELETE", f"/{name}", status=404)).code == "session_not_found"
 
 
-async def test_a_stream_tells_all_of_it(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name = await make(home)
-        found = events(await ask(home, "POST", f"/{name}/chat/stream", {"message": "a tool"}))
+async def test_stream_has_all_events(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name = await create_session(harness)
+        found = events(await ask(harness, "POST", f"/{name}/chat/stream", {"message": "a tool"}))
         assert [data["seq"] for _, data in found] == list(range(1, len(found) + 1))
         assert {data["session_id"] for _, data in found} == {name}
         assert len({data["run_id"] for _, data in found}) == 1
@@ -215,47 +217,47 @@ async def test_a_stream_tells_all_of_it(tmp_path: Path):
         assert text == whole == "Look.\n\nHi."
 
 
-async def test_failures_are_told(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        name = await make(home)
-        found = events(await ask(home, "POST", f"/{name}/chat/stream", {"message": "broken"}))
+async def test_failed_turn_is_reported(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        name = await create_session(harness)
+        found = events(await ask(harness, "POST", f"/{name}/chat/stream", {"message": "broken"}))
         assert "tool.failed" in [event for event, _ in found]
-        found = events(await ask(home, "POST", f"/{name}/chat/stream", {"message": "wrong"}))
+        found = events(await ask(harness, "POST", f"/{name}/chat/stream", {"message": "wrong"}))
         assert [event for event, _ in found][-2:] == ["error", "done"]
         failed = found[-2][1]
-        # The one shape of all refusals, and for those that look for them there, its words as well.
+        # Errors have the common format, plus the fields where some clients look for them.
         assert failed["error"] == {
             "message": failed["message"], "type": "server_error", "param": None,
             "code": failed["code"],
         }  # fmt: skip
         assert found[-2][1]["code"] == "auth"
-        refused = await ask(home, "POST", f"/{name}/chat", {"message": "wrong"}, 502)
+        refused = await ask(harness, "POST", f"/{name}/chat", {"message": "wrong"}, 502)
         assert refused.code == "agent_incomplete"
 
 
-async def test_one_turn_at_a_time_and_so_many_in_all(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT, given=api_settings(most=2)) as home:
-        name = await make(home)
+async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT, given=api_settings(most=2)) as harness:
+        name = await create_session(harness)
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(ask, home, "POST", f"/{name}/chat", {"message": "hang"})
-                while not home.mock.requests:
+                group.start_soon(ask, harness, "POST", f"/{name}/chat", {"message": "hang"})
+                while not harness.mock.requests:
                     await anyio.lowlevel.checkpoint()
-                busy = await ask(home, "POST", f"/{name}/chat", {"message": "x"}, 409)
+                busy = await ask(harness, "POST", f"/{name}/chat", {"message": "x"}, 409)
                 assert busy.code == "session_busy"
                 for method, path in (("DELETE", ""), ("POST", "/fork")):
-                    refused = await ask(home, method, f"/{name}{path}", status=409)
+                    refused = await ask(harness, method, f"/{name}{path}", status=409)
                     assert refused.code == "session_busy"
-                with home.server.entry.take():
+                with harness.server.entry.take():
                     for path in ("chat", "chat/stream"):
-                        full = await ask(home, "POST", f"/{name}/{path}", {"message": "x"}, 429)
+                        full = await ask(harness, "POST", f"/{name}/{path}", {"message": "x"}, 429)
                         assert full.code == "rate_limit_exceeded"
                 group.cancel_scope.cancel()
-            # Who leaves ends the turn that was asked for.
-            await home.mock.requests[0].ended.wait()
-            while (await home.ask("DELETE", f"{ALL}/{name}")).status == 409:
+            # A disconnect ends the requested turn.
+            await harness.mock.requests[0].ended.wait()
+            while (await harness.ask("DELETE", f"{SESSIONS_PATH}/{name}")).status == 409:
                 await anyio.lowlevel.checkpoint()
-        assert (await home.ask("GET", f"{ALL}/{name}")).status == 404
+        assert (await harness.ask("GET", f"{SESSIONS_PATH}/{name}")).status == 404
 
 
 BAD: list[tuple[str, str, object, int]] = [
@@ -298,12 +300,12 @@ BAD: list[tuple[str, str, object, int]] = [
 ]
 
 
-async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT) as home:
-        await make(home, id="known", title="known title")
-        before = (await ask(home, "GET", "")).json
+async def test_invalid_session_request_stores_nothing(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        await create_session(harness, id="known", title="known title")
+        before = (await ask(harness, "GET", "")).json
         for method, path, body, status in BAD:
-            assert (await ask(home, method, path, body, status)).code, (path, body)
-        assert (await ask(home, "GET", "")).json == before
-        assert home.mock.requests == []
-        assert (await home.ask("GET", ALL, key=None)).status == 401
+            assert (await ask(harness, method, path, body, status)).code, (path, body)
+        assert (await ask(harness, "GET", "")).json == before
+        assert harness.mock.requests == []
+        assert (await harness.ask("GET", SESSIONS_PATH, key=None)).status == 401

@@ -1,4 +1,4 @@
-"""Where a talk goes on: by header, by its past, after a restart, after a change of mind."""
+"""How a chat completion finds its session: by header, by history, and after a restart."""
 
 from pathlib import Path
 
@@ -18,130 +18,136 @@ SCRIPT = Script(
 )
 
 
-def messages(*words: str, system: str = "") -> dict[str, object]:
-    """User and assistant in turn."""
+def messages(*texts: str, system: str = "") -> dict[str, object]:
+    """Alternate user and assistant messages."""
     said = [
         {"role": ("user", "assistant")[place % 2], "content": text}
-        for place, text in enumerate(words)
+        for place, text in enumerate(texts)
     ]
     return {"messages": [*([{"role": "system", "content": system}] if system else []), *said]}
 
 
-def session_of(told: ApiResponse) -> str:
-    assert told.status == 200, told
-    hermes = told.json["hermes"]
-    assert told.headers["x-hermes-session-id"] == hermes["session_id"]
+def session_of(response: ApiResponse) -> str:
+    assert response.status == 200, response
+    hermes = response.json["hermes"]
+    assert response.headers["x-hermes-session-id"] == hermes["session_id"]
     return str(hermes["session_id"])
 
 
-async def words(one: ApiHarness, session: str) -> list[str]:
-    return [text_of(message) for message in await one.said(session)]
+async def texts_in(harness: ApiHarness, session: str) -> list[str]:
+    return [text_of(message) for message in await harness.said(session)]
 
 
-async def test_a_past_that_agrees_is_gone_on_with(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        first = session_of(await one.chat(messages("q1")))
-        second = session_of(await one.chat(messages("q1", "answer 1", "q2")))
+async def test_matching_history_continues_the_session(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        first = session_of(await harness.chat(messages("q1")))
+        second = session_of(await harness.chat(messages("q1", "answer 1", "q2")))
         assert first == second
-        assert await words(one, first) == ["q1", "answer 1", "q2", "answer 2"]
-        # Whoever goes back and asks otherwise is in another talk.
-        other = session_of(await one.chat(messages("q1", "answer 1", "q3")))
+        assert await texts_in(harness, first) == ["q1", "answer 1", "q2", "answer 2"]
+        # A client that goes back and asks differently is in another conversation.
+        other = session_of(await harness.chat(messages("q1", "answer 1", "q3")))
         assert other != first
-        assert await words(one, other) == ["q1", "answer 1", "q3", "answer 3"]
-        assert await words(one, first) == ["q1", "answer 1", "q2", "answer 2"]
+        assert await texts_in(harness, other) == ["q1", "answer 1", "q3", "answer 3"]
+        assert await texts_in(harness, first) == ["q1", "answer 1", "q2", "answer 2"]
 
 
-async def test_the_same_first_words_are_different_talks(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        found = {session_of(await one.chat(messages("q1"))) for _ in range(6)}
+async def test_same_opening_starts_separate_sessions(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        found = {session_of(await harness.chat(messages("q1"))) for _ in range(6)}
         assert len(found) == 6
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for _ in range(6):
-                    group.start_soon(one.chat, messages("q2"))
-        assert len(await one.sessions()) == 12
+                    group.start_soon(harness.chat, messages("q2"))
+        assert len(await harness.sessions()) == 12
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_talk_that_begins_like_one_before_a_restart_is_another(
+async def test_same_opening_after_a_restart_starts_a_new_session(
     tmp_path: Path, stream: bool
 ) -> None:
-    """Nobody remembers that the place is taken: that shows when the session is written."""
-    async with api_harness(tmp_path, SCRIPT) as one:
-        first = session_of(await one.chat(messages("q1")))
-    async with api_harness(tmp_path, SCRIPT) as one:
-        told = await one.chat({**messages("q1"), "stream": stream})
-        assert told.status == 200
-        assert told.headers["x-hermes-session-id"] != first
-        assert len(one.mock.requests) == 1
-        assert len(await one.sessions()) == 2
-        assert await words(one, first) == ["q1", "answer 1"]
-        assert one.server.entry.active == 0
+    """That the id is taken shows only when the session is stored."""
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        first = session_of(await harness.chat(messages("q1")))
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        response = await harness.chat({**messages("q1"), "stream": stream})
+        assert response.status == 200
+        assert response.headers["x-hermes-session-id"] != first
+        assert len(harness.mock.requests) == 1
+        assert len(await harness.sessions()) == 2
+        assert await texts_in(harness, first) == ["q1", "answer 1"]
+        assert harness.server.entry.active == 0
 
 
-async def test_a_talk_is_found_again_after_a_restart(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        first = session_of(await one.chat(messages("q1", system="be nice")))
-    async with api_harness(tmp_path, SCRIPT) as one:
+async def test_session_is_found_by_history_after_a_restart(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        first = session_of(await harness.chat(messages("q1", system="be nice")))
+    async with api_harness(tmp_path, SCRIPT) as harness:
         body = messages("q1", " answer  1\n", "q2", system="be nice")
-        assert session_of(await one.chat(body)) == first
-        elsewhere = session_of(await one.chat(messages("q1", "answer 1", "q2", system="be bad")))
+        assert session_of(await harness.chat(body)) == first
+        elsewhere = session_of(
+            await harness.chat(messages("q1", "answer 1", "q2", system="be bad"))
+        )
         assert elsewhere != first
 
 
-async def test_ids_cannot_be_worked_out_from_what_was_said(tmp_path: Path) -> None:
+async def test_ids_cannot_be_derived_from_the_messages(tmp_path: Path) -> None:
     one_home, other_home = tmp_path / "a", tmp_path / "b"
     one_home.mkdir()
     other_home.mkdir()
-    async with api_harness(one_home, SCRIPT) as one:
-        first = session_of(await one.chat(messages("q1")))
+    async with api_harness(one_home, SCRIPT) as harness:
+        first = session_of(await harness.chat(messages("q1")))
     key = "another-key-0123456789"
     async with api_harness(other_home, SCRIPT, given=api_settings(key=key)) as two:
-        told = await two.ask(
+        response = await two.ask(
             "POST",
             "/v1/chat/completions",
             b'{"messages":[{"role":"user","content":"q1"}]}',
             key=key,
         )
-        assert told.headers["x-hermes-session-id"] != first
+        assert response.headers["x-hermes-session-id"] != first
 
 
-async def test_a_named_session_wins_over_the_body(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
+async def test_named_session_wins_over_the_history(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         named = {"X-Hermes-Session-Id": "mine", "X-Hermes-Session-Key": "user:7"}
-        told = await one.chat(messages("q1"), **named)
-        assert session_of(told) == "mine"
-        assert told.headers["x-hermes-session-key"] == "user:7"
-        told = await one.chat(messages("what I never said", "nor you", "q2"), **named)
-        assert session_of(told) == "mine"
-        assert await words(one, "mine") == ["q1", "answer 1", "q2", "answer 2"]
-        (kept,) = await one.sessions()
+        response = await harness.chat(messages("q1"), **named)
+        assert session_of(response) == "mine"
+        assert response.headers["x-hermes-session-key"] == "user:7"
+        response = await harness.chat(messages("what I never said", "nor you", "q2"), **named)
+        assert session_of(response) == "mine"
+        assert await texts_in(harness, "mine") == ["q1", "answer 1", "q2", "answer 2"]
+        (kept,) = await harness.sessions()
         assert kept.session.key == "api_server:user:7"
-        told = await one.chat(messages("earlier", "words", "q3"), X_Hermes_Session_Id="other")
-        assert await words(one, "other") == ["earlier", "words", "q3", "answer 3"]
+        response = await harness.chat(
+            messages("earlier", "words", "q3"), X_Hermes_Session_Id="other"
+        )
+        assert await texts_in(harness, "other") == ["earlier", "words", "q3", "answer 3"]
 
 
-async def test_a_system_message_is_for_its_turn_only(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        await one.chat(messages("q1", system="Speak like a pirate."), X_Hermes_Session_Id="s")
-        await one.chat(messages("q2"), X_Hermes_Session_Id="s")
-        prompts = [one.asked(number)["messages"][0]["content"] for number in (0, 1)]
+async def test_system_message_applies_to_its_turn_only(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        await harness.chat(messages("q1", system="Speak like a pirate."), X_Hermes_Session_Id="s")
+        await harness.chat(messages("q2"), X_Hermes_Session_Id="s")
+        prompts = [harness.asked(number)["messages"][0]["content"] for number in (0, 1)]
         assert str(prompts[0]) == f"{prompts[1]}\n\nSpeak like a pirate."
-        (kept,) = await one.sessions()
+        (kept,) = await harness.sessions()
         assert "pirate" not in kept.session.system
 
 
-async def test_a_session_that_is_busy_says_so(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
-        async with one.app.runner.holding("s"):
+async def test_busy_session_is_reported(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        async with harness.app.runner.holding("s"):
             for stream in (False, True):
-                told = await one.chat(messages("q1") | {"stream": stream}, X_Hermes_Session_Id="s")
-                assert (told.status, told.code) == (409, "session_busy")
-        assert await one.sessions() == []
+                response = await harness.chat(
+                    messages("q1") | {"stream": stream}, X_Hermes_Session_Id="s"
+                )
+                assert (response.status, response.code) == (409, "session_busy")
+        assert await harness.sessions() == []
 
 
-async def test_results_of_calls_come_with_the_past_of_a_new_session(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
+async def test_tool_results_come_with_the_history_of_a_new_session(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         body = {
             "messages": [
@@ -150,7 +156,7 @@ async def test_results_of_calls_come_with_the_past_of_a_new_session(tmp_path: Pa
                 {"role": "tool", "tool_call_id": "c1", "content": "seven"},
             ]
         }
-        said = await one.said(session_of(await one.chat(body)))
+        said = await harness.said(session_of(await harness.chat(body)))
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, Assistant]
         assert said[2].parts == (Text("seven"),)
@@ -164,17 +170,17 @@ async def test_results_of_calls_come_with_the_past_of_a_new_session(tmp_path: Pa
         ("/v1/runs", {"input": "q1"}),
     ],
 )
-async def test_a_session_key_is_written_down_and_told_back(
+async def test_session_key_is_stored_and_returned(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
-    async with api_harness(tmp_path, SCRIPT) as one:
+    async with api_harness(tmp_path, SCRIPT) as harness:
         body = msgspec.json.encode(asked)
-        told = await one.ask("POST", path, body, X_Hermes_Session_Key="ada")
-        assert told.status in {200, 202}
-        assert told.headers["x-hermes-session-key"] == "ada"
-        (kept,) = await one.sessions()
+        response = await harness.ask("POST", path, body, X_Hermes_Session_Key="ada")
+        assert response.status in {200, 202}
+        assert response.headers["x-hermes-session-key"] == "ada"
+        (kept,) = await harness.sessions()
         assert kept.session.key == "api_server:ada"
-        assert told.headers["x-hermes-session-id"] == kept.session.id
-        bad = await one.ask("POST", path, body, X_Hermes_Session_Key="../x")
+        assert response.headers["x-hermes-session-id"] == kept.session.id
+        bad = await harness.ask("POST", path, body, X_Hermes_Session_Key="../x")
         assert (bad.status, bad.code) == (400, "invalid_session_id")
-        await one.server.entry.idle()
+        await harness.server.entry.idle()

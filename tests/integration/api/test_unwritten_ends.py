@@ -1,4 +1,4 @@
-"""The end of a turn that cannot be written: no key is lost to it, and nobody hears of success."""
+"""The end of a turn that cannot be stored: no key is lost, and success is not reported."""
 
 import asyncio
 import json
@@ -33,18 +33,18 @@ STREAMS: list[tuple[str, dict[str, object]]] = [
     (RESPONSES, {"input": "hi", "stream": True}),
     (SESSION_STREAM, {"message": "hi"}),
 ]
-ASKED: list[tuple[str, dict[str, object]]] = [
+REQUESTS: list[tuple[str, dict[str, object]]] = [
     *STREAMS,
     (CHAT, {"messages": HI}),
     (RESPONSES, {"input": "hi"}),
     (IN_SESSION, {"message": "hi"}),
 ]
-LONG = 1_000_000
+LONG_ANSWER = 1_000_000
 
 
 @contextmanager
 def full_at_the_end(commits: int) -> Generator[None]:
-    """From the end of the next turn on, so many commits find no room."""
+    """Make this many commits fail from the end of the next turn on."""
     left = 0
     ends = 0
 
@@ -62,45 +62,45 @@ def full_at_the_end(commits: int) -> Generator[None]:
     assert ends == 1
 
 
-async def begin(one: ApiHarness) -> None:
-    assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
+async def begin(harness: ApiHarness) -> None:
+    assert (await harness.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
 
 
-@pytest.mark.parametrize("commits", [1, LONG])
-@pytest.mark.parametrize(("path", "asked"), ASKED)
-async def test_a_key_is_free_when_nothing_was_done(
+@pytest.mark.parametrize("commits", [1, LONG_ANSWER])
+@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+async def test_key_is_released_if_nothing_was_done(
     tmp_path: Path, path: str, asked: dict[str, object], commits: int
 ) -> None:
     body = msgspec.json.encode(asked)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=Reply("Here I am.", chunk=0))) as one:
-            await begin(one)
+        async with api_harness(tmp_path, Script(default=Reply("Here I am.", chunk=0))) as harness:
+            await begin(harness)
             with full_at_the_end(commits):
-                first = await one.ask("POST", path, body, Idempotency_Key="a")
+                first = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert first.status == (200 if (path, asked) in STREAMS else 503)
             assert b'"code":"store"' in first.body
-            again = await one.ask("POST", path, body, Idempotency_Key="a")
+            again = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert again.status == 200, again.body
             assert "x-hermes-replayed" not in again.headers
             assert b"Here I am." in again.body
-            third = await one.ask("POST", path, body, Idempotency_Key="a")
+            third = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert third.headers["x-hermes-replayed"] == "true"
 
 
-@pytest.mark.parametrize("commits", [1, LONG])
-async def test_a_key_is_lost_when_something_was_done(tmp_path: Path, commits: int) -> None:
+@pytest.mark.parametrize("commits", [1, LONG_ANSWER])
+async def test_key_is_lost_if_something_was_done(tmp_path: Path, commits: int) -> None:
     steps = [Reply("", [Call("todo", {})]), Reply("Done it.")]
     body = msgspec.json.encode({"messages": HI})
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(rules=[Rule("hi", steps)])) as one:
+        async with api_harness(tmp_path, Script(rules=[Rule("hi", steps)])) as harness:
             with full_at_the_end(commits):
-                await one.ask("POST", CHAT, body, Idempotency_Key="a")
+                await harness.ask("POST", CHAT, body, Idempotency_Key="a")
             for _ in range(2):
-                again = await one.ask("POST", CHAT, body, Idempotency_Key="a")
+                again = await harness.ask("POST", CHAT, body, Idempotency_Key="a")
                 assert (again.status, again.code) == (410, "turn_interrupted")
 
 
-async def test_who_is_cut_off_while_the_key_is_written_leaves_it_free(tmp_path: Path) -> None:
+async def test_disconnect_while_the_key_is_stored_releases_it(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     scope, gone = anyio.CancelScope(), threading.Event()
 
@@ -111,30 +111,32 @@ async def test_who_is_cut_off_while_the_key_is_written_leaves_it_free(tmp_path: 
             assert gone.wait(TEST_TIMEOUT)
 
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path) as one:
-            once = IdempotentRequests(one.server.desk).once(
-                one.app, KeyClaim("topic", "print", "me"), "s"
+        async with api_harness(tmp_path) as harness:
+            once = IdempotentRequests(harness.server.desk).once(
+                harness.app, KeyClaim("topic", "print", "me"), "s"
             )
             with watch_failpoints(cut), scope:
                 async with once:
                     await anyio.sleep_forever()
             assert scope.cancelled_caught
-            matter = await one.app.store.records.get(REPLY_KIND, "topic")
+            matter = await harness.app.store.records.get(REPLY_KIND, "topic")
             assert matter is not None
             assert (matter.state, matter.open) == (FREE, False)
 
 
-def events(told: ApiResponse) -> list[dict[str, Any]]:
-    lines = told.body.decode().splitlines()
+def events(response: ApiResponse) -> list[dict[str, Any]]:
+    lines = response.body.decode().splitlines()
     return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-async def test_a_response_whose_end_is_not_written_is_whole_in_itself(tmp_path: Path) -> None:
+async def test_response_with_an_unstored_end_is_consistent(tmp_path: Path) -> None:
     body = msgspec.json.encode({"input": "hi", "stream": True})
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, Script(default=Reply("one two three", chunk=4))) as one:
+        async with api_harness(
+            tmp_path, Script(default=Reply("one two three", chunk=4))
+        ) as harness:
             with full_at_the_end(1):
-                found = events(await one.ask("POST", RESPONSES, body))
+                found = events(await harness.ask("POST", RESPONSES, body))
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     kinds = [event["type"] for event in found]
     assert kinds.count("response.output_item.added") == 1
@@ -148,30 +150,30 @@ async def test_a_response_whose_end_is_not_written_is_whole_in_itself(tmp_path: 
 
 
 @pytest.mark.parametrize(("path", "asked"), STREAMS)
-async def test_who_has_heard_an_entrusted_turn_hears_that_its_end_is_not_kept(
+async def test_unstored_end_of_a_runtime_turn_is_reported(
     tmp_path: Path, path: str, asked: dict[str, object]
 ) -> None:
     body = msgspec.json.encode(asked)
     with anyio.fail_after(TEST_TIMEOUT):
         async with (
             fake_remote_gateway(full_answer("All", " well.")) as far,
-            api_harness(tmp_path) as one,
+            api_harness(tmp_path) as harness,
         ):
-            await begin(one)
-            app = one.app
+            await begin(harness)
+            app = harness.app
             planner = RuntimePlanner(ChatRuntime(RemoteGateway(url=far.url)), app.planner)
             app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
             with full_at_the_end(1):
-                told = await one.ask("POST", path, body)
-            assert b"well." in told.body
-            found = events(told)
+                response = await harness.ask("POST", path, body)
+            assert b"well." in response.body
+            found = events(response)
             codes = [event["error"]["code"] for event in found if event.get("error")]
             if path == RESPONSES:
                 last = found[-1]
                 assert last["type"] == "response.failed"
                 codes = [last["response"]["error"]["code"]]
                 name = last["response"]["id"]
-                assert (await one.ask("GET", f"{RESPONSES}/{name}")).status == 404
+                assert (await harness.ask("GET", f"{RESPONSES}/{name}")).status == 404
             assert codes == ["store"]
-            assert b"run.completed" not in told.body
-            assert b'"finish_reason":"stop"' not in told.body
+            assert b"run.completed" not in response.body
+            assert b'"finish_reason":"stop"' not in response.body

@@ -23,8 +23,8 @@ from support.cli_process import (
 )
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
-ALONE = "The gateway is gone; this chat goes on by itself."
-BACK = "The gateway was away and is back; this chat goes on with it."
+ALONE = "The gateway has stopped; this chat continues without it."
+BACK = "Reconnected to the gateway."
 SCRIPT = Script(
     rules=[
         Rule("STEERED", [Reply("Steered answer.")]),
@@ -104,12 +104,12 @@ def test_a_crash_ends_neither_the_chat_of_the_turn_nor_an_idle_terminal_ui(
         child.expect_exact("(passed on)")
         kill_gateway(hermes)
         child.expect_exact(ALONE)
-        child.expect_exact("The gateway ended in the middle of this turn.")
+        child.expect_exact("The gateway stopped during this turn.")
         child.expect_exact("Steered answer.")
         child.expect_exact("this instead")
         child.expect_exact("Another answer.")
         assert leave(child) == 0
-        idle.expect_exact("this chat goes on by itself.")
+        idle.expect_exact("this chat continues without it.")
         idle.send("this instead\r")
         idle.expect_exact("Another answer.")
         idle.send("\x04")

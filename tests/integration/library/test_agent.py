@@ -1,4 +1,4 @@
-"""`from hermes import Agent`: events, answers, early leave, and two agents that share nothing."""
+"""`from hermes import Agent`: events, answers, leaving early, and independent agents."""
 
 import subprocess
 import sys
@@ -67,12 +67,12 @@ async def open_agent(
             yield agent, server
 
 
-async def hear(agent: Agent, prompt: str) -> list[Event]:
+async def collect_events(agent: Agent, prompt: str) -> list[Event]:
     async with agent.events(prompt) as events:
         return [event async for event in events]
 
 
-async def test_the_example_of_five_lines_runs(tmp_path: Path) -> None:
+async def test_five_line_example_runs(tmp_path: Path) -> None:
     async with serve(SCRIPT) as server:
         home = make_home(tmp_path / "home", server.url)
         done = await anyio.run_process(
@@ -84,9 +84,9 @@ async def test_the_example_of_five_lines_runs(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (f"{WORDS}\n".encode(), b"")
 
 
-async def test_events_come_as_they_happen(tmp_path: Path) -> None:
+async def test_events_of_a_turn(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, _):
-        first, *events, last = await hear(agent, "use a tool")
+        first, *events, last = await collect_events(agent, "use a tool")
     assert isinstance(first, RunStarted)
     assert isinstance(last, RunEnded)
     assert last.outcome is Outcome.DONE
@@ -96,7 +96,7 @@ async def test_events_come_as_they_happen(tmp_path: Path) -> None:
     assert "".join(one.text for one in events if isinstance(one, TextDelta)) == "Said hi."
 
 
-async def test_the_talk_goes_on_from_turn_to_turn_and_from_day_to_day(tmp_path: Path) -> None:
+async def test_conversation_continues_across_turns_and_agents(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
         assert await agent.ask("first") == WORDS
         answer = await agent.answer("second")
@@ -107,11 +107,11 @@ async def test_the_talk_goes_on_from_turn_to_turn_and_from_day_to_day(tmp_path: 
             await later.ask("third")
             with pytest.raises(NotFound):
                 await later.resume("nobody")
-        asked = [one for one in server.requests[-1].json["messages"] if one["role"] == "user"]
-        assert [one["content"] for one in asked] == ["first", "second", "third"]
+        questions = [one for one in server.requests[-1].json["messages"] if one["role"] == "user"]
+        assert [one["content"] for one in questions] == ["first", "second", "third"]
 
 
-async def test_leaving_early_ends_the_turn_and_keeps_its_words(tmp_path: Path) -> None:
+async def test_leaving_early_ends_the_turn_and_keeps_its_text(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
         with anyio.fail_after(60):
             async with agent.events("hang") as events:
@@ -125,7 +125,7 @@ async def test_leaving_early_ends_the_turn_and_keeps_its_words(tmp_path: Path) -
         assert WORDS.startswith(partial[0]["content"])
 
 
-async def test_leaving_before_the_first_event_asks_nothing(tmp_path: Path) -> None:
+async def test_leaving_before_the_first_event_sends_no_request(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
         with anyio.fail_after(60):
             async with agent.events("hang"):
@@ -134,7 +134,7 @@ async def test_leaving_before_the_first_event_asks_nothing(tmp_path: Path) -> No
         assert len(server.requests) == 1
 
 
-async def test_a_slow_reader_misses_deltas_but_no_fact(tmp_path: Path) -> None:
+async def test_slow_reader_misses_only_deltas(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
         with anyio.fail_after(60):
             async with agent.events("many") as events:
@@ -146,14 +146,14 @@ async def test_a_slow_reader_misses_deltas_but_no_fact(tmp_path: Path) -> None:
     assert isinstance(first, RunStarted)
     deltas = [event for event in rest if isinstance(event, TextDelta)]
     assert 0 < len(deltas) <= EVENT_BUFFER
-    asked, said, ended = [event for event in rest if not isinstance(event, TextDelta)]
-    assert isinstance(asked, MessageAdded)
-    assert isinstance(said, MessageAdded)
-    assert text_of(said.message) == "word " * 4000
+    question, answer, ended = [event for event in rest if not isinstance(event, TextDelta)]
+    assert isinstance(question, MessageAdded)
+    assert isinstance(answer, MessageAdded)
+    assert text_of(answer.message) == "word " * 4000
     assert isinstance(ended, RunEnded)
 
 
-async def test_the_readers_own_error_comes_out_as_itself(tmp_path: Path) -> None:
+async def test_error_of_the_reader_is_raised_unchanged(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, _):
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tested
             async with agent.events("hello") as events:
@@ -162,43 +162,43 @@ async def test_the_readers_own_error_comes_out_as_itself(tmp_path: Path) -> None
         assert await agent.ask("still there?") == WORDS
 
 
-async def test_errors_have_their_kind_and_say_what_to_do(tmp_path: Path) -> None:
+async def test_model_error_is_raised_with_its_class(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, _):
         with pytest.raises(Unauthorized, match="key"):
             await agent.ask("wrong key")
         assert (await agent.answer("wrong key")).ended.outcome is Outcome.FAILED
-        events = await hear(agent, "wrong key")
+        events = await collect_events(agent, "wrong key")
         assert isinstance(events[-1], RunEnded)
         assert events[-1].code == "auth"
 
 
-async def test_what_cannot_start_is_raised_from_the_block(tmp_path: Path) -> None:
+async def test_start_error_is_raised_from_the_block(tmp_path: Path) -> None:
     home = make_home(tmp_path / "home", "http://127.0.0.1:1/v1")
     async with Agent(home=home, provider="nobody") as agent:
         with pytest.raises(ConfigError, match="nobody"):
-            await hear(agent, "hello")
+            await collect_events(agent, "hello")
         with pytest.raises(ConfigError, match="nobody"):
             await agent.ask("hello")
 
 
-async def test_an_agent_answers_one_thing_at_a_time(tmp_path: Path) -> None:
+async def test_agent_runs_one_turn_at_a_time(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, _), agent.events("hang") as events:
         await anext(events)
-        with pytest.raises(UsageError, match="answering already"):
+        with pytest.raises(UsageError, match="already running a turn"):
             await agent.ask("me too")
         assert agent.interrupt()
         rest = [event async for event in events]
         assert rest[-1].outcome is Outcome.CANCELLED
     with pytest.raises(UsageError, match="not open"):
-        await agent.ask("anybody there?")
+        await agent.ask("are you there?")
 
 
-async def test_choices_are_given_in_one_place() -> None:
+async def test_choices_exclude_other_arguments() -> None:
     with pytest.raises(UsageError, match="choices"):
         Agent(AppOptions(workspace="/"), model="mock")
 
 
-async def test_two_agents_in_one_process_share_nothing(tmp_path: Path) -> None:
+async def test_two_agents_in_one_process_are_independent(tmp_path: Path) -> None:
     async with serve(SCRIPT) as one_server, serve(SCRIPT) as two_server:
         homes = [
             make_home(tmp_path / "one", one_server.url, "sk-of-one"),

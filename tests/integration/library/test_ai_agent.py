@@ -1,4 +1,4 @@
-"""`AIAgent`, the blocking face of the agent, under its old names; and `compat.install()`."""
+"""`AIAgent`, the blocking agent interface of the public system, and `compat.install()`."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def agent(model: FakeModelProcess, home: Path) -> AIAgent:
     return AIAgent(base_url=model.url, api_key="sk-x", provider="custom", model="mock")
 
 
-def test_a_turn_says_all_about_itself(agent: AIAgent, model: FakeModelProcess) -> None:
+def test_result_has_all_fields(agent: AIAgent, model: FakeModelProcess) -> None:
     result = agent.run_conversation("use a tool")
     assert set(result) == set(KEYS.split())
     assert result["final_response"] == "Said hi."
@@ -59,24 +59,24 @@ def test_a_turn_says_all_about_itself(agent: AIAgent, model: FakeModelProcess) -
     assert agent.session_id == result["session_id"]
 
 
-def test_chat_goes_on_with_the_same_session(agent: AIAgent, model: FakeModelProcess) -> None:
+def test_chat_continues_the_session(agent: AIAgent, model: FakeModelProcess) -> None:
     assert agent.chat("hello CHAT-1") == "Plain answer."
     assert agent.chat("and CHAT-2") == "Plain answer."
     contents = [one["content"] for one in model.requests("CHAT-2")[0]["messages"][1:]]
     assert contents == ["hello CHAT-1", "Plain answer.", "and CHAT-2"]
 
 
-def test_words_are_passed_on_as_they_come(agent: AIAgent) -> None:
+def test_text_is_streamed_to_the_callback(agent: AIAgent) -> None:
     pieces: list[str] = []
     result = agent.run_conversation("think", stream_callback=pieces.append)
     assert "".join(pieces) == result["final_response"] == "Done."
     assert result["last_reasoning"] == "Hm."
 
 
-def test_a_history_from_elsewhere_comes_first(agent: AIAgent, model: FakeModelProcess) -> None:
+def test_given_history_comes_first(agent: AIAgent, model: FakeModelProcess) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
     history = [
-        {"role": "system", "content": "not part of the talk"},
+        {"role": "system", "content": "not part of the conversation"},
         {"role": "user", "content": "earlier"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "result"},
@@ -91,35 +91,35 @@ def test_a_history_from_elsewhere_comes_first(agent: AIAgent, model: FakeModelPr
     assert len(again["messages"]) == len(result["messages"]) + 2
 
 
-def test_a_history_that_is_none_is_told(agent: AIAgent) -> None:
+def test_invalid_history_is_a_failed_result(agent: AIAgent) -> None:
     result = agent.run_conversation("hello", conversation_history=[{"content": 5}])
     assert result["failed"]
     assert "conversation_history" in result["error"]
 
 
-def test_a_failure_is_a_result(agent: AIAgent) -> None:
+def test_model_error_is_a_failed_result(agent: AIAgent) -> None:
     result = agent.run_conversation("wrong key")
     assert (result["completed"], result["failed"], result["partial"]) == (False, True, True)
     assert result["turn_exit_reason"] == "auth"
     assert "key" in result["final_response"]
 
 
-def test_what_cannot_start_is_a_result_too(home: Path) -> None:
+def test_start_error_is_a_failed_result(home: Path) -> None:
     result = AIAgent(provider="nobody", model=None).run_conversation("hello")
     assert result["failed"]
     assert "nobody" in result["error"]
 
 
-def test_another_thread_can_interrupt(agent: AIAgent, model: FakeModelProcess) -> None:
-    heard = threading.Event()
+def test_interrupt_from_another_thread(agent: AIAgent, model: FakeModelProcess) -> None:
+    streaming = threading.Event()
     results: list[dict] = []
 
-    def talk() -> None:
-        results.append(agent.run_conversation("hang", stream_callback=lambda _: heard.set()))
+    def run() -> None:
+        results.append(agent.run_conversation("hang", stream_callback=lambda _: streaming.set()))
 
-    thread = threading.Thread(target=talk)
+    thread = threading.Thread(target=run)
     thread.start()
-    assert heard.wait(60)
+    assert streaming.wait(60)
     agent.interrupt()
     thread.join(60)
     (result,) = results
@@ -130,14 +130,14 @@ def test_another_thread_can_interrupt(agent: AIAgent, model: FakeModelProcess) -
     assert agent.chat("still there?") == "Plain answer."
 
 
-def test_it_works_inside_of_async_code_too(agent: AIAgent) -> None:
+def test_works_inside_a_running_loop(agent: AIAgent) -> None:
     async def main() -> str:
         return agent.chat("hello from a loop")
 
     assert anyio.run(main) == "Plain answer."
 
 
-def test_prompts_and_tools_are_as_told(model: FakeModelProcess, home: Path) -> None:
+def test_prompts_and_toolsets_are_applied(model: FakeModelProcess, home: Path) -> None:
     agent = AIAgent(
         base_url=model.url,
         provider="custom",
@@ -155,7 +155,7 @@ def test_prompts_and_tools_are_as_told(model: FakeModelProcess, home: Path) -> N
     assert [tool["function"]["name"] for tool in request["tools"]] == ["todo"]
 
 
-def test_old_names_lead_to_our_modules() -> None:
+def test_public_names_are_our_modules() -> None:
     script = """
 import sys
 from importlib import import_module
@@ -187,7 +187,7 @@ import json.decoder, textwrap
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_without_install_the_old_names_are_nobodys() -> None:
+def test_names_are_unknown_without_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import hermes, run_agent"],
         capture_output=True,

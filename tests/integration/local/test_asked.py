@@ -1,4 +1,4 @@
-"""Whoever sits at a terminal is asked before the agent acts, here and behind the door."""
+"""An interactive user is asked before the agent acts, in-process and through the socket."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.cli_process import FakeModelProcess, HermesCli
 from support.ipc_server import CLIENT_KINDS, OpenTestClient, client_opener
 
-DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to rebuild"}
 SCRIPT = Script(
     rules=[
         Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("Done.")]),
@@ -34,7 +34,7 @@ SCRIPT = Script(
 
 
 @pytest.fixture(params=CLIENT_KINDS)
-def meet(
+def open_client(
     request: pytest.FixtureRequest, tmp_path: Path, model: FakeModelProcess
 ) -> Iterator[OpenTestClient]:
     hermes = HermesCli(tmp_path, model.url)
@@ -45,18 +45,18 @@ def meet(
 
 
 class Person:
-    """Answers what is asked with the words that are given."""
+    """Answers each question with the given words."""
 
-    def __init__(self, partner: AgentClient, *words: str) -> None:
-        self._partner = partner
-        self._words = words
+    def __init__(self, client: AgentClient, *words: str) -> None:
+        self._client = client
+        self._answers = words
         self.events: list[Event] = []
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, QuestionAsked):
-            for word in self._words:
-                self._partner.answer(event.question.id, word)
+            for word in self._answers:
+                self._client.answer(event.question.id, word)
 
     @property
     def questions(self) -> list[QuestionAsked]:
@@ -72,45 +72,45 @@ class Person:
         return found
 
 
-def say(partner: AgentClient, text: str, *words: str) -> Person:
-    person = Person(partner, *words)
-    assert partner.say(UserInput((Text(text),)), person) is Outcome.DONE
+def run_turn(client: AgentClient, text: str, *words: str) -> Person:
+    person = Person(client, *words)
+    assert client.say(UserInput((Text(text),)), person) is Outcome.DONE
     return person
 
 
-def test_once_and_for_the_session(meet: OpenTestClient, tmp_path: Path) -> None:
-    with meet(person=True) as partner:
-        first = say(partner, "delete", "once")
-        (asked,) = first.questions
-        assert asked.question.subject == "rm -rf build"
-        assert asked.question.reason == "to build anew"
-        assert QuestionAnswered(asked.question.id, "once", "owner") in first.events
+def test_approval_once_and_for_the_session(open_client: OpenTestClient, tmp_path: Path) -> None:
+    with open_client(person=True) as client:
+        first = run_turn(client, "delete", "once")
+        (question_event,) = first.questions
+        assert question_event.question.subject == "rm -rf build"
+        assert question_event.question.reason == "to rebuild"
+        assert QuestionAnswered(question_event.question.id, "once", "owner") in first.events
         assert not first.result.failed
-        again = say(partner, "delete once more", "session")
+        again = run_turn(client, "delete once more", "session")
         assert len(again.questions) == 1
-        assert say(partner, "delete again").questions == []
+        assert run_turn(client, "delete again").questions == []
 
 
-def test_a_refusal_and_a_second_thought(meet: OpenTestClient) -> None:
-    with meet(person=True) as partner:
-        heard = say(partner, "delete", "deny", "once")
-        assert "refused" in text_of(heard.result)
-        notices = [event.text for event in heard.events if isinstance(event, Notice)]
+def test_second_answer_after_a_denial_is_ignored(open_client: OpenTestClient) -> None:
+    with open_client(person=True) as client:
+        person = run_turn(client, "delete", "deny", "once")
+        assert "refused" in text_of(person.result)
+        notices = [event.text for event in person.events if isinstance(event, Notice)]
         assert any("answered already" in text for text in notices)
 
 
-def test_a_clarification(meet: OpenTestClient) -> None:
-    with meet(person=True) as partner:
-        heard = say(partner, "colour", "2")
-        assert heard.questions[0].question.kind is QuestionKind.CLARIFY
-        assert '"user_response":"blue"' in text_of(heard.result)
+def test_clarification_is_answered(open_client: OpenTestClient) -> None:
+    with open_client(person=True) as client:
+        person = run_turn(client, "colour", "2")
+        assert person.questions[0].question.kind is QuestionKind.CLARIFY
+        assert '"user_response":"blue"' in text_of(person.result)
 
 
-def test_where_nobody_sits_nobody_is_asked(meet: OpenTestClient) -> None:
-    with meet() as partner:
-        heard = say(partner, "delete")
-        assert heard.questions == []
-        assert "--yolo" in text_of(heard.result)
-        assert "nobody answered" in text_of(say(partner, "colour").result)
-    with meet(yolo=True) as partner:
-        assert not say(partner, "delete").result.failed
+def test_no_question_without_an_interactive_user(open_client: OpenTestClient) -> None:
+    with open_client() as client:
+        person = run_turn(client, "delete")
+        assert person.questions == []
+        assert "--yolo" in text_of(person.result)
+        assert "nobody answered" in text_of(run_turn(client, "colour").result)
+    with open_client(yolo=True) as client:
+        assert not run_turn(client, "delete").result.failed

@@ -1,4 +1,4 @@
-"""The program before the door of a running gateway: same words, same codes, little to load."""
+"""The CLI as a client of a running gateway: same output and codes, few modules loaded."""
 
 import json
 import os
@@ -42,7 +42,7 @@ from support.cli_process import (
     HermesCli,
     without_durations,
 )
-from support.ipc_server import IpcServerProcess, ipc_server_process
+from support.ipc_server import SERVER_SCRIPT, IpcServerProcess, ipc_server_process
 
 HANG = Fault("hang", after=3)
 TREE = "exec 9> told; echo up >&9; sleep 1000"
@@ -72,27 +72,27 @@ HEAVY = {"asyncio", "anyio", "aiohttp", "apsw", "yaml", "logging", "hermes.app",
 
 
 @pytest.fixture
-def door(hermes: HermesCli) -> Iterator[IpcServerProcess]:
+def server(hermes: HermesCli) -> Iterator[IpcServerProcess]:
     with ipc_server_process(hermes) as running:
         yield running
 
 
-def probed(hermes: HermesCli, *words: str, **env: str) -> tuple[CliResult, set[str]]:
-    """What it did, and which modules it has loaded for that."""
+def run_probed(hermes: HermesCli, *arguments: str, **env: str) -> tuple[CliResult, set[str]]:
+    """Run the CLI; return its result and the modules it has loaded."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *words], cwd=hermes.work, env=hermes.env | env,
+        [sys.executable, "-c", PROBE, *arguments], cwd=hermes.work, env=hermes.env | env,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     err, _, modules = done.stderr.rpartition("modules: ")
     return CliResult(done.returncode, done.stdout, err), set(modules.split())
 
 
-def went_through_the_door(modules: set[str]) -> bool:
+def used_the_gateway(modules: set[str]) -> bool:
     return not HEAVY & modules
 
 
 def receive(connection: socket.socket) -> ServerFrame | None:
-    """The next frame from the door; None when it hung up."""
+    """Return the next frame, or None after the server closed the connection."""
     data = connection.recv(4, socket.MSG_WAITALL)
     if not data:
         return None
@@ -102,7 +102,7 @@ def receive(connection: socket.socket) -> ServerFrame | None:
 
 
 @pytest.fixture
-def call(hermes: HermesCli, door: IpcServerProcess) -> Iterator[socket.socket]:
+def call(hermes: HermesCli, server: IpcServerProcess) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TEST_TIMEOUT)
         connection.connect(str(hermes.home / "gateway.sock"))
@@ -116,16 +116,16 @@ def hello(hermes: HermesCli) -> Hello:
     return Hello(version=__version__, marks=env_fingerprint(hermes.env), start=start)
 
 
-def let_in(connection: socket.socket, hermes: HermesCli) -> str:
+def open_conversation(connection: socket.socket, hermes: HermesCli) -> str:
     connection.sendall(encode_frame(hello(hermes)))
     assert receive(connection) == Accepted()
-    welcome = receive(connection)
-    assert isinstance(welcome, ConversationOpened)
-    return welcome.state.session
+    opened = receive(connection)
+    assert isinstance(opened, ConversationOpened)
+    return opened.state.session
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("-z", "hello"),
         ("-q", "tool please"),
@@ -135,17 +135,17 @@ def let_in(connection: socket.socket, hermes: HermesCli) -> str:
         ("-q", "hello", "--json"),
     ],
 )
-def test_little_is_loaded(
-    hermes: HermesCli, door: IpcServerProcess, words: tuple[str, ...]
+def test_client_loads_few_modules(
+    hermes: HermesCli, server: IpcServerProcess, arguments: tuple[str, ...]
 ) -> None:
     hermes("-z", "something to go on with")
-    ran, modules = probed(hermes, *words)
+    ran, modules = run_probed(hermes, *arguments)
     assert ran.code == 0
     assert HEAVY & modules == set()
     assert len(modules) < 200
 
 
-def test_the_same_words_and_codes_as_without(hermes: HermesCli) -> None:
+def test_output_and_codes_are_the_same_with_a_gateway(hermes: HermesCli) -> None:
     lines = (
         ("-z", "hello"),
         ("-q", "tool please"),
@@ -158,12 +158,12 @@ def test_the_same_words_and_codes_as_without(hermes: HermesCli) -> None:
         ("-z", "at length"),
         ("-z", "hello", "--cwd", "/nowhere"),
     )
-    alone = [hermes(*words) for words in lines]
+    alone = [hermes(*arguments) for arguments in lines]
     with ipc_server_process(hermes):
-        together = [hermes(*words) for words in lines]
-    for words, one, other in zip(lines, alone, together, strict=True):
-        assert (words, other.code, without_durations(other.out)) == (
-            words,
+        together = [hermes(*arguments) for arguments in lines]
+    for arguments, one, other in zip(lines, alone, together, strict=True):
+        assert (arguments, other.code, without_durations(other.out)) == (
+            arguments,
             one.code,
             without_durations(one.out),
         )
@@ -174,12 +174,12 @@ def _without_ids(text: str) -> str:
     return " ".join("<id>" if word.count("_") == 2 else word for word in text.split())
 
 
-def test_events_and_usage_come_through(
-    hermes: HermesCli, door: IpcServerProcess, tmp_path: Path
+def test_events_and_usage_pass_through_the_socket(
+    hermes: HermesCli, server: IpcServerProcess, tmp_path: Path
 ) -> None:
     file = tmp_path / "usage.json"
-    ran, modules = probed(hermes, "-q", "tool please", "--json", "--usage-file", str(file))
-    assert went_through_the_door(modules)
+    ran, modules = run_probed(hermes, "-q", "tool please", "--json", "--usage-file", str(file))
+    assert used_the_gateway(modules)
     events = ran.events
     assert (events[0]["type"], events[-1]["type"]) == ("run_started", "run_ended")
     assert events[-1]["outcome"] == "done"
@@ -187,8 +187,8 @@ def test_events_and_usage_come_through(
     assert (report["session_id"], report["api_calls"]) == (events[0]["session"], 2)
 
 
-def test_a_session_goes_on_with_c_and_r(
-    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
+def test_session_is_continued_with_c_and_r(
+    hermes: HermesCli, server: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     first = hermes("-q", "remember THROUGH-1").err.split()[1]
     hermes("-z", "something else")
@@ -203,7 +203,7 @@ def test_a_session_goes_on_with_c_and_r(
 
 
 @pytest.mark.parametrize(
-    ("words", "env"),
+    ("arguments", "env"),
     [
         (("-z", "hello", "-t", "file"), {}),
         (("-z", "hello", "--max-turns", "3"), {}),
@@ -214,21 +214,23 @@ def test_a_session_goes_on_with_c_and_r(
         (("-z", "hello"), {"TZ": "Asia/Tokyo"}),
     ],
 )
-def test_what_the_gateway_would_do_otherwise_is_done_here(
-    hermes: HermesCli, door: IpcServerProcess, words: tuple[str, ...], env: dict[str, str]
+def test_incompatible_request_runs_in_process(
+    hermes: HermesCli, server: IpcServerProcess, arguments: tuple[str, ...], env: dict[str, str]
 ) -> None:
-    ran, modules = probed(hermes, *words, **env)
+    ran, modules = run_probed(hermes, *arguments, **env)
     assert ran == (0, "Plain answer.\n", "")
-    assert not went_through_the_door(modules)
+    assert not used_the_gateway(modules)
 
 
-def test_what_makes_no_difference_is_no_reason(hermes: HermesCli, door: IpcServerProcess) -> None:
+def test_irrelevant_variables_still_use_the_gateway(
+    hermes: HermesCli, server: IpcServerProcess
+) -> None:
     env = {"TERM": "dumb", "COLORTERM": "x", "SHLVL": "9", "XDG_SESSION_ID": "7", "PWD": "/"}
-    assert went_through_the_door(probed(hermes, "-z", "hello", **env)[1])
+    assert used_the_gateway(run_probed(hermes, "-z", "hello", **env)[1])
 
 
-def test_changed_settings_are_heeded_at_once(
-    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
+def test_changed_settings_apply_immediately(
+    hermes: HermesCli, server: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     hermes.env.pop("HERMES_INFERENCE_MODEL")
     hermes.configure("model: other\n")
@@ -236,8 +238,8 @@ def test_changed_settings_are_heeded_at_once(
     assert [one["model"] for one in model.requests("hello HEEDED")] == ["other"]
 
 
-def test_ctrl_c_ends_the_turn_in_the_gateway(
-    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
+def test_ctrl_c_interrupts_the_turn_in_the_gateway(
+    hermes: HermesCli, server: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     with hermes.running("-q", "hang ONCE") as running:
         running.hears("first words")
@@ -248,8 +250,8 @@ def test_ctrl_c_ends_the_turn_in_the_gateway(
     assert "first words" in str(model.requests("after ONCE")[0])
 
 
-def test_a_killed_client_takes_its_turn_along(
-    hermes: HermesCli, door: IpcServerProcess, model: FakeModelProcess
+def test_killed_client_cancels_its_turn(
+    hermes: HermesCli, server: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     fifo = Fifo(hermes.work / "told")
     with hermes.running("-q", "long job KILLED") as running:
@@ -257,44 +259,46 @@ def test_a_killed_client_takes_its_turn_along(
         running.told(signal.SIGKILL)
     fifo.released()
     fifo.close()
-    # The turn writes its last word a moment after its command has died.
+    # The turn stores its end a moment after its command has died.
     while (ran := hermes("-c", "-z", "after KILLED")).code == 75:
         continue
     assert ran.out == "Plain answer.\n"
     assert "nterrupted" in str(model.requests("after KILLED")[0])
 
 
-@pytest.mark.parametrize("words", [("-q", "hang"), ("-q", "hang", "--json")])
-def test_a_killed_gateway_is_told_of(
-    hermes: HermesCli, door: IpcServerProcess, words: tuple[str, ...]
+@pytest.mark.parametrize("arguments", [("-q", "hang"), ("-q", "hang", "--json")])
+def test_killed_gateway_is_reported(
+    hermes: HermesCli, server: IpcServerProcess, arguments: tuple[str, ...]
 ) -> None:
-    with hermes.running(*words) as running:
+    with hermes.running(*arguments) as running:
         running.hears("first ")
-        door.die()
+        server.die()
         out, err = running.process.communicate(timeout=TEST_TIMEOUT)
     assert running.process.returncode == 1
-    assert err.decode().startswith("hermes: The gateway hung up.\n  What was said so far is kept")
-    if "--json" in words:
+    assert err.decode().startswith(
+        "hermes: The gateway closed the connection.\n  The conversation is saved"
+    )
+    if "--json" in arguments:
         last = json.loads((running.heard + out).splitlines()[-1])
         assert (last["type"], last["outcome"], last["code"]) == ("run_ended", "failed", "gateway")
     assert (hermes.home / "gateway.sock").exists()
-    ran, modules = probed(hermes, "-z", "hello")
+    ran, modules = run_probed(hermes, "-z", "hello")
     assert ran == (0, "Plain answer.\n", "")
-    assert not went_through_the_door(modules)
+    assert not used_the_gateway(modules)
 
 
-def test_a_gateway_that_is_stopped_says_so(hermes: HermesCli, door: IpcServerProcess) -> None:
+def test_stopped_gateway_is_reported(hermes: HermesCli, server: IpcServerProcess) -> None:
     with hermes.running("-q", "hang") as running:
         running.hears("first ")
-        assert door.stop() == 0
+        assert server.stop() == 0
         out, err = running.process.communicate(timeout=TEST_TIMEOUT)
     assert running.process.returncode == 1
     assert b"Interrupted." in out
-    assert err.endswith(b"hermes: The gateway was stopped.\n  Nothing said so far is lost.\n")
+    assert err.endswith(b"hermes: The gateway was stopped.\n  Everything up to now is saved.\n")
     assert not (hermes.home / "gateway.sock").exists()
 
 
-def test_a_chat_through_the_door(hermes: HermesCli, door: IpcServerProcess) -> None:
+def test_chat_through_the_gateway(hermes: HermesCli, server: IpcServerProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert f"openai/mock · {hermes.work}" in child.before
@@ -312,9 +316,9 @@ def test_a_chat_through_the_door(hermes: HermesCli, door: IpcServerProcess) -> N
         child.sendintr()
         child.expect_exact("Interrupted.")
         child.expect_exact(PROMPT)
-        door.die()
+        server.die()
         child.sendline("hello")
-        child.expect_exact("The gateway is gone; this chat goes on by itself.")
+        child.expect_exact("The gateway has stopped; this chat continues without it.")
         child.expect_exact("Plain answer.")
         child.expect_exact(PROMPT)
         child.send("\x04")
@@ -324,46 +328,46 @@ def test_a_chat_through_the_door(hermes: HermesCli, door: IpcServerProcess) -> N
     assert child.exitstatus == 0
 
 
-def test_a_dead_gateways_socket_is_replaced_and_a_living_ones_is_not(hermes: HermesCli) -> None:
+def test_only_the_socket_of_a_dead_gateway_is_replaced(hermes: HermesCli) -> None:
     with ipc_server_process(hermes) as first:
         first.die()
-    place = hermes.home / "gateway.sock"
-    assert place.exists()
+    socket_path = hermes.home / "gateway.sock"
+    assert socket_path.exists()
     with ipc_server_process(hermes):
-        assert place.stat().st_mode & 0o777 == 0o600
+        assert socket_path.stat().st_mode & 0o777 == 0o600
         second = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "door_process.py")],
+            [sys.executable, str(SERVER_SCRIPT)],
             env=hermes.env, capture_output=True, timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
-        assert b"Another gateway listens" in second.stderr
-        assert went_through_the_door(probed(hermes, "-z", "hello")[1])
+        assert b"Another gateway is already listening" in second.stderr
+        assert used_the_gateway(run_probed(hermes, "-z", "hello")[1])
     assert list(hermes.home.glob("*gateway.sock*")) == []
 
 
-def test_a_home_with_a_long_name_has_a_door_too(hermes: HermesCli, tmp_path: Path) -> None:
+def test_home_with_a_long_path_has_a_socket(hermes: HermesCli, tmp_path: Path) -> None:
     hermes.home = tmp_path / ("long" * 30) / "home"
     hermes.home.parent.mkdir()
     hermes.env["HERMES_HOME"] = str(hermes.home)
     with ipc_server_process(hermes):
-        ran, modules = probed(hermes, "-z", "hello")
+        ran, modules = run_probed(hermes, "-z", "hello")
     assert ran.out == "Plain answer.\n"
-    assert went_through_the_door(modules)
+    assert used_the_gateway(modules)
 
 
-def test_another_user_is_turned_away(hermes: HermesCli) -> None:
+def test_other_user_is_rejected(hermes: HermesCli) -> None:
     with ipc_server_process(hermes, "--uid", str(os.getuid() + 1)):
         assert not wake_gateway(hermes.home)
-        ran, modules = probed(hermes, "-z", "hello")
+        ran, modules = run_probed(hermes, "-z", "hello")
     assert ran.out == "Plain answer.\n"
-    assert not went_through_the_door(modules)
-    assert "was turned away" in (hermes.home / "logs/agent.log").read_text()
+    assert not used_the_gateway(modules)
+    assert "rejected a local connection" in (hermes.home / "logs/agent.log").read_text()
 
 
-def test_waking_needs_no_conversation(hermes: HermesCli, door: IpcServerProcess) -> None:
+def test_wake_opens_no_conversation(hermes: HermesCli, server: IpcServerProcess) -> None:
     assert wake_gateway(hermes.home)
-    door.hears("woken")
+    server.hears("woken")
     assert hermes("sessions", "list", "--json").events == []
-    door.stop()
+    server.stop()
     assert not wake_gateway(hermes.home)
 
 
@@ -378,7 +382,7 @@ def test_waking_needs_no_conversation(hermes: HermesCli, door: IpcServerProcess)
         encode_frame(Interrupt()),
     ],
 )
-def test_garbage_is_answered_and_the_door_stays_open(
+def test_invalid_frame_is_answered_and_the_server_continues(
     hermes: HermesCli, call: socket.socket, data: bytes
 ) -> None:
     call.sendall(data)
@@ -390,21 +394,21 @@ def test_garbage_is_answered_and_the_door_stays_open(
 
 
 @pytest.mark.parametrize("data", [b"\0\0\0\x01{", b"\xff\xff\xff\xff"])
-def test_garbage_in_the_middle_of_a_turn_ends_it(
+def test_invalid_frame_during_a_turn_ends_it(
     hermes: HermesCli, call: socket.socket, data: bytes
 ) -> None:
-    let_in(call, hermes)
+    open_conversation(call, hermes)
     call.sendall(encode_frame(StartTurn(UserInput((Text("hang"),)))) + data)
     kinds: list[str] = []
     while (answer := receive(call)) is not None:
         kinds.append(type(answer).__name__)
-    assert "Failed" in kinds
-    assert kinds[-1] == "Ended"
+    assert "RequestFailed" in kinds
+    assert kinds[-1] == "TurnEnded"
     assert wake_gateway(hermes.home)
 
 
-def test_two_requests_at_once_are_refused(hermes: HermesCli, call: socket.socket) -> None:
-    let_in(call, hermes)
+def test_concurrent_requests_are_rejected(hermes: HermesCli, call: socket.socket) -> None:
+    open_conversation(call, hermes)
     call.sendall(2 * encode_frame(StartTurn(UserInput((Text("hang"),)))))
     answers: list[ServerFrame] = []
     while (answer := receive(call)) is not None:
@@ -412,13 +416,13 @@ def test_two_requests_at_once_are_refused(hermes: HermesCli, call: socket.socket
     assert any(isinstance(one, RequestFailed) and one.trouble.code == "usage" for one in answers)
 
 
-def test_another_version_is_sent_home(hermes: HermesCli, call: socket.socket) -> None:
+def test_other_version_is_refused(hermes: HermesCli, call: socket.socket) -> None:
     call.sendall(encode_frame(msgspec.structs.replace(hello(hermes), version="0.0.0")))
     assert isinstance(receive(call), Refused)
     assert receive(call) is None
 
 
-def test_many_guests_at_once_and_one_too_many(hermes: HermesCli, door: IpcServerProcess) -> None:
+def test_many_concurrent_clients_are_served(hermes: HermesCli, server: IpcServerProcess) -> None:
     calls = [socket.socket(socket.AF_UNIX) for _ in range(200)]
     for one in calls:
         one.settimeout(TEST_TIMEOUT)
@@ -430,21 +434,19 @@ def test_many_guests_at_once_and_one_too_many(hermes: HermesCli, door: IpcServer
     for one in calls[:50]:
         one.sendall(encode_frame(StartTurn(UserInput((Text("hello from many"),)))))
     for one in calls[:50]:
-        while type(answer := receive(one)).__name__ == "Happened":
+        while type(answer := receive(one)).__name__ == "EventFrame":
             continue
-        assert type(answer).__name__ == "Ended"
-    with open_socket(hermes.home) as line:
-        assert line is not None
-        line.send(Wake())
-        assert line.receive() == WakeAccepted()
+        assert type(answer).__name__ == "TurnEnded"
+    with open_socket(hermes.home) as sender:
+        assert sender is not None
+        sender.send(Wake())
+        assert sender.receive() == WakeAccepted()
     for one in calls:
         one.close()
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
-def test_a_reader_who_stops_and_goes_on_misses_nothing(
-    hermes: HermesCli, door: IpcServerProcess
-) -> None:
+def test_suspended_reader_misses_nothing(hermes: HermesCli, server: IpcServerProcess) -> None:
     with subprocess.Popen(
         [HERMES_PROGRAM, "-q", "at length"], cwd=hermes.work, env=hermes.env,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -458,12 +460,12 @@ def test_a_reader_who_stops_and_goes_on_misses_nothing(
     assert b"w" + rest == b"word " * 400_000 + b"\n"
 
 
-def test_connections_that_say_nothing_keep_nobody_out(
-    hermes: HermesCli, door: IpcServerProcess
+def test_silent_connections_do_not_block_others(
+    hermes: HermesCli, server: IpcServerProcess
 ) -> None:
     with ExitStack() as stack:
         silent = [stack.enter_context(open_socket(hermes.home)) for _ in range(300)]
         assert None not in silent
         assert wake_gateway(hermes.home)
-        door.hears("woken")
+        server.hears("woken")
         assert hermes("-z", "hello").out == "Plain answer.\n"

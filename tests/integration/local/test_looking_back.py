@@ -1,4 +1,4 @@
-"""What was learned after an answer is told at the prompt, here and behind the door."""
+"""What was learned after an answer is shown at the prompt, in-process and through the socket."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ SCRIPT = Script(
     rules=[Rule("Look back", [Reply("", [Call("memory", KEEP)]), Reply("Done.")])],
     default=Reply("Plain answer."),
 )
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -32,48 +32,46 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
 
 
 @pytest.fixture(params=CLIENT_KINDS)
-def meet(request: pytest.FixtureRequest, hermes: HermesCli) -> Iterator[OpenTestClient]:
+def open_client(request: pytest.FixtureRequest, hermes: HermesCli) -> Iterator[OpenTestClient]:
     with client_opener(request.param, hermes) as opener:
         yield opener
 
 
-def wait_for_news(partner: AgentClient) -> None:
-    deadline = monotonic() + PATIENCE
-    while not partner.news():
-        assert monotonic() < deadline, "nobody looked back"
+def wait_for_news(client: AgentClient) -> None:
+    deadline = monotonic() + TIMEOUT
+    while not client.news():
+        assert monotonic() < deadline, "there was no review"
 
 
-def test_it_is_told_without_a_turn_and_undone_by_a_command(
-    meet: OpenTestClient, hermes: HermesCli, model: FakeModelProcess
+def test_review_notice_needs_no_turn_and_can_be_undone(
+    open_client: OpenTestClient, hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     before = len(model.requests())
-    with meet(person=True) as partner:
-        heard: list[Event] = []
-        assert partner.say(UserInput((Text("Be brief."),)), heard.append) is Outcome.DONE
-        wait_for_news(partner)
+    with open_client(person=True) as client:
+        events: list[Event] = []
+        assert client.say(UserInput((Text("Be brief."),)), events.append) is Outcome.DONE
+        wait_for_news(client)
         asked = len(model.requests())
-        told: list[Event] = []
-        assert partner.say(UserInput(()), told.append) is Outcome.DONE
-        notice, end = told
+        notices: list[Event] = []
+        assert client.say(UserInput(()), notices.append) is Outcome.DONE
+        notice, end = notices
         assert isinstance(notice, Notice)
         assert "prefers short answers" in notice.text
         assert isinstance(end, RunEnded)
         assert len(model.requests()) == asked
-        assert not partner.news()
+        assert not client.news()
         file = resolve_home(Env(hermes.env)).path / "memories/USER.md"
         assert file.read_text() == "prefers short answers"
-        listed = partner.command("/changes")
+        listed = client.command("/changes")
         assert isinstance(listed, TextReply)
-        partner.command(f"/changes undo {listed.text.split()[0]}")
+        client.command(f"/changes undo {listed.text.split()[0]}")
         assert not file.exists()
     first, review, _ = model.requests()[before:]
     assert review["messages"][: len(first["messages"])] == first["messages"]
     assert review["tools"] == first["tools"]
 
 
-def test_one_question_is_answered_without_looking_back(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
+def test_oneshot_question_has_no_review(hermes: HermesCli, model: FakeModelProcess) -> None:
     before = len(model.requests())
     ran = hermes("-z", "Only this once.")
     assert ran.code == 0

@@ -1,4 +1,4 @@
-"""What every partner does, whether the agent runs here or behind the door."""
+"""What every client does, with the agent in this process or in a gateway."""
 
 import io
 import threading
@@ -52,9 +52,9 @@ from hermes.tui import client as tui
 from support.cli_process import TEST_TIMEOUT, FakeModelProcess, HermesCli
 from support.ipc_server import ipc_server_process
 
-SENT_HOME = (
-    "The running gateway is not used here. The gateway has another LANG. "
-    "To use it: hermes gateway restart"
+NOT_USED_NOTE = (
+    "Not using the running gateway. The gateway has a different LANG. To use it: hermes "
+    "gateway restart"
 )
 HANG = Fault("hang", after=3)
 WAIT = "until test -e GO; do sleep 0.1; done"
@@ -80,19 +80,19 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 Opener = Callable[..., AbstractContextManager[AgentClient]]
 
 
-class Ear:
-    """Keeps every event, and does something at the first word of an answer."""
+class EventCollector:
+    """Collects all events, and calls a function at the first text of an answer."""
 
-    def __init__(self, at_first_word: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, on_first_text: Callable[[], object] = lambda: None) -> None:
         self.events: list[Event] = []
-        self._at_first_word = at_first_word
+        self._on_first_text = on_first_text
         self._heard = False
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, TextDelta) and not self._heard:
             self._heard = True
-            self._at_first_word()
+            self._on_first_text()
 
     @property
     def ended(self) -> RunEnded:
@@ -119,11 +119,11 @@ def hermes(
 
 
 @pytest.fixture
-def meet(kind: str, hermes: HermesCli) -> Opener:
+def open_client(kind: str, hermes: HermesCli) -> Opener:
     env = Env(hermes.env)
     home = resolve_home(env)
 
-    def open_partner(**given: object) -> AbstractContextManager[AgentClient]:
+    def open_one(**given: object) -> AbstractContextManager[AgentClient]:
         start = ConversationOptions(cwd=str(hermes.work), **given)
         return (
             open_in_process(home, env, start)
@@ -131,160 +131,162 @@ def meet(kind: str, hermes: HermesCli) -> Opener:
             else open_socket_client(home.path, env, start)
         )
 
-    return open_partner
+    return open_one
 
 
-def said(text: str) -> UserInput:
+def user_input(text: str) -> UserInput:
     return UserInput((Text(text),))
 
 
-def test_a_turn_is_told_from_its_start_to_its_end(meet: Opener, hermes: HermesCli) -> None:
-    ear = Ear()
-    with meet() as partner:
-        assert not partner.state.started
-        assert partner.greeting.folder == str(hermes.work)
-        assert partner.greeting.commands == ()
-        assert partner.say(said("tool please"), ear) is Outcome.DONE
-        assert partner.state.started
-        session = partner.state.session
-    first = ear.events[0]
+def test_turn_emits_events_from_start_to_end(open_client: Opener, hermes: HermesCli) -> None:
+    collector = EventCollector()
+    with open_client() as client:
+        assert not client.state.started
+        assert client.greeting.folder == str(hermes.work)
+        assert client.greeting.commands == ()
+        assert client.say(user_input("tool please"), collector) is Outcome.DONE
+        assert client.state.started
+        session = client.state.session
+    first = collector.events[0]
     assert isinstance(first, RunStarted)
     assert first.session == session
     kinds = [
-        type(event.message).__name__ for event in ear.events if isinstance(event, MessageAdded)
+        type(event.message).__name__
+        for event in collector.events
+        if isinstance(event, MessageAdded)
     ]
     assert kinds == ["User", "Assistant", "Result", "Assistant"]
-    results = [event.message for event in ear.events if isinstance(event, MessageAdded)]
+    results = [event.message for event in collector.events if isinstance(event, MessageAdded)]
     assert str(hermes.work) in str(results[2])
-    assert ear.ended.outcome is Outcome.DONE
+    assert collector.ended.outcome is Outcome.DONE
 
 
-def test_a_person_is_greeted(meet: Opener) -> None:
-    with meet() as partner:
-        partner.say(said("remember me"), Ear())
-        session = partner.state.session
-    with meet(person=True, resume=session) as partner:
-        greeting = partner.greeting
-        assert partner.state.session == session
+def test_person_gets_a_greeting(open_client: Opener) -> None:
+    with open_client() as client:
+        client.say(user_input("remember me"), EventCollector())
+        session = client.state.session
+    with open_client(person=True, resume=session) as client:
+        greeting = client.greeting
+        assert client.state.session == session
         assert greeting.recap == (("you", "remember me"), ("hermes", "Plain answer."))
         assert greeting.model == "openai/mock"
         assert greeting.trouble is None
         assert {"new", "help", "quit"} <= set(greeting.commands)
-    with meet(latest=True) as partner:
-        assert partner.state.session == session
+    with open_client(latest=True) as client:
+        assert client.state.session == session
 
 
-def test_a_session_is_found_by_the_words_it_is_listed_with(meet: Opener) -> None:
-    with meet() as partner:
-        partner.say(said("a very particular beginning of it all"), Ear())
-        session = partner.state.session
+def test_session_is_found_by_its_preview(open_client: Opener) -> None:
+    with open_client() as client:
+        client.say(user_input("a very particular beginning of it all"), EventCollector())
+        session = client.state.session
     for words in ("“a very particular beginning of it all”", "a very particular begin…"):
-        with meet(resume=words) as partner:
-            assert partner.state.session == session
-    with pytest.raises(NotFound, match="There is no session"), meet(resume="never said"):
+        with open_client(resume=words) as client:
+            assert client.state.session == session
+    with pytest.raises(NotFound, match="There is no session"), open_client(resume="never said"):
         pass
 
 
-def test_commands_are_answered(meet: Opener) -> None:
-    with meet() as partner:
-        partner.say(said("before the commands"), Ear())
-        told = partner.command("/status")
+def test_commands_are_answered_by_kind(open_client: Opener) -> None:
+    with open_client() as client:
+        client.say(user_input("before the commands"), EventCollector())
+        told = client.command("/status")
         assert isinstance(told, TextReply)
-        assert partner.state.session in told.text
-        assert partner.command("/retry") == SubmitReply((Text("before the commands"),), undone=1)
-        assert partner.command("/etc/hosts is a file") == NotACommand()
-        assert partner.command("/quit") == QuitReply()
+        assert client.state.session in told.text
+        assert client.command("/retry") == SubmitReply((Text("before the commands"),), undone=1)
+        assert client.command("/etc/hosts is a file") == NotACommand()
+        assert client.command("/quit") == QuitReply()
         with pytest.raises(UsageError, match="no command /frob") as caught:
-            partner.command("/frob")
+            client.command("/frob")
         assert caught.value.hint
-        before = partner.state.session
-        partner.command("/new")
-        assert partner.state.session != before
-        assert not partner.state.started
+        before = client.state.session
+        client.command("/new")
+        assert client.state.session != before
+        assert not client.state.started
 
 
-def test_a_screen_knows_that_nothing_is_asked_for(meet: Opener) -> None:
-    with meet(person=True, screen=True) as partner:
-        assert not partner.state.yolo
-        partner.command("/yolo on")
-        assert partner.state.yolo
-        partner.command("/yolo off")
-        assert not partner.state.yolo
-    with meet(person=True, screen=True, yolo=True) as partner:
-        assert partner.state.yolo
+def test_state_shows_yolo(open_client: Opener) -> None:
+    with open_client(person=True, screen=True) as client:
+        assert not client.state.yolo
+        client.command("/yolo on")
+        assert client.state.yolo
+        client.command("/yolo off")
+        assert not client.state.yolo
+    with open_client(person=True, screen=True, yolo=True) as client:
+        assert client.state.yolo
 
 
-def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> None:
-    with meet() as partner:
-        assert partner.past() == RecentHistory()
+def test_recent_history_has_the_last_exchanges(open_client: Opener) -> None:
+    with open_client() as client:
+        assert client.past() == RecentHistory()
         for place in range(EXCHANGES + 1):
-            partner.say(said(f"turn {place}"), Ear())
-        first = partner.state.session
-        partner.say(said("hang"), Ear(partner.interrupt))
-        past = partner.past()
+            client.say(user_input(f"turn {place}"), EventCollector())
+        first = client.state.session
+        client.say(user_input("hang"), EventCollector(client.interrupt))
+        past = client.past()
     assert [text_of(row.message) for row in past.rows][:2] == ["turn 2", "Plain answer."]
     assert text_of(past.rows[-2].message) == "hang"
     assert past.more == 4
-    with meet(person=True) as partner:
-        reply = partner.command(f"/resume {first}")
+    with open_client(person=True) as client:
+        reply = client.command(f"/resume {first}")
         assert isinstance(reply, ResumedReply)
         assert reply.told == f"Back in session {first}, {len(past.rows) + 4} messages."
         assert reply.recap.splitlines()[0] == f"you: turn {EXCHANGES - 1}"
-        assert partner.past() == past
+        assert client.past() == past
 
 
-def test_a_screen_knows_the_past_from_whom_it_talks_to(meet: Opener, tmp_path: Path) -> None:
-    """And from nobody else: the home that it is given here is an empty one."""
+def test_terminal_gets_the_history_from_the_agent(open_client: Opener, tmp_path: Path) -> None:
+    """The client's home is empty, so the messages can only come from the agent."""
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
-    with meet(person=True, screen=True) as partner:
-        partner.say(said("hello there"), Ear())
-        first = partner.state.session
-        partner.command("/new")
-        with closing(TerminalClient(lambda: nullcontext(partner), context)) as companion:
-            companion.open()
-            assert isinstance(companion.command("/resume"), tui.TextReply)
-            done = companion.command(f"/resume {first}")
+    with open_client(person=True, screen=True) as client:
+        client.say(user_input("hello there"), EventCollector())
+        first = client.state.session
+        client.command("/new")
+        with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
+            terminal.open()
+            assert isinstance(terminal.command("/resume"), tui.TextReply)
+            done = terminal.command(f"/resume {first}")
             assert done == tui.ResumedReply(f"Back in session {first}, 2 messages.")
-            rows = companion.before().rows
+            rows = terminal.before().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_is_new_is_told_what_to_do_first(meet: Opener, tmp_path: Path) -> None:
+def test_first_run_shows_a_note(open_client: Opener, tmp_path: Path) -> None:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
-    with meet(person=True, screen=True) as partner:
+    with open_client(person=True, screen=True) as client:
         for told in ((FIRST_RUN_NOTE,), ()):
-            with closing(TerminalClient(lambda: nullcontext(partner), context)) as companion:
-                companion.open()
-                assert companion.hello.notes == told
+            with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
+                terminal.open()
+                assert terminal.hello.notes == told
             (tmp_path / "state.db").touch()
 
 
-def test_a_past_has_a_bound(meet: Opener, hermes: HermesCli) -> None:
-    """So many messages, of so many bytes; one that is larger by itself comes alone."""
+def test_recent_history_is_bounded(open_client: Opener, hermes: HermesCli) -> None:
+    """The number and total size of messages are limited; a larger single message comes alone."""
     clock = SystemClock()
 
-    async def said_before(name: str, *sizes: int) -> None:
+    async def store_session(name: str, *sizes: int) -> None:
         async with open_store(hermes.home / "state.db", clock) as store:
             session = Session(id=name, started_at=clock.now())
-            said = [User(f"{name}-{n}", (Text("x" * size),)) for n, size in enumerate(sizes)]
-            rows = [AppendMessage(name, "r1", one, clock.now()) for one in said]
+            user_input = [User(f"{name}-{n}", (Text("x" * size),)) for n, size in enumerate(sizes)]
+            rows = [AppendMessage(name, "r1", one, clock.now()) for one in user_input]
             await store.commit(OpenSession(session), *rows)
 
     def told(name: str) -> tuple[int, int]:
-        with meet(resume=name) as partner:
-            past = partner.past()
+        with open_client(resume=name) as client:
+            past = client.past()
             return len(past.rows), past.more
 
-    with meet() as partner:
-        partner.news()  # the home is made by whoever comes first
-    anyio.run(said_before, "many", *[10] * (MAX_SHOWN + 30))
-    anyio.run(said_before, "large", *[MAX_BYTES // 3] * 4)
-    anyio.run(said_before, "huge", 10, MAX_BYTES + 10)
-    with meet(resume="many") as partner:
-        past = partner.past()
+    with open_client() as client:
+        client.news()  # create the home
+    anyio.run(store_session, "many", *[10] * (MAX_SHOWN + 30))
+    anyio.run(store_session, "large", *[MAX_BYTES // 3] * 4)
+    anyio.run(store_session, "huge", 10, MAX_BYTES + 10)
+    with open_client(resume="many") as client:
+        past = client.past()
     assert len(past.rows) == EXCHANGES
     assert past.more == MAX_SHOWN + 30 - EXCHANGES
     assert told("large") == (2, 2)
@@ -292,132 +294,135 @@ def test_a_past_has_a_bound(meet: Opener, hermes: HermesCli) -> None:
 
 
 @pytest.mark.parametrize("from_a_thread", [False, True])
-def test_an_interrupted_turn_ends_in_order(meet: Opener, from_a_thread: bool) -> None:
-    with meet() as partner:
+def test_interrupted_turn_ends_in_order(open_client: Opener, from_a_thread: bool) -> None:
+    with open_client() as client:
 
         def interrupt() -> None:
             if not from_a_thread:
-                partner.interrupt()
+                client.interrupt()
                 return
-            helper = threading.Thread(target=partner.interrupt)
+            helper = threading.Thread(target=client.interrupt)
             helper.start()
             helper.join(TEST_TIMEOUT)
 
-        ear = Ear(interrupt)
-        partner.interrupt()
-        assert partner.say(said("hang"), ear) is Outcome.CANCELLED
-        assert (ear.ended.reason, ear.ended.code) == ("Interrupted.", "cancelled")
-        partner.interrupt()
-        assert partner.say(said("and now"), Ear()) is Outcome.DONE
+        collector = EventCollector(interrupt)
+        client.interrupt()
+        assert client.say(user_input("hang"), collector) is Outcome.CANCELLED
+        assert (collector.ended.reason, collector.ended.code) == ("Interrupted.", "cancelled")
+        client.interrupt()
+        assert client.say(user_input("and now"), EventCollector()) is Outcome.DONE
 
 
-def test_whoever_cannot_show_a_turn_ends_it(meet: Opener, model: FakeModelProcess) -> None:
+def test_display_error_ends_the_turn(open_client: Opener, model: FakeModelProcess) -> None:
     def break_down() -> None:
         raise OSError("the paper is finished")
 
-    ear = Ear(break_down)
-    with meet() as partner:
+    collector = EventCollector(break_down)
+    with open_client() as client:
         with pytest.raises(OSError, match="the paper is finished"):
-            partner.say(said("hang UNSHOWN"), ear)
-        assert isinstance(ear.events[-1], TextDelta)
-        assert partner.say(said("go on UNSHOWN"), Ear()) is Outcome.DONE
+            client.say(user_input("hang UNSHOWN"), collector)
+        assert isinstance(collector.events[-1], TextDelta)
+        assert client.say(user_input("go on UNSHOWN"), EventCollector()) is Outcome.DONE
     assert "first words" in str(model.requests("go on UNSHOWN")[-1])
 
 
-def test_words_to_a_turn_are_heard_by_it(
-    meet: Opener, hermes: HermesCli, model: FakeModelProcess
+def test_steering_message_is_read_by_the_turn(
+    open_client: Opener, hermes: HermesCli, model: FakeModelProcess
 ) -> None:
-    """The tool is held until they are on disk, so that its step is followed by one that hears."""
-    said_to = threading.Event()
+    """The tool is held until the message is stored, so that a further step reads it."""
+    steered = threading.Event()
 
     def steer() -> None:
-        partner.steer("msg_steer", "and the STEERED one")
-        said_to.set()
+        client.steer("msg_steer", "and the STEERED one")
+        steered.set()
 
-    class Steering(Ear):
+    class Steering(EventCollector):
         def __call__(self, event: Event) -> None:
             super().__call__(event)
             if isinstance(event, ToolStarted):
                 helper = threading.Thread(target=steer)
                 helper.start()
                 helper.join(TEST_TIMEOUT)
-                until(lambda: waits_in(hermes, "msg_steer"))
+                wait_until(lambda: is_queued(hermes, "msg_steer"))
                 (hermes.work / "GO").touch()
 
-    ear = Steering()
-    with meet(person=True) as partner:
-        assert partner.state.busy == "interrupt"
-        assert {"steer", "queue", "busy"} <= set(partner.greeting.commands)
-        assert partner.say(said("wait for it"), ear) is Outcome.DONE
+    collector = Steering()
+    with open_client(person=True) as client:
+        assert client.state.busy == "interrupt"
+        assert {"steer", "queue", "busy"} <= set(client.greeting.commands)
+        assert client.say(user_input("wait for it"), collector) is Outcome.DONE
     (hermes.work / "GO").unlink()
-    assert said_to.is_set()
-    heard = [one.message.id for one in ear.events if isinstance(one, MessageAdded)]
+    assert steered.is_set()
+    heard = [one.message.id for one in collector.events if isinstance(one, MessageAdded)]
     assert "msg_steer" in heard
     assert model.requests("STEERED")
-    assert not waits_in(hermes, "msg_steer")
+    assert not is_queued(hermes, "msg_steer")
 
 
-def waits_in(hermes: HermesCli, key: str) -> bool:
-    """Asked of the library that the store has, too: another one would undo its locks."""
+def is_queued(hermes: HermesCli, key: str) -> bool:
+    """Use the store's SQLite library: another one would drop its locks."""
     with closing(apsw.Connection(str(hermes.home / "state.db"), apsw.SQLITE_OPEN_READONLY)) as db:
         return bool(list(db.execute("SELECT 1 FROM parcels WHERE key = ? AND state < 2", [key])))
 
 
-def until(true: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + TEST_TIMEOUT
     pause = threading.Event()
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         pause.wait(0.02)
 
 
-def test_a_report_counts_and_names(meet: Opener) -> None:
-    ear = Ear()
-    with meet() as partner:
-        partner.say(said("count"), ear)
-        report = partner.report(ear.ended)
+def test_usage_report(open_client: Opener) -> None:
+    collector = EventCollector()
+    with open_client() as client:
+        client.say(user_input("count"), collector)
+        report = client.report(collector.ended)
         assert (report.model, report.provider) == ("mock", "openai")
-        assert report.session_id == partner.state.session
+        assert report.session_id == client.state.session
         assert (report.api_calls, report.completed) == (1, True)
         assert report.total_tokens == report.input_tokens + report.output_tokens > 0
-        assert partner.report(None).api_calls == 0
+        assert client.report(None).api_calls == 0
 
 
-def test_trouble_keeps_its_kind_and_its_hint(meet: Opener, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no session 'nobody'"), meet(resume="nobody"):
+def test_error_keeps_its_class_and_hint(open_client: Opener, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no session 'nobody'"), open_client(resume="nobody"):
         pass
     text = tmp_path / "text.png"
     text.write_text("no picture")
-    with meet() as partner:
+    with open_client() as client:
         with pytest.raises(UsageError, match="is no picture") as caught:
-            partner.say(UserInput((), (bytes(text),)), Ear())
+            client.say(UserInput((), (bytes(text),)), EventCollector())
         assert "PNG" in caught.value.hint
         with pytest.raises(UsageError, match="cannot be read"):
-            partner.say(UserInput((), (b"/nowhere/\xff.png",)), Ear())
+            client.say(UserInput((), (b"/nowhere/\xff.png",)), EventCollector())
         with pytest.raises(UsageError, match="nothing to answer"):
-            partner.say(said(" "), Ear())
-        assert not partner.state.started
-        ear = Ear()
-        assert partner.say(said("wrong key"), ear) is Outcome.FAILED
-        assert ear.ended.code == "auth"
+            client.say(user_input(" "), EventCollector())
+        assert not client.state.started
+        collector = EventCollector()
+        assert client.say(user_input("wrong key"), collector) is Outcome.FAILED
+        assert collector.ended.code == "auth"
 
 
-def test_a_picture_goes_along(meet: Opener, tmp_path: Path, model: FakeModelProcess) -> None:
+def test_image_is_sent_along(open_client: Opener, tmp_path: Path, model: FakeModelProcess) -> None:
     picture = tmp_path / "dot.png"
     picture.write_bytes(PNG)
-    with meet() as partner:
-        assert partner.say(UserInput((Text("PICTURED"),), (bytes(picture),)), Ear()) is Outcome.DONE
+    with open_client() as client:
+        assert (
+            client.say(UserInput((Text("PICTURED"),), (bytes(picture),)), EventCollector())
+            is Outcome.DONE
+        )
     parts = model.requests("PICTURED")[-1]["messages"][-1]["content"]
     assert [part["type"] for part in parts] == ["text", "image_url"]
 
 
-def test_a_session_is_run_once_at_a_time(meet: Opener) -> None:
+def test_session_runs_one_turn_at_a_time(open_client: Opener) -> None:
     refused: list[Exception] = []
 
     def ask_elsewhere() -> None:
-        with meet(resume=first.state.session) as second:
+        with open_client(resume=first.state.session) as second:
             try:
-                second.say(said("may I?"), Ear())
+                second.say(user_input("may I?"), EventCollector())
             except SessionBusy as error:
                 refused.append(error)
         first.interrupt()
@@ -427,57 +432,55 @@ def test_a_session_is_run_once_at_a_time(meet: Opener) -> None:
         helpers[0].start()
 
     helpers: list[threading.Thread] = []
-    with meet() as first:
-        first.say(said("begin"), Ear())
-        assert first.say(said("hang"), Ear(in_a_thread)) is Outcome.CANCELLED
+    with open_client() as first:
+        first.say(user_input("begin"), EventCollector())
+        assert first.say(user_input("hang"), EventCollector(in_a_thread)) is Outcome.CANCELLED
         helpers[0].join(TEST_TIMEOUT)
         assert not helpers[0].is_alive()
     assert len(refused) == 1
 
 
-def test_a_model_that_is_asked_for_stays_with_the_session(
-    meet: Opener, model: FakeModelProcess, kind: str
+def test_requested_model_stays_with_the_session(
+    open_client: Opener, model: FakeModelProcess, kind: str
 ) -> None:
-    with meet(model="other", person=True) as partner:
-        assert partner.greeting.model == "openai/other"
-        partner.say(said(f"CHOSEN {kind}"), Ear())
-        partner.say(said(f"CHOSEN {kind} again"), Ear())
-        partner.command("/new")
-        partner.say(said(f"CHOSEN {kind} anew"), Ear())
-        session = partner.state.session
-    with meet(resume=session) as partner:
-        partner.say(said(f"CHOSEN {kind} still"), Ear())
-    with meet(resume=session, model="mock") as partner:
-        partner.say(said(f"CHOSEN {kind} once more"), Ear())
+    with open_client(model="other", person=True) as client:
+        assert client.greeting.model == "openai/other"
+        client.say(user_input(f"CHOSEN {kind}"), EventCollector())
+        client.say(user_input(f"CHOSEN {kind} again"), EventCollector())
+        client.command("/new")
+        client.say(user_input(f"CHOSEN {kind} anew"), EventCollector())
+        session = client.state.session
+    with open_client(resume=session) as client:
+        client.say(user_input(f"CHOSEN {kind} still"), EventCollector())
+    with open_client(resume=session, model="mock") as client:
+        client.say(user_input(f"CHOSEN {kind} once more"), EventCollector())
     models = [one["model"] for one in model.requests(f"CHOSEN {kind}")]
     assert models == ["other", "other", "other", "other", "mock"]
 
 
-def test_whoever_is_sent_home_is_told_why(
+def test_person_is_told_why_the_gateway_is_not_used(
     kind: str, hermes: HermesCli, tmp_path: Path, model: FakeModelProcess
 ) -> None:
-    """A person only: a program is answered in the same way, and has no use for the reason."""
+    """Only a person is told: a program gets the same answer and has no use for the reason."""
     env = Env(hermes.env | {"LANG": "de_DE.UTF-8"})
     home = resolve_home(env)
-    with meet_somebody(
-        home, env, ConversationOptions(cwd=str(hermes.work), person=True)
-    ) as partner:
-        notes = partner.greeting.notes
-    expected = () if kind == "here" else (SENT_HOME,)
+    with meet_somebody(home, env, ConversationOptions(cwd=str(hermes.work), person=True)) as client:
+        notes = client.greeting.notes
+    expected = () if kind == "here" else (NOT_USED_NOTE,)
     assert notes == expected
-    with meet_somebody(home, env, ConversationOptions(cwd=str(hermes.work))) as partner:
-        assert partner.greeting.notes == ()
+    with meet_somebody(home, env, ConversationOptions(cwd=str(hermes.work))) as client:
+        assert client.greeting.notes == ()
 
 
-def test_a_folder_that_is_gone_is_told_of(meet: Opener, tmp_path: Path, hermes: HermesCli) -> None:
+def test_missing_folder_is_reported(open_client: Opener, tmp_path: Path, hermes: HermesCli) -> None:
     folder = tmp_path / "soon-gone"
     folder.mkdir()
     env = Env(hermes.env)
-    with open_in_process(resolve_home(env), env, ConversationOptions(cwd=str(folder))) as partner:
-        partner.say(said("from there"), Ear())
-        session = partner.state.session
+    with open_in_process(resolve_home(env), env, ConversationOptions(cwd=str(folder))) as client:
+        client.say(user_input("from there"), EventCollector())
+        session = client.state.session
     folder.rmdir()
-    with meet(resume=session) as partner:
-        (note,) = partner.greeting.notes
-        assert note == f"{folder} is gone; the session goes on in {hermes.work}."
-        assert partner.greeting.folder == str(hermes.work)
+    with open_client(resume=session) as client:
+        (note,) = client.greeting.notes
+        assert note == f"{folder} no longer exists; the session continues in {hermes.work}."
+        assert client.greeting.folder == str(hermes.work)

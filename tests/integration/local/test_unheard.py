@@ -1,4 +1,4 @@
-"""Words that a crash left on disk: heard by the next turn, unless whoever said them kept them."""
+"""Messages left by a crash are read by the next turn, unless the client sends them again."""
 
 from pathlib import Path
 
@@ -19,24 +19,26 @@ from hermes.testing.fake_openai import Reply, Script
 from support.cli_process import HermesCli, fake_model_process
 
 
-@pytest.mark.parametrize(("kept", "told"), [((), 1), (("msg_left",), 0)])
-def test_words_are_said_once(tmp_path: Path, kept: tuple[str, ...], told: int) -> None:
+@pytest.mark.parametrize(("resent", "expected"), [((), 1), (("msg_left",), 0)])
+def test_unread_message_is_read_once(
+    tmp_path: Path, resent: tuple[str, ...], expected: int
+) -> None:
     with fake_model_process(tmp_path / "model", Script(default=Reply("Well."))) as model:
         hermes = HermesCli(tmp_path, model.url)
         env = Env(hermes.env)
         home = resolve_home(env)
-        with open_in_process(home, env, ConversationOptions(cwd=str(hermes.work))) as partner:
-            partner.say(UserInput((Text("first"),)), lambda event: None)
-            session = partner.state.session
-        anyio.run(_leave, home.state_db, session)
-        start = ConversationOptions(cwd=str(hermes.work), resume=session, unheard=kept)
-        with open_in_process(home, env, start) as partner:
-            partner.say(UserInput((Text("second"),)), lambda event: None)
+        with open_in_process(home, env, ConversationOptions(cwd=str(hermes.work))) as client:
+            client.say(UserInput((Text("first"),)), lambda event: None)
+            session = client.state.session
+        anyio.run(_store_message, home.state_db, session)
+        start = ConversationOptions(cwd=str(hermes.work), resume=session, unheard=resent)
+        with open_in_process(home, env, start) as client:
+            client.say(UserInput((Text("second"),)), lambda event: None)
         asked = model.requests("second")
-        assert len([one for one in asked if "LEFT BEHIND" in str(one)]) == told
+        assert len([one for one in asked if "LEFT BEHIND" in str(one)]) == expected
 
 
-async def _leave(path: Path, session: str) -> None:
+async def _store_message(path: Path, session: str) -> None:
     word = User("msg_left", (Text("LEFT BEHIND"),), Trust.OWNER)
     body = Raw(msgspec.json.encode(word))
     async with open_store(path, SystemClock()) as store:

@@ -18,13 +18,13 @@ from support.faults.scenarios import (
 from support.faults.surfaces import SURFACES, FaultHome, on_old_python
 from support.faults.table import OLD_PYTHON, ROWS, SCENARIO_SURFACES
 
-FEWEST = 40
+MIN_ROWS = 40
 Models = Callable[[Script], str]
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    """The address of a mock for each script, in a process of its own."""
+    """Return the URL of a fake model for a script, each in its own process."""
     folder = tmp_path_factory.mktemp("models")
     with (
         fake_model_process(folder / "faulty", SCRIPT) as faulty,
@@ -33,56 +33,59 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
         yield lambda script: locked.url if script is WRONG_KEY_SCRIPT else faulty.url
 
 
-def place_of(world: FaultScenario, root: Path, models: Models) -> FaultHome:
-    return FaultHome(root, world, models(world.script or SCRIPT))
+def open_home(scenario: FaultScenario, root: Path, models: Models) -> FaultHome:
+    return FaultHome(root, scenario, models(scenario.script or SCRIPT))
 
 
 @pytest.mark.parametrize(
-    ("world", "said"), [pytest.param(*row, id=f"{row[0].name}-{row[1].name}") for row in ROWS]
+    ("scenario", "expected"),
+    [pytest.param(*row, id=f"{row[0].name}-{row[1].name}") for row in ROWS],
 )
-def test_a_fault_is_tested_or_cannot_come_up_at_each_surface(
-    world: FaultScenario, said: ExpectedMessage
+def test_fault_is_tested_or_excluded_at_each_surface(
+    scenario: FaultScenario, expected: ExpectedMessage
 ) -> None:
-    """A reason is a sentence, nowhere given in vain, and never for all surfaces."""
-    tested = {surface for one, surface in SCENARIO_SURFACES if one is world}
+    """Each reason is a sentence for a surface that is not tested, and never covers all surfaces."""
+    tested = {surface for one, surface in SCENARIO_SURFACES if one is scenario}
     assert tested
-    assert tested | {*world.cannot} == {*Surface}
-    assert not tested & {*world.cannot}
-    assert all(len(why.split()) >= 4 and why.endswith(".") for why in world.cannot.values())
-    assert {*world.differs} <= tested
-    assert said.cause
-    assert said.step
+    assert tested | {*scenario.cannot} == {*Surface}
+    assert not tested & {*scenario.cannot}
+    assert all(len(why.split()) >= 4 and why.endswith(".") for why in scenario.cannot.values())
+    assert {*scenario.differs} <= tested
+    assert expected.cause
+    assert expected.step
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len(ROWS) >= FEWEST
-    assert len({(world.name, said.name) for world, said in ROWS}) == len(ROWS)
+def test_table_is_large_enough_and_unique() -> None:
+    assert len(ROWS) >= MIN_ROWS
+    assert len({(scenario.name, expected.name) for scenario, expected in ROWS}) == len(ROWS)
     assert {surface for _, surface in SCENARIO_SURFACES} == {*Surface}
 
 
-def _station(world: FaultScenario, surface: Surface) -> object:
-    marks = [pytest.mark.soak] if world.long and surface is not Surface.CHAT else []
-    return pytest.param(world, surface, id=f"{surface}-{world.name}", marks=marks)
+def _surface_param(scenario: FaultScenario, surface: Surface) -> object:
+    marks = [pytest.mark.soak] if scenario.long and surface is not Surface.CHAT else []
+    return pytest.param(scenario, surface, id=f"{surface}-{scenario.name}", marks=marks)
 
 
-@pytest.mark.parametrize(("world", "surface"), [_station(*one) for one in SCENARIO_SURFACES])
-def test_one_cause_and_one_next_step(
-    world: FaultScenario, surface: Surface, tmp_path: Path, models: Models
+@pytest.mark.parametrize(
+    ("scenario", "surface"), [_surface_param(*one) for one in SCENARIO_SURFACES]
+)
+def test_message_has_one_cause_and_one_next_step(
+    scenario: FaultScenario, surface: Surface, tmp_path: Path, models: Models
 ) -> None:
-    place = place_of(world, tmp_path, models)
-    before = place.contents()
-    if world is OLD_PYTHON:
-        heard = list(on_old_python(place, surface))
+    fault_home = open_home(scenario, tmp_path, models)
+    before = fault_home.contents()
+    if scenario is OLD_PYTHON:
+        observed = list(on_old_python(fault_home, surface))
     else:
-        heard = list(SURFACES[surface](place))
-    assert [one.said for one in heard] == list(world.at(surface))
-    for said, told, code in heard:
-        check_message(said, told)
-        assert code in {None, said.exit_code}
-    if surface is not Surface.CHAT and "PORT" not in world.settings:
-        after = place.contents()
+        observed = list(SURFACES[surface](fault_home))
+    assert [one.expected for one in observed] == list(scenario.at(surface))
+    for expected, messages, code in observed:
+        check_message(expected, messages)
+        assert code in {None, expected.exit_code}
+    if surface is not Surface.CHAT and "PORT" not in scenario.settings:
+        after = fault_home.contents()
         assert {name: after.get(name) for name in before} == before
-    if surface in {Surface.PROMPT, Surface.PLAIN} and world.moment is FaultMoment.TURN:
-        # Whatever was said is there, although nobody could answer; without a model nothing is.
-        asked = [one.name for one in world.faults if one.exit_code == 1 and world.kept]
-        assert sorted(place.questions()) == sorted(asked)
+    if surface in {Surface.PROMPT, Surface.PLAIN} and scenario.moment is FaultMoment.TURN:
+        # Messages are stored although there is no answer; without a model they are not.
+        asked = [one.name for one in scenario.faults if one.exit_code == 1 and scenario.kept]
+        assert sorted(fault_home.questions()) == sorted(asked)

@@ -1,4 +1,4 @@
-"""The gateway in a world: what is said in its chats, and what it tells who starts it."""
+"""Observe what the gateway says in chats and on start in a broken home."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,28 +28,28 @@ ACCOUNT = "main"
 POLL_INTERVAL = 0.02
 
 
-def gateway_chat(place: FaultHome) -> Iterator[ObservedMessages]:
-    with place.world.trouble(place.path) as trouble:
-        if trouble == FaultSwitch():
-            yield from anyio.run(_chat_per_fault, place)
+def gateway_chat(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    with fault_home.scenario.open_fault(fault_home.path) as switch:
+        if switch == FaultSwitch():
+            yield from anyio.run(_chat_per_fault, fault_home)
         else:
-            yield anyio.run(_chat_with_fault, place, trouble)
+            yield anyio.run(_chat_with_fault, fault_home, switch)
 
 
-async def _chat_with_fault(place: FaultHome, trouble: FaultSwitch) -> ObservedMessages:
-    """What cannot be stored is not acknowledged: it is answered once, when that is over."""
-    (said,) = place.world.at(Surface.CHAT)
+async def _chat_with_fault(fault_home: FaultHome, switch: FaultSwitch) -> ObservedMessages:
+    """A message that cannot be stored is not acknowledged; it is answered once that is over."""
+    (expected,) = fault_home.scenario.at(Surface.CHAT)
     async with serve_platform() as server:
-        write_gateway_home(place, server.url)
-        async with profile_gateway(place.path) as tenant:
+        write_gateway_home(fault_home, server.url)
+        async with profile_gateway(fault_home.path) as tenant:
             supervisor = tenant.gateway.supervisor
-            # Whoever waits for half a minute each time is not asked twice.
-            tries = 0 if place.world.long else 2
+            # A fault that waits half a minute each time is tried once only.
+            tries = 0 if fault_home.scenario.long else 2
 
             async def is_listening() -> bool:
                 return supervisor.online(CHANNEL_NAME)
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 again = supervisor.snapshot()[CHANNEL_NAME].failures >= tries
                 return bool(final_posts(server, "chat")) and again
 
@@ -57,103 +57,111 @@ async def _chat_with_fault(place: FaultHome, trouble: FaultSwitch) -> ObservedMe
                 return final_posts(server, "chat")[-1:] == [SCRIPT.default.text]
 
             await wait_until_async(is_listening)
-            trouble.on()
-            server.say(ACCOUNT, "chat", "ann", said.name)
-            await wait_until_async(is_told)
-            told = final_posts(server, "chat")
-            trouble.off()
+            switch.on()
+            server.say(ACCOUNT, "chat", "ann", expected.name)
+            await wait_until_async(is_reported)
+            messages = final_posts(server, "chat")
+            switch.off()
             await wait_until_async(is_answered)
-            assert final_posts(server, "chat") == [*told, SCRIPT.default.text]
-    return ObservedMessages(said, told)
+            assert final_posts(server, "chat") == [*messages, SCRIPT.default.text]
+    return ObservedMessages(expected, messages)
 
 
-async def _chat_per_fault(place: FaultHome) -> list[ObservedMessages]:
-    """Each fault in a chat of its own, all of them at once."""
-    chats = {f"chat{number}": said for number, said in enumerate(place.world.faults)}
+async def _chat_per_fault(fault_home: FaultHome) -> list[ObservedMessages]:
+    """Cause each fault in its own chat, all concurrently."""
+    chats = {
+        f"chat{number}": expected for number, expected in enumerate(fault_home.scenario.faults)
+    }
     async with serve_platform() as server:
-        write_gateway_home(place, server.url)
-        async with profile_gateway(place.path) as tenant:
-            for chat, said in chats.items():
-                server.say(ACCOUNT, chat, "ann", said.name)
+        write_gateway_home(fault_home, server.url)
+        async with profile_gateway(fault_home.path) as tenant:
+            for chat, expected in chats.items():
+                server.say(ACCOUNT, chat, "ann", expected.name)
             queues = tenant.app.store.queues
 
-            async def is_calm() -> bool:
+            async def is_settled() -> bool:
                 if not all(final_posts(server, chat) for chat in chats):
                     return False
                 lane = f"outbox:{CHANNEL_NAME}"
                 return not [*await queues.topics("inbox"), *await queues.topics(lane)]
 
-            await wait_until_async(is_calm)
-    return [ObservedMessages(said, final_posts(server, chat)) for chat, said in chats.items()]
+            await wait_until_async(is_settled)
+    return [
+        ObservedMessages(expected, final_posts(server, chat)) for chat, expected in chats.items()
+    ]
 
 
-async def wait_until_async(true: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until_async(condition: Callable[[], Awaitable[bool]]) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
-        while not await true():  # noqa: ASYNC110 - a database tells nobody
+        while not await condition():  # noqa: ASYNC110 - a database tells nobody
             await anyio.sleep(POLL_INTERVAL)
 
 
-def write_gateway_home(place: FaultHome, platform: str) -> None:
-    """The world as a home of the gateway, in which the test platform is a channel."""
-    world = place.world
+def write_gateway_home(fault_home: FaultHome, platform: str) -> None:
+    """Write the scenario as a gateway home with the test platform as its channel."""
+    scenario = fault_home.scenario
     env = {
-        name: place.env.get(name, "")
+        name: fault_home.env.get(name, "")
         for name in ("OPENAI_BASE_URL", "HERMES_INFERENCE_PROVIDER", "HERMES_INFERENCE_MODEL")
     }
-    mind = {"default": "", "provider": "", "base_url": ""}
+    model = {"default": "", "provider": "", "base_url": ""}
     agent: dict[str, float] = {"api_max_retries": 1}
-    if world.silence is not None:
-        agent[STALE_TIMEOUT_KEY] = world.silence
+    if scenario.silence is not None:
+        agent[STALE_TIMEOUT_KEY] = scenario.silence
     write_profile(
-        place.path,
+        fault_home.path,
         ProfileSettings(
             account=ACCOUNT,
             url=platform,
-            key=place.env.get("OPENAI_API_KEY", ""),
-            env={**env, "MESSAGING_CWD": str(place.work)},
-            settings={"model": mind, "agent": agent},
+            key=fault_home.env.get("OPENAI_API_KEY", ""),
+            env={**env, "MESSAGING_CWD": str(fault_home.work)},
+            settings={"model": model, "agent": agent},
         ),
     )
 
 
 def final_posts(server: PlatformServer, chat: str) -> list[str]:
-    """What stands there for good."""
+    """Return the posts without progress messages."""
     shown = [post.text for post in server.truth.seen(ACCOUNT, chat)]
     return [text for text in shown if not text.startswith(PROGRESS_PREFIX)]
 
 
-def gateway_run(place: FaultHome) -> Iterator[ObservedMessages]:
-    world = place.world
-    (said,) = world.at(Surface.GATEWAY)
-    if world.moment is not FaultMoment.OPENING:
-        yield from _run_with_taken_port(place, said)
+def gateway_run(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    scenario = fault_home.scenario
+    (expected,) = scenario.at(Surface.GATEWAY)
+    if scenario.moment is not FaultMoment.OPENING:
+        yield from _run_with_taken_port(fault_home, expected)
         return
-    context = place.context()
-    with world.trouble(place.path) as trouble:
-        trouble.on()
+    context = fault_home.context()
+    with scenario.open_fault(fault_home.path) as switch:
+        switch.on()
         options = RunOptions(force=True)
-        shown, code = run_verb(lambda: run_gateway(place.home, place.env, options), context)
-    yield ObservedMessages(said, split_messages(shown), code)
+        shown, code = run_verb(
+            lambda: run_gateway(fault_home.home, fault_home.env, options), context
+        )
+    yield ObservedMessages(expected, split_messages(shown), code)
 
 
-def _run_with_taken_port(place: FaultHome, said: ExpectedMessage) -> Iterator[ObservedMessages]:
-    """With a port that another program has; it goes on serving what else there is."""
-    with taken_port(place):
-        (place.root / "own").mkdir()
-        person = HermesCli(place.root / "own", place.url)
-        person.env |= {"HERMES_HOME": str(place.path)}
+def _run_with_taken_port(
+    fault_home: FaultHome, expected: ExpectedMessage
+) -> Iterator[ObservedMessages]:
+    """Run with a port that is in use; the gateway keeps serving everything else."""
+    with taken_port(fault_home):
+        (fault_home.root / "own").mkdir()
+        person = HermesCli(fault_home.root / "own", fault_home.url)
+        person.env |= {"HERMES_HOME": str(fault_home.path)}
         with person.running("gateway", "run") as running:
             running.hears("is logged in")
             ran = running.told(15)
-    told = [line for line in ran.out.splitlines() if said.name in line]
-    yield ObservedMessages(said, told, ran.code)
+    messages = [line for line in ran.out.splitlines() if expected.name in line]
+    yield ObservedMessages(expected, messages, ran.code)
 
 
 @contextmanager
-def taken_port(place: FaultHome) -> Iterator[None]:
+def taken_port(fault_home: FaultHome) -> Iterator[None]:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        config = place.path / "config.yaml"
+        config = fault_home.path / "config.yaml"
         config.write_text(config.read_text().replace("PORT", str(other.getsockname()[1])))
         yield

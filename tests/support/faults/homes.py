@@ -1,4 +1,4 @@
-"""A home in a world that is broken in some way, and what was heard of it there."""
+"""A home that is broken in some way, and the messages observed there."""
 
 import io
 import os
@@ -26,24 +26,24 @@ from support.faults.scenarios import SECRET_KEY, ExpectedMessage, FaultScenario
 
 
 class ObservedMessages(NamedTuple):
-    """`told` are the messages, `code` is how a command ended, where it was one."""
+    """The observed messages, and the exit code if it was a command."""
 
-    said: ExpectedMessage
-    told: Sequence[str]
+    expected: ExpectedMessage
+    messages: Sequence[str]
     code: int | None = None
 
 
 class FaultHome:
-    """A home in a world."""
+    """A home set up for a fault scenario."""
 
-    def __init__(self, root: Path, world: FaultScenario, url: str) -> None:
-        self.world = world
+    def __init__(self, root: Path, scenario: FaultScenario, url: str) -> None:
+        self.scenario = scenario
         self.root = root
         self.path = root / "home"
         self.path.mkdir(mode=0o700)
         self.work = root / "work"
         self.work.mkdir()
-        self.url = world.url or url
+        self.url = scenario.url or url
         self.env = Env(
             {
                 "HOME": str(root),
@@ -53,22 +53,22 @@ class FaultHome:
                 "OPENAI_API_KEY": SECRET_KEY,
                 "HERMES_INFERENCE_PROVIDER": "openai",
                 "HERMES_INFERENCE_MODEL": "mock",
-                **world.env,
+                **scenario.env,
             }
         )
-        if world.config:
-            (self.path / "config.yaml").write_text(world.config)
-        world.broken(self.path)
+        if scenario.config:
+            (self.path / "config.yaml").write_text(scenario.config)
+        scenario.broken(self.path)
 
     @property
     def home(self) -> Home:
         return resolve_home(self.env)
 
     @contextmanager
-    def partner(self) -> Iterator[AgentClient]:
+    def client(self) -> Iterator[AgentClient]:
         start = ConversationOptions(cwd=str(self.work), person=True)
-        with open_in_process(self.home, self.env, start) as partner:
-            yield partner
+        with open_in_process(self.home, self.env, start) as client:
+            yield client
 
     @asynccontextmanager
     async def app(self) -> AsyncGenerator[App]:
@@ -81,11 +81,11 @@ class FaultHome:
     def arguments(self, *words: str) -> Namespace:
         parser = ArgumentParser()
         add_arguments(parser)
-        folder = () if "--cwd" in self.world.words else ("--cwd", str(self.work))
-        return parser.parse_args([*words, *folder, *self.world.words])
+        folder = () if "--cwd" in self.scenario.words else ("--cwd", str(self.work))
+        return parser.parse_args([*words, *folder, *self.scenario.words])
 
     def contents(self) -> dict[str, bytes]:
-        """What people have in their home; logs and locks are ours."""
+        """Return the user's files, without logs and locks."""
         if self.path.is_file():
             return {"": self.path.read_bytes()}
         ours = {".log", ".lock", ".db-wal", ".db-shm"}
@@ -101,7 +101,7 @@ class FaultHome:
 
 
 def run_verb(verb: Callable[[], int], context: CliContext) -> tuple[str, int]:
-    """All that a command shows, on whatever stream, and how it ends."""
+    """Run a command; return everything it prints and its exit code."""
     screen = io.StringIO()
     with redirect_stdout(screen), redirect_stderr(screen):
         code = run_guarded(verb)

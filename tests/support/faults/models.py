@@ -1,4 +1,4 @@
-"""Models that fail, in every way that a model can: what they do, and what is said of it."""
+"""The ways in which a model can fail, and the expected messages."""
 
 from collections.abc import Sequence
 
@@ -25,9 +25,9 @@ ADDRESS = "hermes config set model.base_url"
 
 
 class ModelFault(Struct, frozen=True):
-    """A fault of the model's answer to a prompt that has the name of the fault in it."""
+    """A fault in the answer to a prompt that contains the fault's name."""
 
-    said: ExpectedMessage
+    expected: ExpectedMessage
     reply: Reply
 
 
@@ -89,8 +89,10 @@ SILENT_MODELS = [
     ),
 ]
 SCRIPT = Script(
-    # The longer name first: it has the shorter one in it.
-    rules=[Rule(one.said.name, [one.reply]) for one in (*MODEL_FAULTS, *reversed(SILENT_MODELS))],
+    # The longer name first, because it contains the shorter one.
+    rules=[
+        Rule(one.expected.name, [one.reply]) for one in (*MODEL_FAULTS, *reversed(SILENT_MODELS))
+    ],
     models=("mock",),
 )
 WRONG_KEY_SCRIPT = Script(api_key="sk-another-9876543210", models=("mock",))
@@ -105,10 +107,10 @@ def _single_fault(cause: str, step: str, exit_code: int = 1) -> Sequence[Expecte
 
 MODELS: Sequence[FaultScenario] = [
     FaultScenario(
-        name="a model with faults", faults=[one.said for one in MODEL_FAULTS], cannot=IN_TURNS
+        name="a model with faults", faults=[one.expected for one in MODEL_FAULTS], cannot=IN_TURNS
     ),
     FaultScenario(
-        name="a model that falls silent", faults=[one.said for one in SILENT_MODELS],
+        name="a model that falls silent", faults=[one.expected for one in SILENT_MODELS],
         cannot=IN_TURNS,
         silence=0.3,
     ),

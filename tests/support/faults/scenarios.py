@@ -1,4 +1,4 @@
-"""A world in which things go wrong, what is said then at each surface, and how it is judged."""
+"""Fault scenarios, the messages expected at each surface, and the check of a message."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Surface(StrEnum):
 
 
 class ExpectedMessage(Struct, frozen=True):
-    """`cause` and `step` are words of the sentence; the exit code is the command line's."""
+    """`cause` and `step` must occur in the message; `exit_code` is that of the command line."""
 
     name: str
     cause: str
@@ -37,7 +37,7 @@ class ExpectedMessage(Struct, frozen=True):
 
 
 class FaultSwitch(Struct, frozen=True):
-    """Begins the trouble, and ends it."""
+    """Starts and ends the fault."""
 
     on: Callable[[], object] = lambda: None
     off: Callable[[], object] = lambda: None
@@ -47,7 +47,7 @@ OpenFault = Callable[[Path], AbstractContextManager[FaultSwitch]]
 
 
 class FaultMoment(StrEnum):
-    """When a fault shows: as the home is opened, in a greeting, or in a turn."""
+    """When a fault shows: on opening the home, in the greeting, or in a turn."""
 
     OPENING = "opening"
     GREETING = "greeting"
@@ -59,12 +59,11 @@ def _no_fault(home: Path) -> AbstractContextManager[FaultSwitch]:
 
 
 class FaultScenario(Struct, frozen=True, kw_only=True):
-    """A home in which things go wrong, and what is said then.
+    """A home with faults and the expected messages.
 
-    `url` is the model's address where it is not the mock's, `script` that of another mock;
-    `broken` writes what is wrong with the home, `trouble` begins when it is told to. `cannot`
-    says why these faults do not come up at a surface; `differs` is what is said there in other
-    words.
+    `url` is the model's address if it is not the fake's, `script` that of another fake. `broken`
+    damages the home; `open_fault` opens a fault that is switched on later. `cannot`
+    says why the faults do not occur at a surface; `differs` has the messages that differ there.
     """
 
     name: str
@@ -76,19 +75,19 @@ class FaultScenario(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     settings: str = SETTINGS
     silence: float | None = None
-    """Seconds after which a silent model is given up, where these are not the usual ones."""
+    """Seconds until a silent model times out, if not the default."""
     words: Sequence[str] = ()
     broken: Callable[[Path], object] = lambda home: None
-    trouble: OpenFault = _no_fault
+    open_fault: OpenFault = _no_fault
     differs: Mapping[Surface, ExpectedMessage] = {}
     kept: bool = True
-    """What was said is stored, although nobody could answer."""
+    """Whether the user's message is stored although there is no answer."""
     long: bool = False
-    """It takes so long that only `make soak` has the time."""
+    """Too slow for anything but `make soak`."""
 
     @property
     def config(self) -> str:
-        """What stands in its file of settings, where those of the agent come last."""
+        """The settings file; those of the agent come last."""
         if self.silence is None:
             return self.settings
         return f"{self.settings}  {STALE_TIMEOUT_KEY}: {self.silence}\n"
@@ -97,16 +96,16 @@ class FaultScenario(Struct, frozen=True, kw_only=True):
         return [self.differs[surface]] if surface in self.differs else self.faults
 
 
-NO_TURN = "It asks the provider for its models and makes no turn."
-FILES_ONLY = "It reads the settings and asks nobody."
+NO_TURN = "It lists the provider's models and runs no turn."
+FILES_ONLY = "It only reads the settings."
 OTHER_FILES = "It reads the settings, and they are fine."
-STARTS = "A gateway starts all the same, and tells whoever asks it."
+STARTS = "A gateway starts anyway, and reports it when asked."
 NO_GATEWAY = "No gateway starts in such a home: `gateway run` says so."
 NO_FLAGS = "There is no command line."
-NO_SESSION = "It makes no conversation."
-MODEL_HEARS = "The call fails, and the model tells of it in its own words."
-OWNER_HEARS = "It is the owner's to mend: the doctor and `config check` tell."
-NO_PORT = "It listens at no port."
+NO_SESSION = "It opens no conversation."
+MODEL_HEARS = "The call fails, and the model reports it in its own words."
+OWNER_HEARS = "The owner has to fix it: the doctor and `config check` report it."
+NO_PORT = "It does not listen on a port."
 
 IN_TURNS = {
     Surface.GATEWAY: STARTS,
@@ -119,7 +118,7 @@ IN_STORES = {**IN_HOMES, Surface.CHECK: OTHER_FILES}
 
 
 def all_surfaces_but(*surfaces: Surface, because: str, **more: str) -> Mapping[Surface, str]:
-    """The reason why a fault comes up at these alone."""
+    """Give the reason why a fault occurs only at these surfaces."""
     return {one: more.get(one.name, because) for one in Surface if one not in surfaces}
 
 
@@ -135,48 +134,48 @@ _END = re.compile(r"[.?!…][\"”')\]]*(?=\s|$)|\n")
 
 
 def split_messages(shown: str, *known: str) -> list[str]:
-    """What a command tells: a message begins at the margin, and goes on in indented lines.
+    """Split output into messages: each starts at the margin and continues in indented lines.
 
-    Lines that are `known` would be there without a fault, too.
+    Lines in `known` also appear without a fault.
     """
-    told: list[str] = []
+    messages: list[str] = []
     for line in shown.splitlines():
         if not line.strip() or line in known:
             continue
-        if told and line[0].isspace():
-            told[-1] += f"\n{line}"
+        if messages and line[0].isspace():
+            messages[-1] += f"\n{line}"
         else:
-            told.append(line)
-    return told
+            messages.append(line)
+    return messages
 
 
 def sentences(message: str) -> list[str]:
-    """A sentence ends with its mark before a space, and where a line ends."""
+    """Split into sentences, which end with a punctuation mark or at the end of a line."""
     text = message.strip()
     found = _END.split(text[_LABEL.match(text).end() :])  # pyright: ignore[reportOptionalMemberAccess]
     return [" ".join(one.split()) for one in found if one.strip()]
 
 
-def check_message(said: ExpectedMessage, told: Sequence[str]) -> None:
-    """Exactly one message: a sentence with the cause, and in it or in one more the next step.
+def check_message(expected: ExpectedMessage, messages: Sequence[str]) -> None:
+    """Check for one message with the cause, and the next step in the same or a second sentence.
 
-    There is no third sentence, nothing is said twice, and nothing of the program's insides.
+    No third sentence, no repetition, and no internals of the program.
     """
-    where = f"{said.name}: {told!r}"
-    assert len(told) == 1, f"{len(told)} messages: {where}"
-    (shown,) = told
+    where = f"{expected.name}: {messages!r}"
+    assert len(messages) == 1, f"{len(messages)} messages: {where}"
+    (shown,) = messages
     for insides in ("Traceback", "internal error", "Errno", SECRET_KEY, "<class", "0x7f"):
         assert insides not in shown, where
     parts = sentences(shown)
     assert len(parts) in {1, 2}, f"{len(parts)} sentences: {where}"
     flat = " ".join(parts)
-    assert (parts[0].count(said.cause), flat.count(said.cause)) == (1, 1), where
-    step = parts[1] if len(parts) == 2 else flat[flat.index(said.cause) :]
-    assert step.count(said.step) == 1, where
-    assert _COMMAND.search(step) or said.step in _STEPS_WITHOUT_COMMAND, where
+    assert (parts[0].count(expected.cause), flat.count(expected.cause)) == (1, 1), where
+    step = parts[1] if len(parts) == 2 else flat[flat.index(expected.cause) :]
+    assert step.count(expected.step) == 1, where
+    assert _COMMAND.search(step) or expected.step in _STEPS_WITHOUT_COMMAND, where
     words = flat.split()
     windows = [" ".join(words[at : at + _WINDOW]) for at in range(len(words) - _WINDOW + 1)]
-    assert len(windows) == len({*windows}), f"said twice: {where}"
+    assert len(windows) == len({*windows}), f"repetition: {where}"
 
 
 _STEPS_WITHOUT_COMMAND = (
@@ -187,4 +186,4 @@ _STEPS_WITHOUT_COMMAND = (
     "Choose one of",
     "another place",
 )
-"""Steps for which there is no command: a word of the one that was typed is to be another."""
+"""Steps without a command, where a word of the typed command must change."""

@@ -1,4 +1,4 @@
-"""Where people meet the agent, each brought into a world and asked what it says there."""
+"""Run each surface in a fault scenario and collect its messages."""
 
 import io
 import json
@@ -37,75 +37,75 @@ from support.faults.scenarios import FaultMoment, FaultSwitch, Surface, split_me
 from support.tui_screen import tui_screen
 
 PARTIAL_ANSWERS = ("some wor", "some words")
-"""What some models say before they fail."""
+"""What some models send before they fail."""
 GREETING = "Type a request, or /help. Ctrl+C interrupts, Ctrl+D leaves."
 
 
-def prompt(place: FaultHome) -> Iterator[ObservedMessages]:
-    world = place.world
-    if world.moment is not FaultMoment.TURN:
-        (said,) = world.faults
-        context = place.context()
-        args = place.arguments("-z", "hello")
-        with world.trouble(place.path) as trouble:
-            trouble.on()
+def prompt(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    scenario = fault_home.scenario
+    if scenario.moment is not FaultMoment.TURN:
+        (expected,) = scenario.faults
+        context = fault_home.context()
+        args = fault_home.arguments("-z", "hello")
+        with scenario.open_fault(fault_home.path) as switch:
+            switch.on()
             shown, code = run_verb(lambda: run_oneshot(args, "hello", context), context)
-        yield ObservedMessages(said, split_messages(shown, SCRIPT.default.text), code)
+        yield ObservedMessages(expected, split_messages(shown, SCRIPT.default.text), code)
         return
-    with world.trouble(place.path) as trouble, place.partner() as partner:
-        trouble.on()
-        for said in world.faults:
-            context = place.context()
-            args = place.arguments("-z", said.name)
-            ask = partial(run_input, partner, UserInput((Text(said.name),)), args, context)
+    with scenario.open_fault(fault_home.path) as switch, fault_home.client() as client:
+        switch.on()
+        for expected in scenario.faults:
+            context = fault_home.context()
+            args = fault_home.arguments("-z", expected.name)
+            ask = partial(run_input, client, UserInput((Text(expected.name),)), args, context)
             shown, code = run_verb(ask, context)
             assert context.stdout.getvalue().strip() in {"", *PARTIAL_ANSWERS}
-            yield ObservedMessages(said, split_messages(shown, *PARTIAL_ANSWERS), code)
-            _start_new_session(partner)
+            yield ObservedMessages(expected, split_messages(shown, *PARTIAL_ANSWERS), code)
+            _start_new_session(client)
 
 
-def _start_new_session(partner: AgentClient) -> None:
+def _start_new_session(client: AgentClient) -> None:
     with suppress(HermesError):
-        partner.command("/new")
+        client.command("/new")
 
 
-def plain_chat(place: FaultHome) -> Iterator[ObservedMessages]:
-    world = place.world
-    if world.moment is FaultMoment.OPENING:
-        (said,) = world.faults
-        context = place.context()
-        with world.trouble(place.path) as trouble:
-            trouble.on()
+def plain_chat(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    scenario = fault_home.scenario
+    if scenario.moment is FaultMoment.OPENING:
+        (expected,) = scenario.faults
+        context = fault_home.context()
+        with scenario.open_fault(fault_home.path) as switch:
+            switch.on()
             shown, code = run_verb(
-                lambda: interactive.run_chat(place.arguments(), context), context
+                lambda: interactive.run_chat(fault_home.arguments(), context), context
             )
-        yield ObservedMessages(said, split_messages(shown), code)
+        yield ObservedMessages(expected, split_messages(shown), code)
         return
     with (
         keyboard() as stdin,
-        world.trouble(place.path) as trouble,
-        place.partner() as partner,
+        scenario.open_fault(fault_home.path) as switch,
+        fault_home.client() as client,
     ):
-        context = place.context(stdin)
-        chat = interactive.InteractiveChat(partner, context, Style(context.stdout, None, "dumb"))
-        trouble.on()
-        if world.moment is FaultMoment.GREETING:
+        context = fault_home.context(stdin)
+        chat = interactive.InteractiveChat(client, context, Style(context.stdout, None, "dumb"))
+        switch.on()
+        if scenario.moment is FaultMoment.GREETING:
             chat._greet()
-            told = split_messages(context.stdout.getvalue(), GREETING)
-            assert told.pop(0).startswith("hermes · ")
-            yield ObservedMessages(world.faults[0], told)
+            messages = split_messages(context.stdout.getvalue(), GREETING)
+            assert messages.pop(0).startswith("hermes · ")
+            yield ObservedMessages(scenario.faults[0], messages)
             return
-        for said in world.faults:
+        for expected in scenario.faults:
             context.stdout.seek(0)
             context.stdout.truncate()
-            shown, _ = run_verb(partial(chat._obey, said.name), context)
-            yield ObservedMessages(said, split_messages(shown, *PARTIAL_ANSWERS))
-            _start_new_session(partner)
+            shown, _ = run_verb(partial(chat._obey, expected.name), context)
+            yield ObservedMessages(expected, split_messages(shown, *PARTIAL_ANSWERS))
+            _start_new_session(client)
 
 
 @contextmanager
 def keyboard() -> Iterator[io.TextIOBase]:
-    """What somebody types at a terminal."""
+    """A terminal to type at."""
     here, there = os.openpty()
     try:
         with open(there, encoding="utf-8") as stdin:  # noqa: PTH123
@@ -114,146 +114,148 @@ def keyboard() -> Iterator[io.TextIOBase]:
         os.close(here)
 
 
-def terminal_ui(place: FaultHome) -> Iterator[ObservedMessages]:
-    world = place.world
-    if world.moment is FaultMoment.OPENING:
-        (said,) = world.faults
-        context = place.context()
-        talk = partial(full_screen.run_chat, place.arguments(), context, headless=True)
-        with world.trouble(place.path) as trouble:
-            trouble.on()
+def terminal_ui(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    scenario = fault_home.scenario
+    if scenario.moment is FaultMoment.OPENING:
+        (expected,) = scenario.faults
+        context = fault_home.context()
+        talk = partial(full_screen.run_chat, fault_home.arguments(), context, headless=True)
+        with scenario.open_fault(fault_home.path) as switch:
+            switch.on()
             shown, code = run_verb(talk, context)
-        yield ObservedMessages(said, split_messages(shown), code)
+        yield ObservedMessages(expected, split_messages(shown), code)
         return
-    with world.trouble(place.path) as trouble, place.partner() as partner:
-        yield from anyio.run(_drawn, place, partner, trouble)
+    with scenario.open_fault(fault_home.path) as switch, fault_home.client() as client:
+        yield from anyio.run(_draw_all, fault_home, client, switch)
 
 
-async def _drawn(
-    place: FaultHome, partner: AgentClient, trouble: FaultSwitch
+async def _draw_all(
+    fault_home: FaultHome, client: AgentClient, switch: FaultSwitch
 ) -> list[ObservedMessages]:
-    world, found = place.world, list[ObservedMessages]()
-    companion = full_screen.TerminalClient(lambda: nullcontext(partner), place.context())
-    async with tui_screen(companion, place.root, size=(200, 50)) as screen:
+    scenario, found = fault_home.scenario, list[ObservedMessages]()
+    terminal_client = full_screen.TerminalClient(lambda: nullcontext(client), fault_home.context())
+    async with tui_screen(terminal_client, fault_home.root, size=(200, 50)) as screen:
         talk, transcript = screen.ui.chat.talk, screen.ui.chat.transcript
-        if world.moment is FaultMoment.GREETING:
-            told = split_messages(transcript.plain())
-            assert told.pop(0).startswith("hermes · ")
-            return [ObservedMessages(world.faults[0], told)]
-        trouble.on()
-        for said in world.faults:
+        if scenario.moment is FaultMoment.GREETING:
+            messages = split_messages(transcript.plain())
+            assert messages.pop(0).startswith("hermes · ")
+            return [ObservedMessages(scenario.faults[0], messages)]
+        switch.on()
+        for expected in scenario.faults:
             before = len(transcript.children)
-            talk.add(said.name)
+            talk.add(expected.name)
             await talk.go_on()
-            asked, *told = (
+            asked, *messages = (
                 one.plain for one in transcript.children[before:] if isinstance(one, OnScreen)
             )
-            assert asked == f"> {said.name}"
+            assert asked == f"> {expected.name}"
             found.append(
-                ObservedMessages(said, [one for one in told if one not in {"", *PARTIAL_ANSWERS}])
+                ObservedMessages(
+                    expected, [one for one in messages if one not in {"", *PARTIAL_ANSWERS}]
+                )
             )
             talk.add("/new")
             await talk.go_on()
     return found
 
 
-def library(place: FaultHome) -> Iterator[ObservedMessages]:
-    with place.world.trouble(place.path) as trouble:
-        yield from anyio.run(_collected, place, trouble)
+def library(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    with fault_home.scenario.open_fault(fault_home.path) as switch:
+        yield from anyio.run(_collect_all, fault_home, switch)
 
 
-async def _collected(place: FaultHome, trouble: FaultSwitch) -> list[ObservedMessages]:
-    world = place.world
-    if world.moment is FaultMoment.OPENING:
-        trouble.on()
-        return [ObservedMessages(world.faults[0], [await _refused(place)])]
-    async with place.app() as app:
-        trouble.on()
-        if world.moment is FaultMoment.GREETING:
-            return [ObservedMessages(world.faults[0], app.warnings)]
+async def _collect_all(fault_home: FaultHome, switch: FaultSwitch) -> list[ObservedMessages]:
+    scenario = fault_home.scenario
+    if scenario.moment is FaultMoment.OPENING:
+        switch.on()
+        return [ObservedMessages(scenario.faults[0], [await _opening_error(fault_home)])]
+    async with fault_home.app() as app:
+        switch.on()
+        if scenario.moment is FaultMoment.GREETING:
+            return [ObservedMessages(scenario.faults[0], app.warnings)]
         found: list[ObservedMessages] = []
-        for said in world.faults:
+        for expected in scenario.faults:
             app.conversation.start_new()
-            found.append(ObservedMessages(said, [await _answered(app, said.name)]))
+            found.append(ObservedMessages(expected, [await _turn_error(app, expected.name)]))
     return found
 
 
-async def _refused(place: FaultHome) -> str:
-    home = place.env["HERMES_HOME"]
+async def _opening_error(fault_home: FaultHome) -> str:
+    home = fault_home.env["HERMES_HOME"]
     try:
-        async with Agent(AppOptions(workspace=str(place.work)), home=home):
-            raise AssertionError("it opened")
+        async with Agent(AppOptions(workspace=str(fault_home.work)), home=home):
+            raise AssertionError("it opened although it should fail")
     except HermesError as error:
         return error.sentence
 
 
-async def _answered(app: App, question: str) -> str:
+async def _turn_error(app: App, question: str) -> str:
     try:
         return (await collect(app, [Text(question)])).ended.reason
     except HermesError as error:
         return error.sentence
 
 
-def api(place: FaultHome) -> Iterator[ObservedMessages]:
-    with place.world.trouble(place.path) as trouble:
-        yield from anyio.run(_called, place, trouble)
+def api(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    with fault_home.scenario.open_fault(fault_home.path) as switch:
+        yield from anyio.run(_call_api, fault_home, switch)
 
 
-async def _called(place: FaultHome, trouble: FaultSwitch) -> list[ObservedMessages]:
+async def _call_api(fault_home: FaultHome, switch: FaultSwitch) -> list[ObservedMessages]:
     found: list[ObservedMessages] = []
-    async with place.app() as app:
+    async with fault_home.app() as app:
         server = ApiServer(api_settings(), SystemClock())
         server.attach("default", app)
         async with server, aiohttp.ClientSession() as http:
             one = ApiHarness(server, app, None, http)
-            trouble.on()
-            for said in place.world.faults:
-                messages = [{"role": "user", "content": said.name}]
-                told = await one.chat({"model": "hermes-agent", "messages": messages})
-                found.append(ObservedMessages(said, [_refusal(told)]))
+            switch.on()
+            for expected in fault_home.scenario.faults:
+                messages = [{"role": "user", "content": expected.name}]
+                messages = await one.chat({"model": "hermes-agent", "messages": messages})
+                found.append(ObservedMessages(expected, [_refusal(messages)]))
     return found
 
 
-def _refusal(told: ApiResponse) -> str:
-    """An error, or beside the words that came before it."""
-    if told.status == 200:
-        return told.json["hermes"]["error"]
-    assert told.code
-    return told.json["error"]["message"]
+def _refusal(messages: ApiResponse) -> str:
+    """Return the error, also if it comes with a partial answer."""
+    if messages.status == 200:
+        return messages.json["hermes"]["error"]
+    assert messages.code
+    return messages.json["error"]["message"]
 
 
-def doctor_checks(place: FaultHome) -> Iterator[ObservedMessages]:
-    """What it finds is one thing, the cause."""
-    world = place.world
-    (said,) = world.at(Surface.DOCTOR)
-    for name in INITIAL_FOLDERS if place.path.is_dir() else ():
+def doctor_checks(fault_home: FaultHome) -> Iterator[ObservedMessages]:
+    """The doctor reports exactly one problem, the cause."""
+    scenario = fault_home.scenario
+    (expected,) = scenario.at(Surface.DOCTOR)
+    for name in INITIAL_FOLDERS if fault_home.path.is_dir() else ():
         with suppress(FileExistsError):
-            (place.path / name).mkdir()
-    taken = taken_port(place) if "PORT" in world.settings else nullcontext()
-    context = place.context()
+            (fault_home.path / name).mkdir()
+    taken = taken_port(fault_home) if "PORT" in scenario.settings else nullcontext()
+    context = fault_home.context()
     args = Namespace(fix=False, json=True)
-    with taken, world.trouble(place.path) as trouble:
-        trouble.on()
+    with taken, scenario.open_fault(fault_home.path) as switch:
+        switch.on()
         shown, code = run_verb(lambda: runner.run_doctor(args, context), context)
     rows: list[Mapping[str, str]] = json.loads(shown)
     (found,) = [row for row in rows if row["grade"] not in {"ok", "skipped"}]
     assert found["grade"] == "error", found
     assert code == 1
-    yield ObservedMessages(said, [f"{found['says']}\n{found['fix']}"])
+    yield ObservedMessages(expected, [f"{found['says']}\n{found['fix']}"])
 
 
-def config_check(place: FaultHome) -> Iterator[ObservedMessages]:
+def config_check(fault_home: FaultHome) -> Iterator[ObservedMessages]:
     parser = ArgumentParser()
     config.add_arguments(parser)
     args = parser.parse_args(["check"])
-    context = place.context()
-    (said,) = place.world.at(Surface.CHECK)
+    context = fault_home.context()
+    (expected,) = fault_home.scenario.at(Surface.CHECK)
     shown, code = run_verb(lambda: config.run(args, context), context)
-    yield ObservedMessages(said, split_messages(shown), code)
+    yield ObservedMessages(expected, split_messages(shown), code)
 
 
 _OLD = "import sys; sys.version_info = (3, 9, 2); sys.argv = ['hermes', *{words}]; {then}"
-_BEGUN: Mapping[Surface, Sequence[str]] = {
+_ARGUMENTS: Mapping[Surface, Sequence[str]] = {
     Surface.PROMPT: ("-z", "hello"),
     Surface.PLAIN: ("--plain",),
     Surface.SCREEN: ("--tui",),
@@ -263,9 +265,9 @@ _BEGUN: Mapping[Surface, Sequence[str]] = {
 }
 
 
-def on_old_python(place: FaultHome, surface: Surface) -> Iterator[ObservedMessages]:
-    """It is told before anything is read that an old one does not understand."""
-    words = _BEGUN.get(surface, ())
+def on_old_python(fault_home: FaultHome, surface: Surface) -> Iterator[ObservedMessages]:
+    """The error comes before any file that an old Python cannot parse."""
+    words = _ARGUMENTS.get(surface, ())
     then = "import hermes.cli.main as begun; sys.exit(begun.main())"
     if surface is Surface.LIBRARY:
         then = (
@@ -273,10 +275,10 @@ def on_old_python(place: FaultHome, surface: Surface) -> Iterator[ObservedMessag
         )
     done = subprocess.run(
         [sys.executable, "-c", _OLD.format(words=list(words), then=then)],
-        env={**place.env}, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False,
+        env={**fault_home.env}, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     yield ObservedMessages(
-        place.world.faults[0], split_messages(done.stdout + done.stderr), done.returncode
+        fault_home.scenario.faults[0], split_messages(done.stdout + done.stderr), done.returncode
     )
 
 

@@ -1,7 +1,7 @@
-"""What can go wrong, and what everybody is told then: one cause, one next step.
+"""All faults and the message for each: one cause, one next step.
 
-The rows are the faults, the columns the surfaces. A cell is tested, or the world of the fault says
-why it does not come up there.
+Rows are faults, columns are surfaces. Each cell is tested, or the scenario says why the fault does
+not occur there.
 """
 
 import sqlite3
@@ -62,12 +62,12 @@ def _no_folder(home: Path) -> None:
 
 @contextmanager
 def _full(home: Path) -> Generator[FaultSwitch]:
-    """Whatever a database writes finds no room."""
+    """Every database write fails with a full disk."""
     with faulty_disk() as disk:
         yield FaultSwitch(lambda: disk.fail(DiskFailure.FULL, 1, 10**9), disk.heal)
 
 
-_HOLDS = """
+_HOLD_LOCK = """
 import sqlite3, sys
 held = sqlite3.connect(sys.argv[1], isolation_level=None)
 held.execute("BEGIN EXCLUSIVE")
@@ -78,9 +78,9 @@ sys.stdin.read()
 
 @contextmanager
 def _locked(home: Path) -> Generator[FaultSwitch]:
-    """Another program holds the file, as a browser of databases may.
+    """Another program locks the file, as a database browser may.
 
-    It must be another one indeed: nobody locks a file for himself.
+    It must be a different process, because a process does not lock itself out.
     """
     held: list[subprocess.Popen[bytes]] = []
 
@@ -89,7 +89,7 @@ def _locked(home: Path) -> Generator[FaultSwitch]:
         if not file.exists():
             with closing(sqlite3.connect(file)) as new:
                 new.execute("PRAGMA user_version = 1")
-        command = [sys.executable, "-c", _HOLDS, str(file)]
+        command = [sys.executable, "-c", _HOLD_LOCK, str(file)]
         held.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         assert held[0].stdout is not None
         assert wait_for_data(held[0].stdout.fileno()).startswith(b"held")
@@ -194,17 +194,17 @@ HOME_FAULTS: Sequence[FaultScenario] = [
         },
     ),
     FaultScenario(
-        name="a full disk at the start", moment=FaultMoment.OPENING, trouble=_full,
+        name="a full disk at the start", moment=FaultMoment.OPENING, open_fault=_full,
         faults=[ExpectedMessage("full", "The disk is full", "df -h", 75)],
-        cannot={**IN_STORES, Surface.DOCTOR: "Nothing is stored yet, so it has nothing to write."},
+        cannot={**IN_STORES, Surface.DOCTOR: "Nothing is stored yet, so nothing is written."},
     ),
     FaultScenario(
-        name="a locked file at the start", moment=FaultMoment.OPENING, trouble=_locked,
+        name="a locked file at the start", moment=FaultMoment.OPENING, open_fault=_locked,
         faults=[ExpectedMessage("locked", "Another process keeps", "hermes gateway stop", 75)],
         cannot=IN_STORES,
     ),
     FaultScenario(
-        name="a full disk in a turn", trouble=_full, kept=False,
+        name="a full disk in a turn", open_fault=_full, kept=False,
         faults=[ExpectedMessage("hello", "The disk is full", "df -h", 75)],
         differs={Surface.CHAT: ExpectedMessage("hello", "My disk is full", "df -h")},
         cannot={
@@ -212,7 +212,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
         },
     ),
     FaultScenario(
-        name="a locked file in a turn", trouble=_locked, long=True, kept=False,
+        name="a locked file in a turn", open_fault=_locked, long=True, kept=False,
         faults=[ExpectedMessage("hello", "Another process keeps", "hermes gateway stop", 75)],
         differs={
             Surface.CHAT: ExpectedMessage("hello", "has locked my database", "hermes doctor")
@@ -229,9 +229,9 @@ HOME_FAULTS: Sequence[FaultScenario] = [
 def _usage(
     name: str, cause: str, step: str, words: Sequence[str], exit_code: int = 2
 ) -> FaultScenario:
-    """A wrong command line, of a prompt or of any conversation."""
+    """A wrong command line of a prompt or any conversation."""
     once = {"--image", "--usage-file"} & {*words}
-    reason = "It takes no such flag: there is no single answer."
+    reason = "It has no such flag: there is no single answer."
     return FaultScenario(
         name=name, faults=[ExpectedMessage(name, cause, step, exit_code)], words=words,
         moment=FaultMoment.OPENING,
@@ -258,7 +258,7 @@ USAGE_FAULTS: Sequence[FaultScenario] = [
 
 
 def _port_fault(name: str, key: str) -> FaultScenario:
-    """A platform whose port another program has; `PORT` stands for it."""
+    """A platform whose port is in use; `PORT` is replaced with it."""
     return FaultScenario(
         name=f"{name}: port taken",
         faults=[
@@ -276,8 +276,8 @@ def _port_fault(name: str, key: str) -> FaultScenario:
             Surface.DOCTOR,
             because=NO_PORT,
             CHECK=FILES_ONLY,
-            API="Nobody can call it: `gateway run` and the doctor tell.",
-            CHAT="The chats go on: `gateway run` and the doctor tell.",
+            API="It cannot be called: `gateway run` and the doctor report it.",
+            CHAT="The chats continue: `gateway run` and the doctor report it.",
         ),
         settings="platforms:\n"
         f"  {name}:\n    enabled: true\n    extra:\n      port: PORT\n      {key}\n",
@@ -303,7 +303,10 @@ SCENARIOS: Sequence[FaultScenario] = [
     *PORT_FAULTS,
     OLD_PYTHON,
 ]
-ROWS = [(world, fault) for world in SCENARIOS for fault in world.faults]
+ROWS = [(scenario, fault) for scenario in SCENARIOS for fault in scenario.faults]
 SCENARIO_SURFACES = [
-    (world, surface) for world in SCENARIOS for surface in Surface if surface not in world.cannot
+    (scenario, surface)
+    for scenario in SCENARIOS
+    for surface in Surface
+    if surface not in scenario.cannot
 ]

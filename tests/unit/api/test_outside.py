@@ -1,4 +1,4 @@
-"""Which addresses of others may be called."""
+"""Which URLs count as public."""
 
 import pytest
 
@@ -38,7 +38,7 @@ PRIVATE = [
     "http://nas.local/",
     "http://db.internal/",
 ]
-STRANGE = [
+INVALID = [
     "",
     "example.com",
     "ftp://example.com/",
@@ -58,17 +58,17 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("url", PUBLIC)
-def test_public_ones_are(url: str) -> None:
+def test_public_url_is_accepted(url: str) -> None:
     assert is_public_url(url)
 
 
 @pytest.mark.parametrize("url", PRIVATE)
-def test_private_ones_are_not_however_they_are_written(url: str) -> None:
+def test_private_url_is_rejected_in_any_notation(url: str) -> None:
     assert parse_http_url(url) is not None
     assert not is_public_url(url)
 
 
-@pytest.mark.parametrize("url", STRANGE)
-def test_strange_ones_are_none_at_all(url: str) -> None:
+@pytest.mark.parametrize("url", INVALID)
+def test_invalid_url_is_rejected(url: str) -> None:
     assert parse_http_url(url) is None
     assert not is_public_url(url)

@@ -1,4 +1,4 @@
-"""A run's events: what readers see, from memory and from disk, at any time and from any point."""
+"""The run log: what readers see from memory and from the store, at any time and position."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -55,7 +55,7 @@ class FailingOnce:
         await self._store.commit(*writes, fence=fence)
 
 
-async def on_disk(store: SqliteStore, after: int = 0) -> list[int]:
+async def stored_numbers(store: SqliteStore, after: int = 0) -> list[int]:
     return [e.seq async for some in replay(store.journal, "run_1", after) for e in some]
 
 
@@ -67,37 +67,37 @@ async def end(log: RunLog) -> None:
     await log.finish(log.closing(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")]))
 
 
-async def test_a_delta_is_told_before_it_is_written(tmp_path: Path):
+async def test_delta_is_published_before_it_is_stored(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         await log.delta("message.delta", b'"a"')
         first = await anext(log.follow(0))
         assert [event.seq for event in first] == [1]
-        assert await on_disk(store) == []
+        assert await stored_numbers(store) == []
         await end(log)
-        assert await on_disk(store) == [1, 2]
+        assert await stored_numbers(store) == [1, 2]
 
 
-async def test_a_fact_is_written_before_it_is_told(tmp_path: Path):
+async def test_fact_is_stored_before_it_is_published(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         await log.delta("message.delta", b'"a"')
         await log.fact("tool.started", b"{}")
-        assert await on_disk(store) == [1, 2]
+        assert await stored_numbers(store) == [1, 2]
         assert [event.seq for event in await anext(log.follow(0))] == [1, 2]
 
 
-async def test_deltas_gather_for_a_while_and_become_one_note(tmp_path: Path):
+async def test_deltas_are_stored_in_batches(tmp_path: Path):
     async with opened(tmp_path) as (store, clock, log), anyio.create_task_group() as group:
         group.start_soon(log.keep)
         for _ in range(20):
             await log.delta("message.delta", b'"a"')
         await clock.advance(0.04)
-        assert await on_disk(store) == []
+        assert await stored_numbers(store) == []
         await clock.advance(0.02)
         assert len(await store.journal.events("run_1", 0, limit=1)) == 20
         group.cancel_scope.cancel()
 
 
-async def test_several_readers_get_all_of_it(tmp_path: Path):
+async def test_several_readers_get_all_events(tmp_path: Path):
     got: dict[int, list[int]] = {}
     async with opened(tmp_path) as (_, _, log), anyio.create_task_group() as group:
 
@@ -114,7 +114,7 @@ async def test_several_readers_get_all_of_it(tmp_path: Path):
     assert got == {after: list(range(after + 1, 8)) for after in (0, 3, 5, 7)}
 
 
-async def test_a_slow_reader_goes_on_from_the_disk(tmp_path: Path):
+async def test_slow_reader_continues_from_the_store(tmp_path: Path):
     async with opened(tmp_path) as (_, _, log):
         reader = log.follow(0)
         await log.delta("message.delta", b'"x"')
@@ -127,27 +127,27 @@ async def test_a_slow_reader_goes_on_from_the_disk(tmp_path: Path):
         assert rest == list(range(2, count + 3))
 
 
-async def test_what_is_told_and_not_written_is_bounded(tmp_path: Path):
+async def test_unstored_events_are_bounded(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         for _ in range(MAX_PENDING + 1):
             await log.delta("message.delta", b'"x"')
-        assert len(await on_disk(store)) == MAX_PENDING + 1
+        assert len(await stored_numbers(store)) == MAX_PENDING + 1
         await log.delta("message.delta", b'"' + b"x" * MAX_PENDING_BYTES + b'"')
-        assert len(await on_disk(store)) == MAX_PENDING + 2
+        assert len(await stored_numbers(store)) == MAX_PENDING + 2
 
 
-async def test_the_end_of_an_interrupted_run_lies_beyond_all_that_was_told(tmp_path: Path):
+async def test_end_of_interrupted_run_is_numbered_beyond_all_published_events(tmp_path: Path):
     async with opened(tmp_path) as (store, clock, log):
         for _ in range(MAX_PENDING):
             await log.delta("message.delta", b'"x"')
-        told = [event.seq for event in await anext(log.follow(0))]
+        published = [event.seq for event in await anext(log.follow(0))]
         record = await store.journal.get("run_1", OWNER)
         await store.commit(interrupted_end(record, b"{}", "run.failed", b"{}", clock))
-        assert await on_disk(store, told[-1]) == [INTERRUPTED_GAP]
+        assert await stored_numbers(store, published[-1]) == [INTERRUPTED_GAP]
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
 
 
-async def test_a_note_in_flight_and_the_end_do_not_repeat_each_other(tmp_path: Path):
+async def test_concurrent_flush_and_end_store_each_event_once(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         await log.delta("message.delta", b'"x"')
         async with anyio.create_task_group() as group:
@@ -156,23 +156,23 @@ async def test_a_note_in_flight_and_the_end_do_not_repeat_each_other(tmp_path: P
             writes = log.closing(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")])
             await store.commit(*writes)
         await log.finish(writes)
-        assert await on_disk(store) == [1, 2]
+        assert await stored_numbers(store) == [1, 2]
         assert await seen(log) == [1, 2]
 
 
-async def test_after_the_last_word_nothing_is_told(tmp_path: Path):
+async def test_events_after_the_end_are_ignored(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         await log.delta("message.delta", b'"x"')
         writes = log.closing(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")])
         await log.delta("message.delta", b'"late"')
         await log.fact("tool.completed", b"{}")
         await log.flush()
-        assert await on_disk(store) == []
+        assert await stored_numbers(store) == []
         await log.finish(writes)
-        assert await seen(log) == await on_disk(store) == [1, 2]
+        assert await seen(log) == await stored_numbers(store) == [1, 2]
 
 
-async def test_a_disk_that_fails_once_loses_nothing(tmp_path: Path):
+async def test_failed_commit_loses_nothing(tmp_path: Path):
     async with opened(tmp_path) as (store, clock, _), anyio.create_task_group() as group:
         broken = FailingOnce(store)
         log = RunLog(broken, clock, "run_1")
@@ -181,10 +181,10 @@ async def test_a_disk_that_fails_once_loses_nothing(tmp_path: Path):
         await log.delta("message.delta", b'"x"')
         await clock.advance(0.06)
         assert broken.failed
-        assert await on_disk(store) == []
+        assert await stored_numbers(store) == []
         await log.delta("message.delta", b'"y"')
         await clock.advance(0.06)
-        assert await on_disk(store) == [1, 2]
+        assert await stored_numbers(store) == [1, 2]
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.RUNNING
         group.cancel_scope.cancel()
 
@@ -196,7 +196,7 @@ async def test_a_disk_that_fails_once_loses_nothing(tmp_path: Path):
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.sampled_from("dfs"), max_size=60), st.integers(0, 70))
-def test_memory_and_disk_tell_the_same_from_any_point(
+def test_memory_and_store_agree_from_any_position(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], after: int
 ):
     async def tell() -> None:
@@ -213,6 +213,6 @@ def test_memory_and_disk_tell_the_same_from_any_point(
             count = len(steps) - steps.count("s") + 1
             expected = list(range(after + 1, count + 1))
             assert await seen(log, after) == expected
-            assert await on_disk(store, after) == expected
+            assert await stored_numbers(store, after) == expected
 
     anyio.run(tell)

@@ -1,4 +1,4 @@
-"""A sealed secret opens with its key, for what it belongs to, and never otherwise."""
+"""An encrypted secret opens only with its key and for its owner."""
 
 import base64
 from pathlib import Path
@@ -18,14 +18,14 @@ URL = "https://example.com/hook"
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     max_examples=30,
 )
-def test_what_is_closed_opens_again(tmp_path: Path, secret: str) -> None:
-    seal = SecretBox(tmp_path / KEY_FILE)
-    sealed = seal.closed(secret, URL)
-    assert SecretBox(tmp_path / KEY_FILE).opened(sealed, URL) == secret
-    assert seal.closed(secret, URL) != sealed
+def test_encrypted_secret_can_be_decrypted(tmp_path: Path, secret: str) -> None:
+    box = SecretBox(tmp_path / KEY_FILE)
+    encrypted = box.closed(secret, URL)
+    assert SecretBox(tmp_path / KEY_FILE).opened(encrypted, URL) == secret
+    assert box.closed(secret, URL) != encrypted
 
 
-def test_the_key_is_private_and_made_once(tmp_path: Path) -> None:
+def test_key_is_private_and_created_once(tmp_path: Path) -> None:
     path = tmp_path / KEY_FILE
     SecretBox(path).closed("a secret of mine", URL)
     first = path.read_bytes()
@@ -35,29 +35,29 @@ def test_the_key_is_private_and_made_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_whatever_was_changed_is_noticed(tmp_path: Path) -> None:
-    seal = SecretBox(tmp_path / KEY_FILE)
-    sealed = seal.closed("a secret of mine", URL)
+def test_any_change_is_detected(tmp_path: Path) -> None:
+    box = SecretBox(tmp_path / KEY_FILE)
+    encrypted = box.closed("a secret of mine", URL)
     with pytest.raises(SecretUnreadable):
-        seal.opened(sealed, "https://example.com/elsewhere")
-    data = base64.b64decode(sealed)
-    for place in (0, 20, len(data) - 1):
-        changed = bytes(one ^ (place == at) for at, one in enumerate(data))
+        box.opened(encrypted, "https://example.com/elsewhere")
+    data = base64.b64decode(encrypted)
+    for position in (0, 20, len(data) - 1):
+        changed = bytes(one ^ (position == at) for at, one in enumerate(data))
         with pytest.raises(SecretUnreadable):
-            seal.opened(base64.b64encode(changed).decode(), URL)
-    for other in ("", "no base64", sealed[:20]):
+            box.opened(base64.b64encode(changed).decode(), URL)
+    for other in ("", "not base64", encrypted[:20]):
         with pytest.raises(SecretUnreadable):
-            seal.opened(other, URL)
+            box.opened(other, URL)
 
 
-def test_without_its_key_it_stays_closed(tmp_path: Path) -> None:
-    seal = SecretBox(tmp_path / KEY_FILE)
-    sealed = seal.closed("a secret of mine", URL)
+def test_secret_is_unreadable_without_its_key(tmp_path: Path) -> None:
+    box = SecretBox(tmp_path / KEY_FILE)
+    encrypted = box.closed("a secret of mine", URL)
     (tmp_path / KEY_FILE).unlink()
     with pytest.raises(SecretUnreadable):
-        seal.opened(sealed, URL)
+        box.opened(encrypted, URL)
     (tmp_path / KEY_FILE).write_bytes(b"short")
     with pytest.raises(SecretUnreadable):
-        seal.opened(sealed, URL)
+        box.opened(encrypted, URL)
     with pytest.raises(ConfigError):
-        seal.closed("a secret of mine", URL)
+        box.closed("a secret of mine", URL)

@@ -1,4 +1,4 @@
-"""Which keys, origins and routes the API server takes, and from where."""
+"""The keys, origins and routes that the API server accepts, and their sources."""
 
 import msgspec
 import pytest
@@ -19,14 +19,14 @@ def config(**platform: object) -> Config:
     ["", "brief", "k" * 15, "a" * 40, "changeme-changeme-changeme", "your-api-key-goes-in-here",
      "key with blanks 0123456789", "schlüssel-0123456789abc", "tab\t0123456789abcdef"],
 )  # fmt: skip
-def test_keys_that_anybody_could_guess(key: str) -> None:
+def test_weak_key_is_rejected(key: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read_settings(config(extra={"key": key}), {})
     assert "API_SERVER_KEY" in refused.value.hint
     assert not key or key not in str(refused.value)
 
 
-def test_the_file_comes_before_the_variables() -> None:
+def test_file_wins_over_variables() -> None:
     env = {
         "API_SERVER_KEY": KEY,
         "API_SERVER_PORT": "9000",
@@ -45,14 +45,14 @@ def test_the_file_comes_before_the_variables() -> None:
     assert read.most == 10
 
 
-def test_whether_it_is_wanted() -> None:
+def test_enabled_by_file_or_variable() -> None:
     assert not is_enabled(Config(), {})
     assert is_enabled(Config(), {"API_SERVER_ENABLED": "true"})
     assert is_enabled(config(enabled=True), {})
     assert not is_enabled(config(enabled=True), {"API_SERVER_ENABLED": "no"})
 
 
-def test_routes() -> None:
+def test_model_routes() -> None:
     def read(**route: str) -> object:
         extra = {"key": KEY, "model_routes": {"fast": route}}
         return read_settings(config(extra=extra), {}).model_routes["fast"].provider
@@ -64,6 +64,6 @@ def test_routes() -> None:
             read(**wrong)
 
 
-def test_wrong_types_are_told() -> None:
+def test_wrong_type_is_reported() -> None:
     with pytest.raises(ConfigError, match="port"):
         read_settings(config(extra={"key": KEY, "port": "many"}), {})

@@ -1,4 +1,4 @@
-"""What is sent of a growing text adds up to the text that is kept."""
+"""The streamed parts of a growing answer add up to the stored text."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,9 @@ def answer(text: str, stop: Stop) -> Assistant:
 
 
 @given(STEPS)
-def test_sent_is_kept_or_known_to_be_broken(steps: list[tuple[list[list[str]], Stop]]) -> None:
+def test_sent_text_equals_stored_text_or_is_marked_diverged(
+    steps: list[tuple[list[list[str]], Stop]],
+) -> None:
     stream = AnswerTextStream()
     sent = ""
     answers: list[Assistant] = []
@@ -32,7 +34,7 @@ def test_sent_is_kept_or_known_to_be_broken(steps: list[tuple[list[list[str]], S
     assert stream.broken or sent == assistant_text(answers)
 
 
-def test_an_answer_that_begins_anew_catches_up() -> None:
+def test_restarted_answer_catches_up() -> None:
     stream = AnswerTextStream()
     assert stream.delta("abc") == "abc"
     stream.reset()
@@ -42,7 +44,7 @@ def test_an_answer_that_begins_anew_catches_up() -> None:
     assert not stream.broken
 
 
-def test_an_answer_that_ends_short_of_what_was_sent_is_broken() -> None:
+def test_answer_shorter_than_the_sent_text_diverges() -> None:
     stream = AnswerTextStream()
     assert stream.delta("abc") == "abc"
     stream.reset()
@@ -50,7 +52,7 @@ def test_an_answer_that_ends_short_of_what_was_sent_is_broken() -> None:
     assert stream.broken
 
 
-def test_answers_of_one_turn_are_parted_unless_the_first_was_cut() -> None:
+def test_answers_are_separated_unless_the_first_was_cut_off() -> None:
     stream = AnswerTextStream()
     assert stream.delta("a") + stream.said(answer("a", Stop.TOOLS)) == "a"
     assert stream.delta("b") + stream.said(answer("b", Stop.LENGTH)) == "\n\nb"

@@ -1,4 +1,4 @@
-"""The gateway under its old names: each leads to the code that runs the product."""
+"""The gateway under its public names, which lead to our own code."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment of the process, as old programs have it."""
+    """Set the home in the environment of this process."""
     for name in ("GATEWAY_PROXY_URL", "GATEWAY_PROXY_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
@@ -33,17 +33,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def ask(runner: GatewayRunner, **more: Any) -> dict[str, Any]:
-    asking: dict[str, Any] = {
+    request: dict[str, Any] = {
         "message": "hi",
         "context_prompt": "Be kind.",
         "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
         "source": SessionSource(platform=Platform("matrix"), chat_id="!r:s"),
         "session_id": "sess-1",
     }
-    return await runner._run_agent(**asking | more)
+    return await runner._run_agent(**request | more)
 
 
-async def test_the_address_is_read_from_the_home(home: Path, monkeypatch: Any) -> None:
+async def test_proxy_url_is_read_from_the_home(home: Path, monkeypatch: Any) -> None:
     runner = GatewayRunner()
     assert runner._get_proxy_url() is None
     (home / "config.yaml").write_text("gateway:\n  proxy_url: http://there:1/\n")
@@ -52,9 +52,9 @@ async def test_the_address_is_read_from_the_home(home: Path, monkeypatch: Any) -
     assert runner._get_proxy_url() == "http://dotenv:2"
 
 
-async def test_a_turn_goes_to_the_far_side(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fake_remote_gateway(full_answer("Hello ", "there")) as far:
-        monkeypatch.setenv("GATEWAY_PROXY_URL", far.url + "/v1/")
+async def test_turn_runs_on_the_remote_gateway(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_remote_gateway(full_answer("Hello ", "there")) as remote:
+        monkeypatch.setenv("GATEWAY_PROXY_URL", remote.url + "/v1/")
         monkeypatch.setenv("GATEWAY_PROXY_KEY", "key-0123456789abc")
         result = await ask(GatewayRunner())
     assert result == {
@@ -68,21 +68,23 @@ async def test_a_turn_goes_to_the_far_side(home: Path, monkeypatch: pytest.Monke
         "history_offset": 2,
         "session_id": "sess-1",
     }
-    (request,) = far.asked
+    (request,) = remote.asked
     assert request.path == "/v1/chat/completions"
     assert request.headers["authorization"] == "Bearer key-0123456789abc"
     assert [one["content"] for one in request.body["messages"]] == ["Be kind.", "a", "b", "hi"]
 
 
-async def test_a_refusal_is_the_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fake_remote_gateway(error_response(503, b"busy")) as far:
-        monkeypatch.setenv("GATEWAY_PROXY_URL", far.url)
+async def test_remote_error_is_the_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_remote_gateway(error_response(503, b"busy")) as remote:
+        monkeypatch.setenv("GATEWAY_PROXY_URL", remote.url)
         result = await ask(GatewayRunner())
     assert result["final_response"].startswith("⚠️ Proxy error (503): busy.")
     assert result["api_calls"] == 0
 
 
-async def test_only_the_newest_run_is_heard(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_newest_run_returns_an_answer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runner = GatewayRunner()
     runner._session_run_generation["key"] = 1
 
@@ -90,15 +92,15 @@ async def test_only_the_newest_run_is_heard(home: Path, monkeypatch: pytest.Monk
         runner._session_run_generation["key"] = 2
         await stream.send(full_answer("stale"))
 
-    async with fake_remote_gateway(overtaken, full_answer("fresh")) as far:
-        monkeypatch.setenv("GATEWAY_PROXY_URL", far.url)
+    async with fake_remote_gateway(overtaken, full_answer("fresh")) as remote:
+        monkeypatch.setenv("GATEWAY_PROXY_URL", remote.url)
         late = await ask(runner, session_key="key", run_generation=1)
         newest = await ask(runner, session_key="key", run_generation=2)
     assert (late["final_response"], late["messages"], late["api_calls"]) == ("", [], 0)
     assert newest["final_response"] == "fresh"
 
 
-def test_a_request_over_http_promises_nothing() -> None:
+def test_api_request_has_no_async_delivery() -> None:
     assert BasePlatformAdapter.supports_async_delivery
     assert not APIServerAdapter.supports_async_delivery
     tokens = APIServerAdapter._bind_api_server_session(chat_id="c", session_key="k")
@@ -112,7 +114,7 @@ def test_a_request_over_http_promises_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_the_old_names_lead_here() -> None:
+def test_public_names_are_our_modules() -> None:
     code = (
         "import hermes.compat; hermes.compat.install()\n"
         "import gateway.run, gateway.platforms.api_server, hermes.compat.gateway_run as ours\n"

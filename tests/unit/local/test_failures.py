@@ -1,4 +1,4 @@
-"""Errors that pass through the socket come out as the same kind of error."""
+"""Errors keep their kind when they pass through the socket."""
 
 import pytest
 
@@ -23,21 +23,21 @@ from hermes.schema.errors import (
         Interrupted, InternalError, GatewayGone,
     ],
 )  # fmt: skip
-def test_an_error_keeps_its_kind(kind: type[HermesError]) -> None:
+def test_error_keeps_its_class(kind: type[HermesError]) -> None:
     error = error_from_info(error_info(kind("What happened.", hint="What to do.")))
     assert type(error) is kind
     assert (str(error), error.hint) == ("What happened.", "What to do.")
     assert error.exit_code == kind.exit_code
 
 
-def test_of_kinds_that_share_a_code_the_general_one_is_meant() -> None:
+def test_shared_code_restores_the_most_general_class() -> None:
     assert NoModelChosen.code == ConfigError.code
     assert type(error_from_info(ErrorInfo("config", "x"))) is ConfigError
 
 
-def test_a_code_nobody_knows_is_an_error_all_the_same() -> None:
-    assert type(error_from_info(ErrorInfo("of_the_future", "x"))) is HermesError
+def test_unknown_code_becomes_a_plain_error() -> None:
+    assert type(error_from_info(ErrorInfo("unknown_code", "x"))) is HermesError
 
 
-def test_bytes_that_are_no_text_do_not_stop_an_error() -> None:
+def test_undecodable_bytes_are_replaced() -> None:
     assert error_info(UsageError("no /\udcff here")).message == "no /\ufffd here"

@@ -1,4 +1,4 @@
-"""A chat whose gateway goes: what was not begun is asked of another, what was cut off is told."""
+"""The reconnecting client: unstarted requests move to another agent, interrupted turns end."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -40,16 +40,16 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Text, Trust, User
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 START = ConversationOptions(cwd="/work", person=True, model="mock", latest=True)
 DONE = RunEnded("r1", Outcome.DONE)
 HELLO = UserInput((Text("hello"),))
-NOTHING = UserInput(())
+EMPTY = UserInput(())
 Step = Event | Exception
 
 
-class Played:
-    """Plays its steps at every turn; then the turn is done."""
+class FakeClient:
+    """A fake client that plays its steps in every turn, then ends it."""
 
     def __init__(self, *steps: Step, fails: Exception | None = None, started: bool = True) -> None:
         self.greeting = Greeting(model="mock", folder="/work")
@@ -97,16 +97,16 @@ class Played:
             raise self.fails
 
 
-class Held(Played):
-    """Its session is somebody else's for two tries."""
+class BusyClient(FakeClient):
+    """A fake client whose session is busy for two attempts."""
 
     def say(self, question: UserInput, show: ShowEvent) -> Outcome:
         self.steps = (DONE,) if len(self.done) > 1 else (SessionBusy("busy"),)
         return super().say(question, show)
 
 
-class Finding:
-    """Finds these, one after the other; one that is an error is raised."""
+class FakeReconnect:
+    """Returns these clients one after the other, or raises them if they are errors."""
 
     def __init__(self, *found: "AgentClient | Exception") -> None:
         self._found = list(found)
@@ -130,142 +130,148 @@ class Finding:
         self.closed += 1
 
 
-def lasting(first: Played, search: Finding, **patience: float) -> ReconnectingClient:
-    return ReconnectingClient(OpenClient(ExitStack(), first), START, search, BusyRetry(**patience))
+def reconnecting(first: FakeClient, reconnect: FakeReconnect, **retry: float) -> ReconnectingClient:
+    return ReconnectingClient(OpenClient(ExitStack(), first), START, reconnect, BusyRetry(**retry))
 
 
-def said(partner: ReconnectingClient, question: UserInput = HELLO) -> tuple[Outcome, list[Event]]:
+def run_turn(
+    client: ReconnectingClient, question: UserInput = HELLO
+) -> tuple[Outcome, list[Event]]:
     events: list[Event] = []
-    return partner.say(question, events.append), events
+    return client.say(question, events.append), events
 
 
 @pytest.mark.parametrize("gone", [RequestNotReceived("gone"), GatewayGone("gone")])
-def test_what_was_not_begun_is_said_to_another(gone: GatewayGone) -> None:
-    search = Finding(Played(RunStarted("r1", "s1"), DONE))
-    outcome, events = said(lasting(Played(gone), search))
+def test_unstarted_turn_is_sent_to_another_agent(gone: GatewayGone) -> None:
+    reconnect = FakeReconnect(FakeClient(RunStarted("r1", "s1"), DONE))
+    outcome, events = run_turn(reconnecting(FakeClient(gone), reconnect))
     assert (outcome, events) == (
         Outcome.DONE,
         [Notice(GATEWAY_GONE), RunStarted("r1", "s1"), DONE],
     )
-    (start,) = search.starts
+    (start,) = reconnect.starts
     assert (start.resume, start.latest, start.model, start.cwd) == ("s1", False, "", "/work")
 
 
-def test_a_session_without_a_word_in_it_is_begun_anew_as_it_was_asked_for() -> None:
-    search = Finding(Played())
-    said(lasting(Played(RequestNotReceived("gone"), started=False), search))
-    (start,) = search.starts
+def test_empty_session_is_opened_again_with_its_options() -> None:
+    reconnect = FakeReconnect(FakeClient())
+    run_turn(reconnecting(FakeClient(RequestNotReceived("gone"), started=False), reconnect))
+    (start,) = reconnect.starts
     assert (start.resume, start.latest, start.model) == ("", False, "mock")
 
 
-def test_a_turn_that_was_cut_off_is_not_said_again() -> None:
-    other = Played()
-    broken = Played(RunStarted("r1", "s1"), TextDelta("Well"), GatewayGone("gone"))
-    partner = lasting(broken, Finding(other))
-    outcome, events = said(partner)
+def test_interrupted_turn_is_not_repeated() -> None:
+    other = FakeClient()
+    broken = FakeClient(RunStarted("r1", "s1"), TextDelta("Well"), GatewayGone("gone"))
+    client = reconnecting(broken, FakeReconnect(other))
+    outcome, events = run_turn(client)
     assert outcome is Outcome.CANCELLED
     assert events[2:] == [
         Notice(GATEWAY_GONE),
         RunEnded("", Outcome.CANCELLED, TURN_CUT_OFF, "cancelled"),
     ]
     assert other.done == []
-    assert said(partner) == (Outcome.DONE, [DONE])
+    assert run_turn(client) == (Outcome.DONE, [DONE])
 
 
-def test_a_turn_that_had_ended_has_ended() -> None:
-    partner = lasting(Played(RunStarted("r1", "s1"), DONE, GatewayGone("gone")), Finding(Played()))
-    assert said(partner) == (Outcome.DONE, [RunStarted("r1", "s1"), DONE])
-    assert partner.news()
-    assert said(partner, NOTHING)[1] == [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)]
+def test_ended_turn_keeps_its_outcome() -> None:
+    client = reconnecting(
+        FakeClient(RunStarted("r1", "s1"), DONE, GatewayGone("gone")), FakeReconnect(FakeClient())
+    )
+    assert run_turn(client) == (Outcome.DONE, [RunStarted("r1", "s1"), DONE])
+    assert client.news()
+    assert run_turn(client, EMPTY)[1] == [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)]
 
 
-def test_between_two_turns_it_is_news_and_told_in_one_sentence() -> None:
-    other = Played()
-    partner = lasting(Played(fails=GatewayGone("gone")), Finding(other))
-    assert partner.news()
-    assert said(partner, NOTHING) == (
+def test_loss_between_turns_is_news_with_one_notice() -> None:
+    other = FakeClient()
+    client = reconnecting(FakeClient(fails=GatewayGone("gone")), FakeReconnect(other))
+    assert client.news()
+    assert run_turn(client, EMPTY) == (
         Outcome.DONE,
         [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)],
     )
-    assert not partner.news()
+    assert not client.news()
     assert "say" not in other.done
 
 
-def test_other_news_is_asked_about_as_ever() -> None:
-    first = Played()
-    assert said(lasting(first, Finding()), NOTHING) == (Outcome.DONE, [DONE])
+def test_other_news_starts_a_turn() -> None:
+    first = FakeClient()
+    assert run_turn(reconnecting(first, FakeReconnect()), EMPTY) == (Outcome.DONE, [DONE])
     assert first.done == ["say"]
 
 
-def test_a_gateway_that_always_ends_is_tried_twice_and_then_left_alone() -> None:
-    search = Finding(Played(RequestNotReceived("gone")), Played())
-    outcome, _ = said(lasting(Played(RequestNotReceived("gone")), search))
-    assert (outcome, search.alone, search.closed) == (Outcome.DONE, [False, True], 1)
+def test_failing_gateway_is_tried_twice_then_avoided() -> None:
+    reconnect = FakeReconnect(FakeClient(RequestNotReceived("gone")), FakeClient())
+    outcome, _ = run_turn(reconnecting(FakeClient(RequestNotReceived("gone")), reconnect))
+    assert (outcome, reconnect.alone, reconnect.closed) == (Outcome.DONE, [False, True], 1)
 
 
-def test_a_command_is_run_again_only_when_nobody_heard_it() -> None:
-    other = Played()
-    assert lasting(Played(fails=RequestNotReceived("gone")), Finding(other)).command(
+def test_command_is_repeated_only_if_not_received() -> None:
+    other = FakeClient()
+    assert reconnecting(FakeClient(fails=RequestNotReceived("gone")), FakeReconnect(other)).command(
         "/undo"
     ) == TextReply("done")
     assert other.done == ["/undo"]
-    other = Played()
-    partner = lasting(Played(fails=GatewayGone("gone")), Finding(other))
-    with pytest.raises(HermesError, match="nobody knows whether it was done") as caught:
-        partner.command("/undo")
+    other = FakeClient()
+    client = reconnecting(FakeClient(fails=GatewayGone("gone")), FakeReconnect(other))
+    with pytest.raises(HermesError, match="may or may not have been executed") as caught:
+        client.command("/undo")
     assert caught.value.code != GatewayGone.code
     assert other.done == []
-    assert partner.command("/status") == TextReply("done")
-    assert partner.news(), "who goes on is still to be told"
+    assert client.command("/status") == TextReply("done")
+    assert client.news(), "the user still has to be notified"
 
 
-def test_questions_about_the_session_are_asked_again() -> None:
-    partner = lasting(Played(fails=GatewayGone("gone")), Finding(Played()))
-    assert partner.report(None).session_id == "s1"
+def test_usage_report_is_requested_again() -> None:
+    client = reconnecting(FakeClient(fails=GatewayGone("gone")), FakeReconnect(FakeClient()))
+    assert client.report(None).session_id == "s1"
 
 
-def test_words_to_a_turn_that_is_over_are_no_error() -> None:
-    partner = lasting(Played(fails=RequestNotReceived("gone")), Finding())
-    partner.answer("q1", "once")
-    partner.steer("m1", "faster")
+def test_answer_or_steering_after_the_turn_is_ignored() -> None:
+    client = reconnecting(FakeClient(fails=RequestNotReceived("gone")), FakeReconnect())
+    client.answer("q1", "once")
+    client.steer("m1", "faster")
 
 
-def test_what_a_turn_that_was_cut_off_did_not_hear_is_not_left_to_the_next() -> None:
+def test_unconfirmed_steering_is_withdrawn_from_the_next_turn() -> None:
     heard = MessageAdded(User("m1", (Text("faster"),), Trust.OWNER))
-    search = Finding(Played())
-    broken = Played(RunStarted("r1", "s1"), heard, GatewayGone("gone"))
-    partner = lasting(broken, search)
+    reconnect = FakeReconnect(FakeClient())
+    broken = FakeClient(RunStarted("r1", "s1"), heard, GatewayGone("gone"))
+    client = reconnecting(broken, reconnect)
 
     def show(event: Event) -> None:
         if isinstance(event, RunStarted):
-            partner.steer("m1", "faster")
-            partner.steer("m2", "still faster")
+            client.steer("m1", "faster")
+            client.steer("m2", "still faster")
 
-    assert partner.say(HELLO, show) is Outcome.CANCELLED
-    assert search.starts[0].unheard == ("m2",)
+    assert client.say(HELLO, show) is Outcome.CANCELLED
+    assert reconnect.starts[0].unheard == ("m2",)
 
 
-def test_where_nobody_is_found_it_is_told_once_and_tried_again_with_the_next_words() -> None:
-    partner = lasting(Played(fails=GatewayGone("gone")), Finding(ConfigError("Wrong."), Played()))
-    assert partner.news()
+def test_failed_reconnect_is_raised_once_and_retried_with_the_next_message() -> None:
+    client = reconnecting(
+        FakeClient(fails=GatewayGone("gone")), FakeReconnect(ConfigError("Wrong."), FakeClient())
+    )
+    assert client.news()
     with pytest.raises(ConfigError):
-        said(partner, NOTHING)
-    assert not partner.news()
-    assert said(partner) == (Outcome.DONE, [Notice(GATEWAY_GONE), DONE])
+        run_turn(client, EMPTY)
+    assert not client.news()
+    assert run_turn(client) == (Outcome.DONE, [Notice(GATEWAY_GONE), DONE])
 
 
-def test_whoever_does_not_want_to_wait_ends_the_search_and_the_turn() -> None:
-    other = Played()
-    search = Finding(other)
-    partner = lasting(Played(RequestNotReceived("gone")), search)
+def test_interrupt_ends_the_search_and_the_turn() -> None:
+    other = FakeClient()
+    reconnect = FakeReconnect(other)
+    client = reconnecting(FakeClient(RequestNotReceived("gone")), reconnect)
     waits: list[bool] = []
 
     def meanwhile(wait: Wait) -> None:
-        threading.Thread(target=partner.interrupt).start()
-        waits.append(wait(PATIENCE))
+        threading.Thread(target=client.interrupt).start()
+        waits.append(wait(TIMEOUT))
 
-    search.meanwhile = meanwhile
-    outcome, events = said(partner)
+    reconnect.meanwhile = meanwhile
+    outcome, events = run_turn(client)
     assert (waits, outcome, "say" in other.done) == ([False], Outcome.CANCELLED, False)
     assert events == [
         Notice(GATEWAY_GONE),
@@ -273,27 +279,33 @@ def test_whoever_does_not_want_to_wait_ends_the_search_and_the_turn() -> None:
     ]
 
 
-def test_leaving_ends_a_search_and_closes_whom_it_found() -> None:
-    search = Finding(Played())
-    partner = lasting(Played(RequestNotReceived("gone")), search)
+def test_close_ends_the_search_and_closes_the_found_client() -> None:
+    reconnect = FakeReconnect(FakeClient())
+    client = reconnecting(FakeClient(RequestNotReceived("gone")), reconnect)
     leaving: list[threading.Thread] = []
 
     def meanwhile(wait: Wait) -> None:
-        leaving.append(threading.Thread(target=partner.close))
+        leaving.append(threading.Thread(target=client.close))
         leaving[0].start()
-        assert not wait(PATIENCE)
+        assert not wait(TIMEOUT)
 
-    search.meanwhile = meanwhile
-    said(partner)
-    leaving[0].join(PATIENCE)
-    assert search.closed == 1
+    reconnect.meanwhile = meanwhile
+    run_turn(client)
+    leaving[0].join(TIMEOUT)
+    assert reconnect.closed == 1
 
 
-def test_a_session_that_the_gateway_still_holds_is_waited_for() -> None:
-    held = Held()
-    partner = lasting(Played(RequestNotReceived("gone")), Finding(held), look=0.001, busy=PATIENCE)
-    assert said(partner)[0] is Outcome.DONE
+def test_busy_session_is_retried_after_reconnecting() -> None:
+    held = BusyClient()
+    client = reconnecting(
+        FakeClient(RequestNotReceived("gone")), FakeReconnect(held), look=0.001, busy=TIMEOUT
+    )
+    assert run_turn(client)[0] is Outcome.DONE
     assert held.done == ["say"] * 3
-    other = Played(SessionBusy("busy"))
+    other = FakeClient(SessionBusy("busy"))
     with pytest.raises(SessionBusy):
-        said(lasting(Played(RequestNotReceived("gone")), Finding(other), look=1.0, busy=0.0))
+        run_turn(
+            reconnecting(
+                FakeClient(RequestNotReceived("gone")), FakeReconnect(other), look=1.0, busy=0.0
+            )
+        )

@@ -1,4 +1,4 @@
-"""When a running agent would do the same as a new one: environment, settings, program."""
+"""When a running gateway is compatible: environment, settings and version."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -53,13 +53,15 @@ def hello(env: dict[str, str]) -> Hello:
     [
         "PATH", "LANG", "LC_ALL", "HOME", "TZ", "https_proxy", "HTTPS_PROXY", "OPENAI_API_KEY",
         "OPENAI_API_KEY_2", "HERMES_NEW", "TERMINAL_CWD", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME",
-        "XDG_DATA_DIRS", "FAVOURITE", "MY_TOOL", "MY_LOGIN", "SOMEBODYS_TOKEN",
+        "XDG_DATA_DIRS", "FAVOURITE", "MY_TOOL", "MY_LOGIN", "OTHER_TOKEN",
     ],
 )  # fmt: skip
-async def test_what_matters(app: App, env: dict[str, str], name: str) -> None:
-    likeness = Compatibility(app, env_fingerprint(env))
-    assert likeness.difference(hello(env)) == ""
-    assert name in likeness.difference(hello(env | {name: "another"}))
+async def test_relevant_variable_makes_a_difference(
+    app: App, env: dict[str, str], name: str
+) -> None:
+    compatibility = Compatibility(app, env_fingerprint(env))
+    assert compatibility.difference(hello(env)) == ""
+    assert name in compatibility.difference(hello(env | {name: "another"}))
     without = Compatibility(app, env_fingerprint(env | {name: "here only"}))
     assert name in without.difference(hello({one: env[one] for one in env if one != name}))
 
@@ -71,36 +73,34 @@ async def test_what_matters(app: App, env: dict[str, str], name: str) -> None:
         "XDG_RUNTIME_DIR", "HERMES_SESSION_ID", "WHATEVER",
     ],
 )  # fmt: skip
-async def test_what_does_not(app: App, env: dict[str, str], name: str) -> None:
+async def test_irrelevant_variable_is_ignored(app: App, env: dict[str, str], name: str) -> None:
     assert Compatibility(app, env_fingerprint(env)).difference(hello(env | {name: "another"})) == ""
 
 
-async def test_another_program_is_another(app: App, env: dict[str, str]) -> None:
-    likeness = Compatibility(app, env_fingerprint(env))
-    assert __version__ in likeness.difference(structs.replace(hello(env), version="9.9"))
-    assert likeness.difference(structs.replace(hello(env), protocol=99))
+async def test_other_version_or_protocol_is_different(app: App, env: dict[str, str]) -> None:
+    compatibility = Compatibility(app, env_fingerprint(env))
+    assert __version__ in compatibility.difference(structs.replace(hello(env), version="9.9"))
+    assert compatibility.difference(structs.replace(hello(env), protocol=99))
 
 
 @pytest.mark.parametrize("name", ["config.yaml", ".env", "auth.json"])
-async def test_settings_that_changed_meanwhile_count(
-    app: App, env: dict[str, str], name: str
-) -> None:
-    likeness = Compatibility(app, env_fingerprint(env))
+async def test_changed_settings_are_different(app: App, env: dict[str, str], name: str) -> None:
+    compatibility = Compatibility(app, env_fingerprint(env))
     file = app.home.path / name
     file.write_text("# changed\n")
-    assert "settings have changed" in likeness.difference(hello(env))
+    assert "settings have changed" in compatibility.difference(hello(env))
 
 
 @given(st.text(), st.text())
-def test_marks_show_no_values(value: str, other: str) -> None:
+def test_fingerprint_hides_values(value: str, other: str) -> None:
     value, other = (
         one.encode("utf-8", "replace").decode("utf-8", "replace") for one in (value, other)
     )
-    mark = env_fingerprint({"NAME": value})["NAME"]
-    assert (mark == env_fingerprint({"NAME": other})["NAME"]) == (value == other)
-    assert len(mark) == 24
+    digest = env_fingerprint({"NAME": value})["NAME"]
+    assert (digest == env_fingerprint({"NAME": other})["NAME"]) == (value == other)
+    assert len(digest) == 24
 
 
-def test_names_and_values_that_are_no_text_have_marks() -> None:
-    marks = env_fingerprint({"N\udcff": "v\udcfe"})
-    assert list(marks) == ["N\\udcff"]
+def test_undecodable_names_and_values_have_a_fingerprint() -> None:
+    fingerprint = env_fingerprint({"N\udcff": "v\udcfe"})
+    assert list(fingerprint) == ["N\\udcff"]

@@ -1,4 +1,4 @@
-"""The caller's end: an interrupt may come at any moment and never lands inside another frame."""
+"""The client's connection: an interrupt may come at any moment and never splits a frame."""
 
 import socket
 import threading
@@ -12,16 +12,16 @@ from hermes.ipc.socket_client import SocketConnection, open_socket
 from hermes.schema.messages import Text
 
 
-def test_an_interrupt_waits_for_the_frame_before_it() -> None:
+def test_interrupt_waits_for_the_frame_being_sent() -> None:
     ours, theirs = socket.socketpair()
-    line = SocketConnection(ours)
+    connection = SocketConnection(ours)
     question = StartTurn(UserInput((Text("x" * 3_000_000),)))
-    sender = threading.Thread(target=line.send, args=(question,))
+    sender = threading.Thread(target=connection.send, args=(question,))
     sender.start()
     frames, reader = FrameBuffer(MAX_FRAME), client_frame_decoder()
     frames.feed(theirs.recv(1000))
     for _ in range(5):
-        line.interrupt()
+        connection.interrupt()
     found = []
     while len(found) < 2:
         frames.feed(theirs.recv(100_000))
@@ -33,22 +33,22 @@ def test_an_interrupt_waits_for_the_frame_before_it() -> None:
     theirs.close()
 
 
-def test_a_lost_connection_is_told_of() -> None:
+def test_lost_connection_is_reported() -> None:
     ours, theirs = socket.socketpair()
-    line = SocketConnection(ours)
+    connection = SocketConnection(ours)
     theirs.close()
     with pytest.raises(GatewayGone) as caught:
-        line.receive()
+        connection.receive()
     assert "hermes gateway status" in caught.value.hint
     with pytest.raises(GatewayGone):
-        line.send(Interrupt())
-    line.interrupt()
+        connection.send(Interrupt())
+    connection.interrupt()
     ours.close()
 
 
-def test_where_nobody_listens_there_is_no_line(tmp_path: Path) -> None:
-    with open_socket(tmp_path) as line:
-        assert line is None
-    (tmp_path / "gateway.sock").write_text("no socket")
-    with open_socket(tmp_path) as line:
-        assert line is None
+def test_no_connection_without_a_listener(tmp_path: Path) -> None:
+    with open_socket(tmp_path) as connection:
+        assert connection is None
+    (tmp_path / "gateway.sock").write_text("not a socket")
+    with open_socket(tmp_path) as connection:
+        assert connection is None

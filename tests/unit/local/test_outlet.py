@@ -1,4 +1,4 @@
-"""What is sent to a guest: in order, whole, and never more than there is room for."""
+"""The send queue: frames in order, complete, and within the size limit."""
 
 import socket
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Pair:
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
         self.theirs.setblocking(False)
-        self.outlet = SendQueue(self.ours)
+        self.queue = SendQueue(self.ours)
         self._frames = FrameBuffer(MAX_FRAME)
         self._reader = server_frame_decoder()
 
@@ -56,56 +56,56 @@ def pair() -> Iterator[Pair]:
     pair.theirs.close()
 
 
-def said(text: str) -> MessageAdded:
+def message_added(text: str) -> MessageAdded:
     return MessageAdded(Assistant("m", (Text(text),), Stop.END))
 
 
-async def test_everything_comes_in_order(pair: Pair) -> None:
+async def test_frames_arrive_in_order(pair: Pair) -> None:
     events = [
         RunStarted("r", "s"),
         ReasoningDelta("hm"),
         TextDelta("a"),
         Notice("n"),
         TextDelta("b"),
-        said("ab"),
+        message_added("ab"),
         RunEnded("r", Outcome.DONE),
     ]
     async with anyio.create_task_group() as group:
-        group.start_soon(pair.outlet.send)
+        group.start_soon(pair.queue.send)
         for event in events:
-            await pair.outlet.tell(event)
-        await pair.outlet.put(LAST)
+            await pair.queue.tell(event)
+        await pair.queue.put(LAST)
         assert [await pair.next() for _ in events] == [EventFrame(event) for event in events]
         assert await pair.next() == LAST
         group.cancel_scope.cancel()
 
 
-async def test_words_that_wait_become_one_piece(pair: Pair) -> None:
+async def test_waiting_deltas_are_merged(pair: Pair) -> None:
     for text in ("one ", "two ", "three"):
-        await pair.outlet.tell(TextDelta(text))
-    await pair.outlet.tell(ReasoningDelta("x"))
-    await pair.outlet.part()
+        await pair.queue.tell(TextDelta(text))
+    await pair.queue.tell(ReasoningDelta("x"))
+    await pair.queue.part()
     assert await pair.next() == EventFrame(TextDelta("one two three"))
     assert await pair.next() == EventFrame(ReasoningDelta("x"))
 
 
-async def test_a_slow_reader_makes_facts_wait_and_misses_only_deltas(pair: Pair) -> None:
-    big = said("x" * (MAX_QUEUED_BYTES // 4))
-    told = 0
+async def test_slow_reader_delays_facts_and_loses_only_deltas(pair: Pair) -> None:
+    big = message_added("x" * (MAX_QUEUED_BYTES // 4))
+    sent = 0
 
     async def tell() -> None:
-        nonlocal told
+        nonlocal sent
         for _ in range(20):
-            await pair.outlet.tell(big)
-            await pair.outlet.tell(Notice("may be missed"))
-            told += 1
-        await pair.outlet.put(LAST)
+            await pair.queue.tell(big)
+            await pair.queue.tell(Notice("may be missed"))
+            sent += 1
+        await pair.queue.put(LAST)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(pair.outlet.send)
+        group.start_soon(pair.queue.send)
         group.start_soon(tell)
         await anyio.wait_all_tasks_blocked()
-        assert told < 8
+        assert sent < 8
         facts = 0
         while (answer := await pair.next()) != LAST:
             facts += answer == EventFrame(big)
@@ -113,11 +113,11 @@ async def test_a_slow_reader_makes_facts_wait_and_misses_only_deltas(pair: Pair)
         group.cancel_scope.cancel()
 
 
-async def test_words_without_end_are_bounded(pair: Pair) -> None:
+async def test_queued_deltas_are_bounded(pair: Pair) -> None:
     for _ in range(40):
-        await pair.outlet.tell(TextDelta("x" * (MAX_QUEUED_BYTES // 10)))
+        await pair.queue.tell(TextDelta("x" * (MAX_QUEUED_BYTES // 10)))
     async with anyio.create_task_group() as group:
-        group.start_soon(pair.outlet.send)
+        group.start_soon(pair.queue.send)
         answer = await pair.next()
         group.cancel_scope.cancel()
     assert isinstance(answer, EventFrame)
@@ -125,29 +125,29 @@ async def test_words_without_end_are_bounded(pair: Pair) -> None:
     assert MAX_QUEUED_BYTES <= len(answer.event.text) <= 2 * MAX_QUEUED_BYTES
 
 
-async def test_when_the_reader_has_gone_nobody_waits(pair: Pair) -> None:
-    big = said("x" * MAX_QUEUED_BYTES)
+async def test_put_does_not_block_after_the_reader_has_gone(pair: Pair) -> None:
+    big = message_added("x" * MAX_QUEUED_BYTES)
     async with anyio.create_task_group() as group:
-        group.start_soon(pair.outlet.send)
+        group.start_soon(pair.queue.send)
         pair.theirs.close()
         for _ in range(10):
-            await pair.outlet.tell(big)
-        await pair.outlet.put(LAST)
+            await pair.queue.tell(big)
+        await pair.queue.put(LAST)
 
 
-async def test_when_nobody_sends_nobody_waits(pair: Pair) -> None:
-    """A turn that is cancelled together with the sender still says its last word."""
+async def test_put_does_not_block_without_a_sender(pair: Pair) -> None:
+    """A turn cancelled together with the sender still queues its last frame."""
     async with anyio.create_task_group() as group:
-        group.start_soon(pair.outlet.send)
+        group.start_soon(pair.queue.send)
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     for _ in range(5):
-        await pair.outlet.put(EventFrame(said("x" * MAX_QUEUED_BYTES)))
+        await pair.queue.put(EventFrame(message_added("x" * MAX_QUEUED_BYTES)))
 
 
 @pytest.mark.slow
-async def test_parting_does_not_wait_for_ever(pair: Pair) -> None:
-    await pair.outlet.put(EventFrame(said("x" * MAX_QUEUED_BYTES)))
-    await pair.outlet.part()
-    await pair.outlet.put(LAST)
-    await pair.outlet.part()
+async def test_close_after_sending_has_a_timeout(pair: Pair) -> None:
+    await pair.queue.put(EventFrame(message_added("x" * MAX_QUEUED_BYTES)))
+    await pair.queue.part()
+    await pair.queue.put(LAST)
+    await pair.queue.part()

@@ -1,4 +1,4 @@
-"""Those who are shown a turn, and who may be served by an agent that runs already."""
+"""The event display, and which conversations a running gateway can serve."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hermes.ipc.client import ConversationOptions, EventDisplay
 from hermes.schema.events import Event, TextDelta
 
 
-def test_what_cannot_be_shown_ends_the_turn_once_and_is_raised_at_the_end() -> None:
+def test_display_error_interrupts_once_and_is_raised_at_the_end() -> None:
     shown: list[Event] = []
     interrupted: list[str] = []
 
@@ -14,16 +14,16 @@ def test_what_cannot_be_shown_ends_the_turn_once_and_is_raised_at_the_end() -> N
         shown.append(event)
         raise BrokenPipeError
 
-    audience = EventDisplay(show, lambda: interrupted.append("yes"))
-    audience.check()
+    display = EventDisplay(show, lambda: interrupted.append("yes"))
+    display.check()
     for _ in range(3):
-        audience.hear(TextDelta("x"))
+        display.hear(TextDelta("x"))
     assert (len(shown), interrupted) == (1, ["yes"])
     with pytest.raises(BrokenPipeError):
-        audience.check()
+        display.check()
 
 
-def test_what_only_an_agent_of_ones_own_can_do() -> None:
+def test_options_that_need_an_agent_in_this_process() -> None:
     assert ConversationOptions(cwd="/", resume="x", model="m", provider="p", person=True).anywhere
     assert not ConversationOptions(cwd="/", toolsets=()).anywhere
     assert not ConversationOptions(cwd="/", max_steps=3).anywhere

@@ -1,4 +1,4 @@
-"""Where the socket lies: private, replaced when dead, kept when alive, however long the path."""
+"""The socket file: private, replaced when dead, kept when alive, with long paths too."""
 
 import os
 import socket
@@ -18,51 +18,51 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-def test_whoever_listens_is_reached_and_known(folder: Path) -> None:
-    place = listen(folder)
+def test_connects_to_the_listener_and_knows_its_user(folder: Path) -> None:
+    listening = listen(folder)
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
     with connect_socket(folder, 1.0) as connection:
-        answering, _ = place.listener.accept()
+        answering, _ = listening.listener.accept()
         assert peer_uid(connection) == peer_uid(answering) == os.getuid()
         answering.close()
-    place.close()
+    listening.close()
     assert list(folder.iterdir()) == []
     with pytest.raises(FileNotFoundError):
         connect_socket(folder, 1.0)
 
 
-def test_a_living_one_is_not_replaced(folder: Path) -> None:
-    place = listen(folder)
-    with pytest.raises(ConfigError, match="Another gateway listens"):
+def test_live_socket_is_not_replaced(folder: Path) -> None:
+    listening = listen(folder)
+    with pytest.raises(ConfigError, match="Another gateway is already listening"):
         listen(folder)
     assert is_listening(folder)
-    place.close()
+    listening.close()
 
 
-def test_what_a_dead_one_left_is_replaced(folder: Path) -> None:
+def test_dead_socket_is_replaced(folder: Path) -> None:
     dead = listen(folder)
     dead.listener.close()
     assert not is_listening(folder)
-    living = listen(folder)
+    alive = listen(folder)
     dead.close()
     assert is_listening(folder)
-    living.close()
+    alive.close()
     assert not (folder / SOCKET).exists()
 
 
-def test_a_file_of_another_kind_gives_way(folder: Path) -> None:
+def test_other_file_is_replaced(folder: Path) -> None:
     (folder / SOCKET).write_text("not a socket")
-    place = listen(folder)
+    listening = listen(folder)
     assert is_listening(folder)
-    place.close()
+    listening.close()
 
 
-def test_a_folder_that_is_not_there_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be listened at"):
+def test_missing_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot listen on"):
         listen(tmp_path / "nowhere")
 
 
-def test_a_full_backlog_counts_as_somebody(tmp_path: Path) -> None:
+def test_full_backlog_counts_as_listening(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / SOCKET))
         listener.listen(0)

@@ -1,4 +1,4 @@
-"""Frames: whatever pieces they come in, they go out whole, and what is none is refused."""
+"""Frames: reassembled from any pieces, and rejected if invalid."""
 
 import msgspec
 import pytest
@@ -36,7 +36,7 @@ REQUESTS: list[ClientFrame] = [
 ]
 
 
-def cut(frames: FrameBuffer) -> list[bytes]:
+def take_all(frames: FrameBuffer) -> list[bytes]:
     found: list[bytes] = []
     while (frame := frames.take()) is not None:
         found.append(frame)
@@ -44,26 +44,26 @@ def cut(frames: FrameBuffer) -> list[bytes]:
 
 
 @given(st.lists(st.sampled_from(REQUESTS), max_size=5), st.lists(st.integers(1, 40)))
-def test_frames_come_out_as_they_went_in(requests: list[ClientFrame], sizes: list[int]) -> None:
+def test_frames_survive_any_fragmentation(requests: list[ClientFrame], sizes: list[int]) -> None:
     data = b"".join(map(encode_frame, requests))
     frames, found = FrameBuffer(MAX_FRAME), list[bytes]()
     while data:
         size = sizes.pop() if sizes else len(data)
         frames.feed(data[:size])
         data = data[size:]
-        found += cut(frames)
+        found += take_all(frames)
     reader = client_frame_decoder()
     assert [reader.read(one) for one in found] == requests
 
 
 @given(st.binary(max_size=200))
-def test_bytes_of_any_kind_are_a_frame_or_refused(data: bytes) -> None:
+def test_invalid_bytes_are_rejected(data: bytes) -> None:
     for reader in (first_frame_decoder(), client_frame_decoder(), server_frame_decoder()):
         with pytest.raises(BadFrame):
             reader.read(b"\x00" + data)
 
 
-def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
+def test_too_large_frame_is_rejected_by_its_length() -> None:
     frames = FrameBuffer(10)
     frames.feed(b"\0\0\0\x0a" + b"x" * 10)
     assert frames.take() == b"x" * 10
@@ -72,7 +72,7 @@ def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
         frames.take()
 
 
-def test_the_arguments_of_a_call_keep_their_bytes() -> None:
+def test_call_arguments_keep_their_bytes() -> None:
     event = EventFrame(ToolStarted(ToolCall("c", "t", Raw(b'{\n "a" : 1}')), Effect.READ))
     frame = encode_frame(event)[4:]
     read = server_frame_decoder().read(frame)
@@ -81,7 +81,7 @@ def test_the_arguments_of_a_call_keep_their_bytes() -> None:
     assert bytes(read.event.call.args) == b'{\n "a" : 1}'
 
 
-def test_what_it_looks_like() -> None:
+def test_wire_format() -> None:
     hello = Hello(version="1", marks={"PATH": "ab"}, start=ConversationOptions(cwd="/w"))
     assert msgspec.json.decode(encode_frame(hello)[4:]) == snapshot(
         {

@@ -1,4 +1,4 @@
-"""What each command may load: whoever asks for little must not wait for much."""
+"""Each command loads only the modules it needs, so that it starts quickly."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_proce
 
 
 class Budget(NamedTuple):
-    """At most so many modules, and none of these or of what lies under them."""
+    """The maximum number of modules, and packages that must not be loaded."""
 
     modules: int
     without: str
@@ -66,16 +66,16 @@ def env(tmp_path: Path, model: FakeModelProcess) -> dict[str, str]:
     }
 
 
-def loaded(words: list[str], env: dict[str, str]) -> set[str]:
+def loaded(arguments: list[str], env: dict[str, str]) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *words], env=env, stdin=subprocess.DEVNULL,
+        [sys.executable, "-c", PROBE, *arguments], env=env, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True,
     )  # fmt: skip
     return set(done.stderr.splitlines())
 
 
 @pytest.mark.parametrize("command", BUDGETS)
-def test_a_command_loads_no_more_than_it_needs(command: str, env: dict[str, str]) -> None:
+def test_command_stays_within_its_module_budget(command: str, env: dict[str, str]) -> None:
     budget = BUDGETS[command]
     modules = loaded(command.split(), env)
     families = {name for module in modules for name in _with_parents(module)}
@@ -89,8 +89,8 @@ def _with_parents(module: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_wish_for_a_module_is_seen(env: dict[str, str]) -> None:
-    """The probe itself must be able to see what the budgets forbid."""
+def test_probe_sees_loaded_modules(env: dict[str, str]) -> None:
+    """The probe can see the modules that the budgets forbid."""
     assert {"aiohttp", "apsw", "asyncio", "msgspec", "hermes.agent.turn"} <= loaded(
         ["-z", "hello"], env
     )

@@ -1,4 +1,4 @@
-"""The terminal UI is drawn before anything is loaded that only a talk needs."""
+"""The terminal UI is drawn before the modules of a conversation are loaded."""
 
 import os
 import sys
@@ -9,9 +9,9 @@ import pytest
 
 from support.cli_process import TEST_TIMEOUT
 
-MOST = 520
-"""Modules in all, those of the library that draws included."""
-LATER = """
+MAX_MODULES = 520
+"""Maximum number of modules, including those of the UI library."""
+DEFERRED = """
 aiohttp http apsw sqlite3 ruamel yaml markdown_it pygments linkify_it rich.traceback
 textual.widgets._markdown hermes.app hermes.agent hermes.store hermes.tools hermes.sandbox
 hermes.ipc.in_process hermes.ipc.socket_client hermes.session
@@ -34,8 +34,8 @@ sys.exit(main([]))
 
 
 @pytest.mark.slow
-def test_the_screen_comes_before_the_agent(tmp_path: Path) -> None:
-    """What is loaded is noted when somebody is looked for, which comes after the first frame."""
+def test_screen_is_drawn_before_the_agent_is_loaded(tmp_path: Path) -> None:
+    """The modules are recorded when the client connects, which is after the first frame."""
     notes = tmp_path / "modules"
     env = {
         "PATH": os.environ["PATH"],
@@ -62,6 +62,6 @@ def test_the_screen_comes_before_the_agent(tmp_path: Path) -> None:
     assert child.exitstatus == 0
     modules = notes.read_text().splitlines()
     assert "hermes.tui.app" in modules
-    later = tuple(f"{one}." for one in LATER.split())
-    assert [name for name in modules if f"{name}.".startswith(later)] == []
-    assert len(modules) <= MOST
+    deferred = tuple(f"{one}." for one in DEFERRED.split())
+    assert [name for name in modules if f"{name}.".startswith(deferred)] == []
+    assert len(modules) <= MAX_MODULES

@@ -20,16 +20,16 @@ from hermes.logs.files import (
 
 @pytest.fixture
 def begin(tmp_path):
-    """Begins logging into a folder, and ends it afterwards."""
-    begun = []
+    """Start logging to a folder, and stop it after the test."""
+    started = []
 
     def begin(**settings: object):
         logs = set_up_logs(tmp_path / "logs", LogSettings(**settings), Redactor(["hunter22"]))
-        begun.append(logs)
+        started.append(logs)
         return tmp_path / "logs"
 
     yield begin
-    for logs in begun:
+    for logs in started:
         logs.close()
 
 
@@ -69,14 +69,14 @@ def test_secrets_are_masked_in_messages_arguments_and_tracebacks(begin):
         assert f"'the key is {MASK}'" in text
 
 
-def test_the_files_are_private(begin):
+def test_log_files_are_private(begin):
     folder = begin()
     logging.getLogger("hermes.x").warning("x")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "agent.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_level_is_obeyed_and_an_unknown_one_is_info(begin):
+def test_level_is_applied_and_unknown_means_info(begin):
     folder = begin(level="warning")
     logging.getLogger("hermes.x").info("quiet")
     logging.getLogger("hermes.x").warning("loud")
@@ -85,7 +85,7 @@ def test_the_level_is_obeyed_and_an_unknown_one_is_info(begin):
     assert level_of("chatty") == logging.INFO
 
 
-def test_closing_leaves_logging_as_it_was(tmp_path):
+def test_close_restores_logging(tmp_path):
     names = ("", "hermes", "asyncio", "aiohttp")
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
@@ -95,7 +95,7 @@ def test_closing_leaves_logging_as_it_was(tmp_path):
     assert [(logger.level, logger.handlers) for logger in loggers] == before
 
 
-def test_nothing_is_written_to_stdout_and_a_failing_disk_is_told_once(begin, capsys, tmp_path):
+def test_write_error_is_reported_once_on_stderr(begin, capsys, tmp_path):
     (tmp_path / "logs").write_text("in the way")
     begin()
     for _ in range(3):
@@ -105,9 +105,9 @@ def test_nothing_is_written_to_stdout_and_a_failing_disk_is_told_once(begin, cap
     assert shown.err.count("hermes: cannot write") == 1
 
 
-def test_odd_characters_and_bad_arguments_do_no_harm(tmp_path, capsys):
+def test_surrogates_and_bad_arguments_are_tolerated(tmp_path, capsys):
     log = FileLogHandler(RotatingFile(tmp_path / "a.log", 0, 0), Redactor(), logging.INFO)
-    for message, given in (("surrogate \ud800", ()), ("%d", ("no number",)), ("after", ())):
+    for message, given in (("surrogate \ud800", ()), ("%d", ("not a number",)), ("after", ())):
         log.handle(logging.LogRecord("x", logging.INFO, "f", 1, message, given, None))
     log.close()
     lines = (tmp_path / "a.log").read_text().splitlines()
@@ -115,7 +115,7 @@ def test_odd_characters_and_bad_arguments_do_no_harm(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_full_file_becomes_an_old_copy_and_the_oldest_goes(tmp_path):
+def test_full_file_is_rotated_and_the_oldest_copy_deleted(tmp_path):
     file = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=2)
     for number in range(5):
         file.append(f"record {number}".encode())
@@ -136,7 +136,7 @@ def test_records_share_a_file_until_it_is_full(tmp_path):
     assert (tmp_path / "a.log.1").read_bytes() == b"aaa\nbbb\n"
 
 
-def test_a_record_larger_than_the_file_is_still_written(tmp_path):
+def test_record_larger_than_the_limit_is_written(tmp_path):
     file = RotatingFile(tmp_path / "a.log", max_bytes=4, keep=1)
     file.append(b"much too long")
     file.append(b"x")
@@ -144,7 +144,7 @@ def test_a_record_larger_than_the_file_is_still_written(tmp_path):
     assert (tmp_path / "a.log.1").read_bytes() == b"much too long"
 
 
-def test_without_copies_the_file_begins_anew(tmp_path):
+def test_full_file_is_replaced_without_copies(tmp_path):
     file = RotatingFile(tmp_path / "a.log", max_bytes=4, keep=0)
     for record in (b"1234", b"5678"):
         file.append(record)
@@ -153,7 +153,7 @@ def test_without_copies_the_file_begins_anew(tmp_path):
     assert (tmp_path / "a.log").read_bytes() == b"5678"
 
 
-def test_a_file_turned_by_another_process_is_followed(tmp_path):
+def test_rotation_by_another_process_is_followed(tmp_path):
     one = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=5)
     two = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=5)
     one.append(b"first..")
@@ -180,32 +180,32 @@ def test_setting_up_logs_loads_no_handlers_module():
     assert not Path("/nowhere").exists()
 
 
-def test_two_homes_in_one_process_keep_their_records_apart(tmp_path: Path) -> None:
+def test_two_homes_in_one_process_have_separate_logs(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     shares = LogScope.OWN_AND_NOBODYS, LogScope.OWN
     process = set_up_logs(first, LogSettings(level="WARNING"), Redactor(["hunter22"]), shares[0])
     process.mask_also(Redactor(["swordfish"]))
     other = set_up_logs(second, LogSettings(level="INFO"), Redactor(["swordfish"]), shares[1])
     log = logging.getLogger("hermes.x")
-    log.warning("nobody's: hunter22 and swordfish")
+    log.warning("shared: hunter22 and swordfish")
     with log_to(first):
-        log.warning("of the first")
+        log.warning("from the first")
     with log_to(second):
-        log.info("of the second: swordfish")
+        log.info("from the second: swordfish")
     other.close()
     log.warning("after")
     process.close()
     lines = (first / "agent.log").read_text().splitlines()
     assert [line.partition("hermes.x: ")[2] for line in lines] == [
-        f"nobody's: {MASK} and {MASK}",
-        "of the first",
+        f"shared: {MASK} and {MASK}",
+        "from the first",
         "after",
     ]
-    assert (second / "agent.log").read_text().rstrip().endswith(f"of the second: {MASK}")
+    assert (second / "agent.log").read_text().rstrip().endswith(f"from the second: {MASK}")
 
 
 class SlowFile(RotatingFile):
-    """A record is on its way to the disk until `go` is set."""
+    """A record is being written until `go` is set."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, 0, 1)
@@ -223,10 +223,10 @@ class SlowFile(RotatingFile):
         self.done.append("closed")
 
 
-def test_a_file_is_not_closed_while_another_thread_writes_to_it(tmp_path):
+def test_close_waits_for_a_write_in_another_thread(tmp_path):
     file = SlowFile(tmp_path / "agent.log")
     log = FileLogHandler(file, Redactor(), logging.INFO)
-    record = logging.LogRecord("hermes.x", logging.INFO, "", 0, "last words", (), None)
+    record = logging.LogRecord("hermes.x", logging.INFO, "", 0, "last record", (), None)
     closing = threading.Event()
 
     def close() -> None:
@@ -243,4 +243,4 @@ def test_a_file_is_not_closed_while_another_thread_writes_to_it(tmp_path):
     for thread in threads:
         thread.join(60)
     assert file.done == ["written", "closed"]
-    assert "last words" in file.path.read_text()
+    assert "last record" in file.path.read_text()

@@ -59,12 +59,12 @@ SHAPES = [
 @pytest.mark.parametrize("form", FORMS)
 @given(secret=passwords, before=prose, after=prose)
 @settings(max_examples=50)
-def test_a_known_value_is_masked_in_every_form(form, secret, before, after):
-    carried = FORMS[form](secret)
-    if secret in MASK or carried in before + after:
+def test_known_value_is_masked_in_every_encoding(form, secret, before, after):
+    encoded = FORMS[form](secret)
+    if secret in MASK or encoded in before + after:
         return
-    text = Redactor([secret]).redact(f"{before}\n{carried}\n{after}")
-    assert carried not in text
+    text = Redactor([secret]).redact(f"{before}\n{encoded}\n{after}")
+    assert encoded not in text
     assert MASK in text
 
 
@@ -73,7 +73,7 @@ def test_a_known_value_is_masked_in_every_form(form, secret, before, after):
     before=st.binary(max_size=8),
     after=st.binary(max_size=8),
 )
-def test_a_known_value_inside_base64_is_masked(secret, before, after):
+def test_known_value_is_masked_inside_base64(secret, before, after):
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = Redactor([secret]).redact(encode(before + secret.encode() + after).decode())
         assert MASK in text
@@ -83,7 +83,7 @@ def test_a_known_value_inside_base64_is_masked(secret, before, after):
 @pytest.mark.parametrize("shape", SHAPES)
 @given(token=tokens)
 @settings(max_examples=15)
-def test_a_well_known_shape_is_masked_without_knowing_it(shape, token):
+def test_well_known_token_format_is_masked(shape, token):
     text = Redactor().redact(f"before {shape.format(token)} after")
     assert token not in text
     assert text.startswith("before ")
@@ -92,7 +92,7 @@ def test_a_well_known_shape_is_masked_without_knowing_it(shape, token):
 @pytest.mark.parametrize("shape", SHAPES)
 @given(token=tokens)
 @settings(max_examples=15)
-def test_masking_twice_is_masking_once(shape, token):
+def test_masking_is_idempotent(shape, token):
     redactor = Redactor([token[:10]])
     once = redactor.redact(shape.format(token))
     assert redactor.redact(once) == once
@@ -112,18 +112,18 @@ def test_masking_twice_is_masking_once(shape, token):
         "skeleton sk-short xoxo",
     ],
 )
-def test_ordinary_text_stays(text):
+def test_ordinary_text_is_unchanged(text):
     assert Redactor(["unrelated-secret"]).redact(text) == text
 
 
-def test_the_longest_of_two_values_is_masked_whole():
+def test_longest_matching_value_is_masked():
     redactor = Redactor(["abcdef", "abcdefghij"])
     assert redactor.redact("x abcdefghij y abcdef z") == f"x {MASK} y {MASK} z"
 
 
-def test_a_short_value_does_not_tear_holes_into_words():
+def test_short_value_is_not_masked():
     assert Redactor(["cat", ""]).redact("concatenate") == "concatenate"
 
 
-def test_the_secrets_do_not_show_in_the_redactor_itself():
+def test_repr_hides_the_secrets():
     assert "hunter22" not in repr(Redactor(["hunter22"]))

@@ -1,4 +1,4 @@
-"""A process that serves the local door of its home, and nothing else; `--uid N` lets in only N."""
+"""Serve only the socket of a home, in its own process; `--uid N` accepts only user N."""
 
 import os
 import signal
@@ -36,5 +36,5 @@ async def serve(uid: int) -> None:
 
 
 if __name__ == "__main__":
-    wanted = int(sys.argv[2]) if sys.argv[1:2] == ["--uid"] else os.getuid()
-    anyio.run(serve, wanted)
+    uid_allowed = int(sys.argv[2]) if sys.argv[1:2] == ["--uid"] else os.getuid()
+    anyio.run(serve, uid_allowed)
