@@ -31,7 +31,7 @@ VERBS = {
     "auth": "Manage keys and logins for model providers.",
     "config": "Show and change settings.",
     "profile": "Manage profiles, each with its own home.",
-    "gateway": "Run the agent as a background service for chat apps, API and webhooks.",
+    "gateway": "Run the agent for chat apps, the API and webhooks.",
     "send": "Send a message to a chat.",
     "pairing": "Approve or revoke people who message the agent.",
     "webhook": "Let other programs trigger the agent over HTTP.",

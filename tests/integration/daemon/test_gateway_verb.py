@@ -92,7 +92,7 @@ def test_the_life_of_a_gateway(person: Person) -> None:
     nothing = person("gateway", "status")
     assert nothing.code == 3
     assert nothing.out.splitlines()[0].split() == ["gateway", "not", "running"]
-    assert person("gateway", "stop").out == "The gateway of profile default does not run\n"
+    assert person("gateway", "stop").out == "The gateway of profile default is not running\n"
 
     started = person("gateway", "start")
     assert (started.code, started.err) == (0, "  connecting telegram\n  2 platforms\n")
@@ -106,7 +106,7 @@ def test_the_life_of_a_gateway(person: Person) -> None:
     assert os.getsid(record.pid) == record.pid
 
     again = person("gateway", "start")
-    assert (again.code, f"runs already (pid {record.pid})" in again.out) == (0, True)
+    assert (again.code, f"is already running (pid {record.pid})" in again.out) == (0, True)
     assert "changed since it started" not in again.out
     settings = person.home / "config.yaml"
     settings.touch()
@@ -127,7 +127,7 @@ def test_the_life_of_a_gateway(person: Person) -> None:
     assert told["state"]["platforms"]["discord"]["error_code"] == "failed"
 
     stopped = person("gateway", "stop")
-    assert stopped.out == f"The gateway of profile default is stopped (pid {record.pid})\n"
+    assert stopped.out == f"The gateway of profile default stopped (pid {record.pid})\n"
     wait_for_process_exit(record.pid)
     assert person.state()["gateway_state"] == "stopped"
     assert (person.home / ".clean_shutdown").exists()
@@ -196,7 +196,7 @@ def test_a_killed_one_is_told_and_leaves_nothing_in_the_way(person: Person) -> N
         gateway.told(signal.SIGKILL)
         assert (person.home / "gateway.pid").exists()
         status = person("gateway", "status")
-        assert (status.code, "it was killed or it crashed" in status.out) == (3, True)
+        assert (status.code, "it crashed or was killed" in status.out) == (3, True)
         assert json.loads(person("gateway", "status", "--json").out)["died"] is True
     with person.running("gateway", "run") as gateway:
         gateway.hears("ready crashed park=False wait=0")
@@ -206,7 +206,7 @@ def test_it_says_whom_it_serves_and_how_to_end_it(person: Person) -> None:
     with person.running("gateway", "run") as gateway:
         gateway.hears("ready first")
         said = gateway.heard.decode()
-        assert f"serves the profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
+        assert f"running for profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
         assert "  telegram: connected\n" in said
         assert "  discord: retrying (no route to host)\n" in said
         assert str(person.home / "logs" / "agent.log") in said
@@ -218,7 +218,7 @@ def test_it_says_whom_it_serves_and_how_to_end_it(person: Person) -> None:
 
 def test_settings_that_it_has_not_read_are_told(person: Person) -> None:
     person("gateway", "start")
-    assert "a restart reads it anew" not in person("gateway", "status").out
+    assert "restart to apply" not in person("gateway", "status").out
     person("config", "set", "timezone", "Europe/Berlin")
     assert "config.yaml changed since it started" in person("gateway", "status").out
 
@@ -250,7 +250,7 @@ def test_restart_from_outside(person: Person) -> None:
     first = running_gateway(person.profile())
     ran = person("gateway", "restart")
     second = running_gateway(person.profile())
-    assert (ran.code, "is stopped" in ran.out, "is running" in ran.out) == (0, True, True)
+    assert (ran.code, "stopped" in ran.out, "is running" in ran.out) == (0, True, True)
     assert first.pid != second.pid
     assert "ready stopped" in (person.home / "logs" / "gateway.log").read_text()
 
@@ -274,7 +274,7 @@ def test_who_cannot_wait_for_turns_interrupts_twice(person: Person) -> None:
             stop.process.send_signal(signal.SIGINT)
             assert stop.process.stderr is not None
             heard = b""
-            while b"Ctrl+C once more" not in heard:
+            while b"press Ctrl+C again" not in heard:
                 data = wait_for_data(stop.process.stderr.fileno())
                 assert data, f"it hung up after {heard!r}"
                 heard += data
@@ -294,7 +294,7 @@ def test_a_turn_does_not_wait_for_the_gateway_that_waits_for_it(person: Person) 
     with person.running("gateway", "run", STANDIN="stubborn") as gateway:
         gateway.hears("ready")
         ran = person("gateway", "stop", HERMES_SESSION_ID="s1")
-        assert ran.out == "The gateway stops once this turn is over\n"
+        assert ran.out == "The gateway stops after this turn\n"
         gateway.hears("heard 15")
         gateway.process.send_signal(signal.SIGUSR2)
         assert gateway.process.wait(TEST_TIMEOUT) == 0

@@ -77,7 +77,7 @@ def test_without_a_gateway_it_is_safe_in_the_outbox(house: House) -> None:
     ran = house("-t", "telegram:42", "the build is green")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == (
-        "telegram:42: accepted (no gateway runs; it goes out after: hermes gateway start)\n"
+        "telegram:42: accepted (no gateway is running; to deliver it: hermes gateway start)\n"
     )
     assert house.waiting() == [(Address("telegram", "42"), "the build is green")]
 
@@ -249,11 +249,11 @@ def test_what_was_given_up_is_a_failure(office: Office) -> None:
 
 def test_nobody_waits_longer_than_they_like(office: Office) -> None:
     ran = office.send(office.sleeps, "-t", "telegram", "--no-wait", "hi")
-    assert (ran.code, "the gateway was not reached" in ran.out) == (0, True)
+    assert (ran.code, "the gateway could not be notified" in ran.out) == (0, True)
     ran = office.send(office.sleeps, "-t", "telegram", "--timeout", "0.05", "hi")
     assert (ran.code, "telegram:100:7: accepted" in ran.out) == (0, True)
     ran = office.send(office.sleeps, "-t", "discord:1", "hi")
-    assert "the gateway that runs has no discord" in ran.out
+    assert "the running gateway has no discord" in ran.out
 
 
 def test_a_guest_of_another_profile_s_gateway_knows_its_own_platforms(office: Office) -> None:
@@ -267,8 +267,8 @@ def test_a_guest_of_another_profile_s_gateway_knows_its_own_platforms(office: Of
     try:
         office.house.env["HERMES_HOME"] = str(work.path)
         ran = office.send(office.sleeps, "-t", "telegram:1,discord:1", "--timeout", "0.01", "hi")
-        assert "telegram:1: accepted (the gateway that runs has no telegram" in ran.out
-        assert "discord:1: accepted (the gateway was not reached" in ran.out
+        assert "telegram:1: accepted (the running gateway has no telegram" in ran.out
+        assert "discord:1: accepted (the gateway could not be notified" in ran.out
         assert office.woken == [work.path, office.house.home.path]
     finally:
         lock.release()
