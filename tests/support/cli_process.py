@@ -1,4 +1,4 @@
-"""The program and a mock model as processes of their own, as a person has them."""
+"""Run the real program and a mock model as processes."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from hermes.testing.fake_openai.script import Script
 
 HERMES_PROGRAM = str(Path(sys.executable).parent / "hermes")
 TEST_TIMEOUT = 120
-"""Seconds that anything may take on a busy machine before a test gives up."""
+"""Timeout in seconds for anything on a busy machine."""
 
 
 class FakeModelProcess:
@@ -36,7 +36,7 @@ class FakeModelProcess:
         return [json.loads(body) for body in calls if about in body]
 
     def keys_seen(self, about: str = "") -> list[str]:
-        """Of every request so far with `about` in its text: the key, or an empty text."""
+        """The key (or empty) of every request so far whose text contains `about`."""
         rows = [json.loads(line) for line in self._log.read_bytes().split(b"\n")[:-1]]
         shown = [row["headers"].get("authorization", "") for row in rows if about in row["body"]]
         return [value.removeprefix("Bearer ") for value in shown]
@@ -68,7 +68,7 @@ class CliResult(NamedTuple):
 
 
 class HermesCli:
-    """One person's installation: a home, a folder to work in, and an environment."""
+    """An installation: a home, a working directory and an environment."""
 
     def __init__(self, root: Path, url: str) -> None:
         self.home = root / "home"
@@ -121,7 +121,7 @@ class HermesCli:
 
     @contextmanager
     def terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
-        """A chat line by line, with colours, in a terminal of its own, 80 columns wide."""
+        """A line-mode chat with colours in a terminal with 80 columns."""
         child = pexpect.spawn(
             HERMES_PROGRAM,
             ["--cli", *words],
@@ -144,14 +144,14 @@ class HermesCli:
 
 
 class RunningCli:
-    """A process whose output is waited for, never slept for."""
+    """A running process; its output is awaited without sleeping."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
         self.heard = b""
 
     def hears(self, text: str) -> None:
-        """Read stdout until the text has come."""
+        """Read stdout until the text appears."""
         assert self.process.stdout is not None
         while text.encode() not in self.heard:
             data = wait_for_data(self.process.stdout.fileno())
@@ -159,7 +159,7 @@ class RunningCli:
             self.heard += data
 
     def told(self, number: signal.Signals) -> CliResult:
-        """Send the signal and wait for the end."""
+        """Send the signal and wait for the process to exit."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=TEST_TIMEOUT)
         return CliResult(self.process.returncode, (self.heard + out).decode(), err.decode())
@@ -167,7 +167,7 @@ class RunningCli:
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that the system gives to nobody by chance; who is told of it may listen there."""
+    """A port that the system does not hand out, but that can be listened on."""
     with socket.socket() as held:
         # Ours does not listen, so it is in the way of no server, which all take a port so.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -182,19 +182,19 @@ def wait_for_data(fd: int) -> bytes:
 
 
 def exit_status(child: pexpect.spawn) -> int | None:
-    """How it ended. What nobody reads would keep a program from leaving its terminal."""
+    """The exit status; drains the output, which could block the program's exit."""
     child.expect(pexpect.EOF)
     child.wait()
     return child.exitstatus
 
 
 def without_durations(shown: str) -> str:
-    """Without how long calls took, which is told of those that were slow, as on a busy machine."""
+    """Remove the durations that are shown for slow calls."""
     return re.sub(r"\d+\.\d s · ", "", shown)
 
 
 class Fifo:
-    """A named pipe through which a command tells the test how far it is."""
+    """A named pipe through which a command reports its progress."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -205,7 +205,7 @@ class Fifo:
         return wait_for_data(self._fd).decode().split()
 
     def released(self) -> None:
-        """Returns when no process holds it open any more: in a sandbox, ids say nothing to us."""
+        """Wait until no process has it open; process ids are unknown inside a sandbox."""
         reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
         os.close(self._fd)
         self._fd = reader
@@ -218,7 +218,7 @@ class Fifo:
 
 
 def wait_for_process_exit(pid: int) -> None:
-    """Returns when the process is gone; fails when it stays."""
+    """Wait until the process is gone; fail on timeout."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

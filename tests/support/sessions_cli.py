@@ -1,4 +1,4 @@
-"""`hermes sessions` called with streams of our own, as tests use it."""
+"""Run `hermes sessions` in-process with fake streams."""
 
 import io
 import json
@@ -57,7 +57,7 @@ class SessionsCli:
     def __call__(
         self, *words: str, typed: str | None = None, columns: int | None = None
     ) -> SessionsResult:
-        """`typed` puts a person at the keyboard, `columns` a terminal under the output."""
+        """`typed` makes stdin a terminal with that input, `columns` makes stdout a terminal."""
         env = Env({"HERMES_HOME": str(self.home), "COLUMNS": str(columns or "")})
         stdin = io.StringIO() if typed is None else FakeTerminal(typed)
         stdout = io.StringIO() if columns is None else FakeTerminal()

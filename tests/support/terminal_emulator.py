@@ -1,4 +1,4 @@
-"""A terminal that knows what stands on it: a program draws, a test reads, types and clicks."""
+"""A terminal emulator for tests: read the screen, type and click."""
 
 import re
 import time
@@ -17,11 +17,11 @@ _SEQUENCE = re.compile(
     r"|\x1b[P_^X][^\x1b]*\x1b\\|\x1b[ -/]*[0-~]"
 )
 _UNFINISHED = re.compile(r"\x1b(?:\[[<=>?\d;: -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)?$")
-"""A sequence whose end has not come yet."""
+"""An incomplete escape sequence."""
 _SYNCHRONIZED = 2026
-"""The mode in which a picture is shown when it is whole."""
+"""The synchronized output mode: a frame is shown when complete."""
 DEFAULT_BACKGROUND = ""
-"""The ground of a cell to which no colour was given."""
+"""The background of a cell without a colour."""
 
 
 class Cell(NamedTuple):
@@ -30,10 +30,9 @@ class Cell(NamedTuple):
 
 
 class EmulatedScreen:
-    """As much of a terminal as a program needs that draws whole screens.
+    """The part of a terminal that full-screen programs need.
 
-    It can hold a picture back until all of it is drawn, and says so when it is asked: whoever
-    reads in between sees `half_drawn`.
+    It supports synchronized output; `half_drawn` is true while a frame is incomplete.
     """
 
     def __init__(self, columns: int, rows: int, reply: Callable[[str], object]) -> None:
@@ -44,7 +43,7 @@ class EmulatedScreen:
         self._rest = ""
         self._ground = DEFAULT_BACKGROUND
         self.told: list[str] = []
-        """What was said to the terminal itself, such as: put this into the clipboard."""
+        """Commands to the terminal itself, such as setting the clipboard."""
         self.coloured = False
         self._clear()
 
@@ -128,7 +127,7 @@ class EmulatedScreen:
 
 
 class TerminalProgram:
-    """A program in a terminal of its own, and somebody who sits at it."""
+    """A program in an emulated terminal, with its input."""
 
     def __init__(self, child: "pexpect.spawn[str]", columns: int, rows: int) -> None:
         self.child = child
@@ -139,7 +138,7 @@ class TerminalProgram:
         return "\n".join(self.screen.lines)
 
     def until(self, true: Callable[[], object]) -> None:
-        """Looks at whole pictures only."""
+        """Wait for the condition; checked only on complete frames."""
         end = time.monotonic() + TEST_TIMEOUT
         while self.screen.is_partial or not true():
             left = end - time.monotonic()
@@ -158,12 +157,12 @@ class TerminalProgram:
         self.until(lambda: words not in self.text)
 
     def place(self, words: str) -> tuple[int, int]:
-        """Row and column of the last line with these words, from 0."""
+        """Row and column of the last line with this text, from 0."""
         row = max(row for row, line in enumerate(self.screen.lines) if words in line)
         return row, self.screen.lines[row].index(words)
 
     def click(self, words: str, true: Callable[[], object]) -> None:
-        """Until it is true. Words that moved away just before the click are clicked again."""
+        """Click until the condition is true; retried if the text moved before the click."""
         clicked: tuple[int, int] | None = None
         assert not true(), f"without a click:\n{self.text}"
 
@@ -180,14 +179,14 @@ class TerminalProgram:
         self.until(is_done)
 
     def opens(self, words: str, shows: str) -> None:
-        """A click on these words shows others."""
+        """Click on the text until `shows` appears."""
         self.click(words, lambda: shows in self.text)
 
     def keys(self, keys: str) -> None:
         self.child.send(keys)
 
     def ends(self) -> int | None:
-        """How it ended, after all that it still had to say."""
+        """The exit status, after draining the output."""
         self.child.expect(pexpect.EOF)
         self.screen.feed(self.child.before or "")
         self.child.close()

@@ -1,1 +1,1 @@
-"""The command line: one module per verb, loaded only when that verb is asked for."""
+"""The command line: one module per command, imported only when that command runs."""

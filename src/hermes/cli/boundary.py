@@ -1,6 +1,6 @@
-"""The last line of defence of the command line: errors become one sentence and an exit code.
+"""Turn every uncaught error of the command line into a message and an exit code.
 
-Nothing is imported before it is needed: this stands around `hermes --version` too.
+Imports are deferred because this also wraps `hermes --version`.
 """
 
 import io
@@ -21,7 +21,7 @@ BROKEN_PIPE = 141
 
 
 def run_guarded(verb: "Callable[[], int]") -> int:
-    """Whatever happens: one line for people, and an exit code."""
+    """Run a command; report errors on stderr and return the exit code."""
     try:
         _open_closed_streams()
         return _run_and_flush(verb)
@@ -30,18 +30,18 @@ def run_guarded(verb: "Callable[[], int]") -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the outermost boundary: logged and told
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: logged and reported
         return _report_error(error)
 
 
 def print_error(error: "HermesError") -> None:
-    """What happened, and below it what to do next."""
+    """Write the error message and, on the next line, the hint."""
     hint = f"  {error.hint}\n" if error.hint else ""
     write_stderr(f"hermes: {error}\n{hint}")
 
 
 def write_stderr(text: str) -> None:
-    """Write to stderr, if anybody still listens there; nothing in it steers the terminal."""
+    """Write to stderr with control characters escaped; ignore a closed stream."""
     text = "".join(
         char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
     )
@@ -53,29 +53,29 @@ def write_stderr(text: str) -> None:
 
 
 def silence_stdout() -> None:
-    """The reader has gone (`| head`): nothing more is to be said, not even at exit."""
+    """Redirect stdout to /dev/null, so that flushing at exit cannot fail after a broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_and_flush(verb: "Callable[[], int]") -> int:
     try:
         code = verb()
-    except SystemExit as leaving:  # how a parser ends after --help
-        code = leaving.code if isinstance(leaving.code, int) else 1
+    except SystemExit as ended:  # raised by argparse after --help
+        code = ended.code if isinstance(ended.code, int) else 1
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         silence_stdout()
-        return _report_write_error(error, "the output could not be written")
+        return _report_write_error(error, "cannot write the output")
     return code
 
 
 def _open_closed_streams() -> None:
-    """A stream closed by the caller (`<&-`) becomes an empty one, which others can rely on.
+    """Replace streams that the caller closed (`<&-`) with /dev/null.
 
-    What an old terminal cannot show is escaped instead of raising an error.
+    Characters that the terminal's encoding lacks are escaped instead of raising an error.
     """
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - open to the end
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - likewise
@@ -92,16 +92,16 @@ def _report_error(error: Exception) -> int:
         print_error(error)
         return error.exit_code
     if isinstance(error, OSError) and _disk_hint(error):
-        return _report_write_error(error, f"{error.filename or 'a file'} could not be written")
-    where = _log_crash(error)
+        return _report_write_error(error, f"cannot write {error.filename or 'a file'}")
+    log_file = _log_crash(error)
     write_stderr(f"hermes: internal error: {type(error).__name__}: {error}\n")
-    if where is not None:
-        write_stderr(f"  This is a defect in Hermes. What led to it is in {where}\n")
+    if log_file is not None:
+        write_stderr(f"  This is a bug in Hermes. The traceback is in {log_file}\n")
     return CRASHED
 
 
 def _disk_hint(error: OSError) -> str:
-    """What to do about a full disk; for all other trouble nothing."""
+    """The hint for a full disk; empty for other errors."""
     from hermes.kit.files import write_error_hint
 
     return write_error_hint(error)
@@ -114,7 +114,7 @@ def _report_write_error(error: OSError, what: str) -> int:
 
 
 def _log_crash(error: Exception) -> "Path | None":
-    """Write the traceback into the log of the home; onto stderr where there is no such place."""
+    """Log the traceback and return the log file; without a log folder, write it to stderr."""
     import logging
 
     from hermes.config.env import Env, process_env

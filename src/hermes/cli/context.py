@@ -1,4 +1,4 @@
-"""What every verb is given: streams, environment, and the home it works in."""
+"""The context passed to every command: streams, environment and home."""
 
 import sys
 from functools import cached_property
@@ -23,19 +23,19 @@ class CliContext:
 
         if HOME_HIDDEN_VARIABLE in self.env and not self.env.get("HERMES_HOME"):
             raise ConfigError(
-                "This is a command of an agent in its sandbox, where its home cannot be seen.",
-                hint="To send something use the agent's tool send_message; for a home of your own "
-                "set HERMES_HOME.",
+                "The Hermes home is not visible inside the agent's sandbox.",
+                hint="To send a message, use the send_message tool. To use another home, set "
+                "HERMES_HOME.",
             )
         return resolve_home(self.env, self.profile)
 
     def disable_escapes(self) -> None:
-        """Nothing that is written from now on steers the terminal."""
+        """Write no terminal escape sequences from now on."""
         self.env = Env({**self.env, "TERM": "dumb"})
         set_term("dumb")
 
     def home(self) -> Home:
-        """The profile's home; looked for when first needed, so that `--help` works without."""
+        """The profile's home; resolved on first use, so that `--help` works without one."""
         return self._home
 
 

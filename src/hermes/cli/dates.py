@@ -1,4 +1,4 @@
-"""Moments as people say them: `2 h ago`, `2026-01-31`, `yesterday`, `90d`."""
+"""Parse and format times for people: `2 h ago`, `2026-01-31`, `yesterday`, `90d`."""
 
 import re
 from argparse import ArgumentTypeError
@@ -11,19 +11,19 @@ _RELATIVE_UNITS = ((60, 1, "min"), (1440, 60, "h"), (43_200, 1440, "d"), (525_60
 
 
 def parse_age(text: str) -> timedelta:
-    """`30d`, `12h`, `2w`, `6mo`, `1y`; `m` could be minutes or months, so it is neither."""
+    """Parse `30d`, `12h`, `2w`, `6mo` or `1y`; `m` is rejected as ambiguous."""
     found = _AGE.fullmatch(text.strip().lower())
     unit = found and found[2].removesuffix("s")
     if not found or unit not in _UNITS:
-        raise ArgumentTypeError(f"{text!r} is not an age; write it as 30d, 12h, 2w, 6mo or 1y")
+        raise ArgumentTypeError(f"{text!r} is not an age; use 30d, 12h, 2w, 6mo or 1y")
     minutes = int(found[1]) * _UNITS[unit]
     if minutes > _MAX_MINUTES:
-        raise ArgumentTypeError(f"{text!r} is longer than anything is kept")
+        raise ArgumentTypeError(f"{text!r} is too long; the limit is 200 years")
     return timedelta(minutes=minutes)
 
 
 class TimePoint:
-    """A point in time given on the command line; what it means may depend on the present."""
+    """A point in time given on the command line, absolute or relative to now."""
 
     def __init__(self, text: str) -> None:
         self._text = text.strip().lower()
@@ -38,7 +38,7 @@ class TimePoint:
             self._fixed = datetime.fromisoformat(text.strip()).astimezone(UTC)
         except (ValueError, OverflowError) as error:
             raise ArgumentTypeError(
-                f"{text!r} is not a time; write 2026-01-31, '2026-01-31 18:00', yesterday or 7d"
+                f"{text!r} is not a time; use 2026-01-31, '2026-01-31 18:00', yesterday or 7d"
             ) from error
 
     def at(self, now: datetime) -> datetime:
@@ -65,7 +65,7 @@ def relative_time(then: datetime, now: datetime) -> str:
 
 
 def local_time(moment: datetime) -> str:
-    """In the zone of whoever reads it."""
+    """Date and time in the local time zone."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 

@@ -1,4 +1,4 @@
-"""A line of whoever sits at the terminal, and may press Ctrl+C at any moment."""
+"""Ask questions at the terminal: choices, lines, confirmations and keys."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,13 +12,13 @@ from hermes.kit.terminal_text import single_line
 from hermes.schema.errors import UsageError
 
 POLL_INTERVAL = 0.2
-"""Seconds after which a Ctrl+C is heard that came in the moment before the wait for a key."""
+"""Seconds between checks for a Ctrl+C that arrived just before the wait for input."""
 
 
 def read_line(stdin: TextIO) -> str:
-    """The next line with its end; nothing when there is none."""
+    """The next line including its line break; empty at the end of input."""
     if stdin.isatty():
-        # A test's terminal is no file, and has all that will ever be typed.
+        # A fake terminal in a test has no file descriptor and never blocks.
         with suppress(OSError, ValueError):
             while not select([stdin], [], [], POLL_INTERVAL)[0]:
                 continue
@@ -29,7 +29,7 @@ MAX_CHOICES = 30
 
 
 class TerminalDialog:
-    """`asks` is whether there is anybody who could answer."""
+    """Questions and answers at a terminal; `asks` is False when stdin is not one."""
 
     def __init__(self, context: CliContext, *, asks: bool) -> None:
         self._stdin = context.stdin
@@ -48,9 +48,9 @@ class TerminalDialog:
         usual: str,
         wrong: Callable[[str], str] = lambda name: "",
     ) -> str:
-        """One of the names, by its number or written out; any other name that is written out.
+        """Ask for one of the rows, by number or name; other names are accepted as well.
 
-        `wrong` says what is wrong with such a name, which is then asked for again.
+        `wrong` returns why a name is not acceptable; the question is then repeated.
         """
         self._out.write(f"{question}\n")
         for number, (name, about) in enumerate(rows[:MAX_CHOICES], 1):
@@ -58,43 +58,43 @@ class TerminalDialog:
                 f"  {number:>2}. {single_line(name):<14} {single_line(about)}".rstrip() + "\n"
             )
         if len(rows) > MAX_CHOICES:
-            self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; write its name\n")
+            self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; type the name\n")
         while True:
-            said = self.line("Number or name", usual)
-            if not said.isdecimal():
-                trouble = wrong(said)
-                if not trouble:
-                    return said
-            elif 1 <= int(said) <= len(rows):
-                return rows[int(said) - 1][0]
+            answer = self.line("Number or name", usual)
+            if not answer.isdecimal():
+                problem = wrong(answer)
+                if not problem:
+                    return answer
+            elif 1 <= int(answer) <= len(rows):
+                return rows[int(answer) - 1][0]
             else:
-                trouble = f"There is no number {said}."
-            self.says(trouble)
+                problem = f"{answer} is not in the list."
+            self.says(problem)
 
     def line(self, what: str, usual: str) -> str:
-        """What is typed, or the usual answer for Enter alone; asked until there is one."""
+        """Ask for a line until it is not empty; Enter alone gives the default, if any."""
         while True:
             self._out.write(f"{what}{f' [{single_line(usual)}]' if usual else ''}: ")
             self._out.flush()
             typed = read_line(self._stdin)
             if not typed:
                 raise _nothing_chosen()
-            if said := typed.strip() or usual:
-                return said
+            if answer := typed.strip() or usual:
+                return answer
 
     def agrees(self, question: str, *, usual: bool = False) -> bool:
-        """Enter alone is the `usual` answer; an end of what is typed is a no."""
-        ways = "[Y/n]" if usual else "[y/N]"
-        self._out.write(self._style.wrapped(f"{single_line(question)} {ways}") + " ")
+        """Ask yes or no; Enter alone gives the default, and the end of input means no."""
+        options = "[Y/n]" if usual else "[y/N]"
+        self._out.write(self._style.wrapped(f"{single_line(question)} {options}") + " ")
         self._out.flush()
         typed = read_line(self._stdin)
-        said = typed.strip().lower()
-        return said in {"y", "yes"} or (usual and bool(typed) and not said)
+        answer = typed.strip().lower()
+        return answer in {"y", "yes"} or (usual and bool(typed) and not answer)
 
     def key(self, whose: str) -> str:
-        """Nothing at all is an end; what cannot be a key is asked for again."""
+        """Ask for a key without echo; repeat the question when the input cannot be a key."""
         while True:
-            typed = getpass(f"Key for {whose} (it is not shown): ", stream=self._out).strip()
+            typed = getpass(f"Key for {whose} (input is hidden): ", stream=self._out).strip()
             try:
                 return check_key(typed)
             except UsageError as error:
@@ -103,23 +103,23 @@ class TerminalDialog:
                 self.says(error.sentence)
 
     def key_from_stdin(self) -> str:
-        """The first line of what is piped in; typed at a terminal, it is not shown."""
+        """Read the key from a pipe, or ask for it at a terminal."""
         if self._stdin.isatty():
             return self.key("the provider")
         return check_key(self._stdin.readline().strip())
 
 
 def check_key(key: str) -> str:
-    """Raises `UsageError` for what cannot be a key."""
+    """Return the key; raise `UsageError` if it cannot be one."""
     if not key:
-        raise UsageError("No key was given; nothing was changed.", hint="hermes setup")
+        raise UsageError("No key given; nothing was changed.", hint="hermes setup")
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UsageError(
-            "The key holds a character that no key has.",
-            hint="A line break or blank may have been copied along: copy it again.",
+            "The key contains a space or another invalid character.",
+            hint="Copy it again, without spaces or line breaks.",
         )
     return key
 
 
 def _nothing_chosen() -> UsageError:
-    return UsageError("Nothing was chosen; nothing was changed.", hint="hermes setup")
+    return UsageError("Nothing chosen; nothing was changed.", hint="hermes setup")

@@ -1,4 +1,4 @@
-"""Opening a file in the person's own editor, and waiting until they are done."""
+"""Open a file in the user's editor and wait until it is closed."""
 
 import shlex
 import shutil
@@ -12,7 +12,7 @@ FALLBACK_EDITORS = ("nano", "vim", "vi")
 
 
 def compose_text(draft: str, env: Mapping[str, str]) -> str:
-    """What the person made of it. Raises `UsageError` when there is no editor, or it fails."""
+    """The edited text. Raises `UsageError` if there is no editor or it fails."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
@@ -23,32 +23,32 @@ def compose_text(draft: str, env: Mapping[str, str]) -> str:
 
 
 def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
-    """Run $VISUAL, $EDITOR or, at a terminal, a usual editor. Raises `UsageError` when it fails."""
+    """Run $VISUAL, $EDITOR or, at a terminal, a common editor; `UsageError` if it fails."""
     command = [*_editor_command(env, FALLBACK_EDITORS if at_terminal else ()), str(path)]
     try:
         done = subprocess.run(command, env=dict(env), check=False)  # noqa: S603 - the user's choice
     except OSError as error:
         raise UsageError(
-            f"The editor {command[0]!r} could not be started: {error.strerror}",
-            hint="Name another one, for example: export VISUAL=nano",
+            f"Cannot start the editor {command[0]!r}: {error.strerror}",
+            hint="Choose another one, for example: export VISUAL=nano",
         ) from error
     if done.returncode != 0:
         raise UsageError(
-            f"The editor {command[0]!r} ended with code {done.returncode}; nothing was changed"
+            f"The editor {command[0]!r} exited with code {done.returncode}; nothing was changed"
         )
 
 
 def _editor_command(env: Mapping[str, str], usual: Sequence[str]) -> list[str]:
     for name in ("VISUAL", "EDITOR"):
         try:
-            words = shlex.split(env.get(name, ""))
+            command = shlex.split(env.get(name, ""))
         except ValueError as error:
-            raise UsageError(f"${name} cannot be read as a command: {error}") from error
-        if words:
-            return words
+            raise UsageError(f"${name} is not a valid command: {error}") from error
+        if command:
+            return command
     for name in usual:
         if shutil.which(name, path=env.get("PATH")):
             return [name]
     raise UsageError(
-        "No editor was found", hint="Name one, for example: export VISUAL=/path/to/editor"
+        "No editor found", hint="Choose one, for example: export VISUAL=/path/to/editor"
     )

@@ -1,4 +1,4 @@
-"""The book of changes on the command line: the same for memory and for skills."""
+"""The change log actions shared by `hermes memory` and `hermes skills`."""
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ from hermes.learning.ledger.ledger import Ledger
 
 
 class LedgerActions(Struct, frozen=True):
-    """Changes of one `kind`; `accept` carries a proposal out and says what came of it."""
+    """Changes of one `kind`; `accept` applies a proposal and returns a summary."""
 
     ledger: Ledger
     kind: str
@@ -23,7 +23,7 @@ class LedgerActions(Struct, frozen=True):
     undo: Callable[[str], Awaitable[Change]]
 
     async def act(self) -> int | None:
-        """The exit code; None when the action is not one of these."""
+        """The exit code; None if the action is not one of these."""
         actions = {
             "log": self._log,
             "diff": self._diff,
@@ -43,7 +43,7 @@ class LedgerActions(Struct, frozen=True):
         for entry in entries:
             self.say(entry_line(entry))
         if not entries:
-            self.say("Nothing was ever changed.")
+            self.say("No changes yet.")
 
     async def _diff(self) -> None:
         self.say(change_text((await self.ledger.get(self.args.change)).change))
@@ -54,25 +54,25 @@ class LedgerActions(Struct, frozen=True):
 
     async def _pending(self) -> None:
         waiting = await self.ledger.waiting(self.kind)
-        for one in waiting:
-            self.say(proposal_text(one))
+        for proposal in waiting:
+            self.say(proposal_text(proposal))
         if not waiting:
-            self.say("Nothing waits for a decision.")
+            self.say("No pending proposals.")
 
     async def _approve(self) -> None:
-        for proposal in await self._meant():
+        for proposal in await self._selected_proposals():
             self.say(await self.accept(proposal))
 
     async def _reject(self) -> None:
-        meant = await self._meant()
-        for proposal in meant:
+        proposals = await self._selected_proposals()
+        for proposal in proposals:
             await self.ledger.decide(proposal, accepted=False)
-        self.say(f"{plural(len(meant), 'proposal')} rejected")
+        self.say(f"{plural(len(proposals), 'proposal')} rejected")
 
-    async def _meant(self) -> Sequence[Proposal]:
+    async def _selected_proposals(self) -> Sequence[Proposal]:
         if self.args.proposal == "all":
             return await self.ledger.waiting(self.kind)
         found = await self.ledger.proposal(self.args.proposal)
         if found.kind != self.kind:
-            raise UsageError(f"{self.args.proposal} is about {found.kind}.")
+            raise UsageError(f"{self.args.proposal} is a proposal about {found.kind}.")
         return [found]

@@ -1,11 +1,11 @@
-"""The `hermes` command: find the verb, load only its module, turn errors into exit codes."""
+"""The `hermes` command: find the subcommand and run it, importing only its module."""
 
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036 - said before anything that an old one cannot read
+if sys.version_info < (3, 11):  # noqa: UP036 - before syntax an old Python rejects
     sys.exit(
-        f"hermes: This is Python {sys.version_info[0]}.{sys.version_info[1]}, and Hermes needs "
-        "3.11 or newer.\n  Install it anew with a newer one: make PYTHON=python3.12 run"
+        f"hermes: Hermes needs Python 3.11 or newer; this is {sys.version_info[0]}."
+        f"{sys.version_info[1]}.\n  Reinstall it with a newer version: make PYTHON=python3.12 run"
     )
 
 TYPE_CHECKING = False
@@ -15,38 +15,38 @@ if TYPE_CHECKING:
     from hermes.cli.context import CliContext
 
 VERBS = {
-    "chat": "Talk to the agent; this is what `hermes` alone does.",
-    "setup": "Choose a model and keep its key; run it again to change that.",
-    "status": "Show on one screen how everything is.",
-    "doctor": "Look for what is wrong, and say how to put it right.",
-    "logs": "Read what was logged, or follow it.",
-    "sessions": "List, search, show, export and tidy past sessions.",
-    "memory": "See what the agent remembers, and undo what it should not.",
-    "skills": "See, install and undo what the agent knows how to do.",
-    "bundles": "Put several skills under one name, to be followed together.",
-    "tools": "Choose which tools the agent is offered, and where.",
-    "mcp": "Connect servers that bring more tools (Model Context Protocol).",
-    "hooks": "Let programs of yours look on, and decide what the agent may do.",
-    "model": "Show which models can be reached, and choose one.",
-    "auth": "Keep keys and logins for model providers, several where you like.",
+    "chat": "Chat with the agent (the default command).",
+    "setup": "Choose a model and store its key.",
+    "status": "Show an overview of models, gateway, channels and sessions.",
+    "doctor": "Check the installation and suggest fixes.",
+    "logs": "Show or follow the logs.",
+    "sessions": "List, search, show, export and delete sessions.",
+    "memory": "Show what the agent remembers, and review or undo changes.",
+    "skills": "List, install, update and review skills.",
+    "bundles": "Group several skills under one name.",
+    "tools": "Turn tools on or off, for each platform if needed.",
+    "mcp": "Connect MCP servers that add tools.",
+    "hooks": "Run your own programs on agent events.",
+    "model": "List available models and choose one.",
+    "auth": "Manage keys and logins for model providers.",
     "config": "Show and change settings.",
-    "profile": "Keep several agents apart, each with a home of its own.",
-    "gateway": "Keep the agent running for its API, webhooks and terminals.",
-    "send": "Bring a text to a chat, from a script or by hand.",
-    "pairing": "Let people who write from a channel in by a code, and out again.",
-    "webhook": "Let other programs wake the agent by an HTTP call.",
-    "completion": "Print a completion script for bash, zsh or fish.",
+    "profile": "Manage profiles, each with its own home.",
+    "gateway": "Run the agent for chat apps, the API and webhooks.",
+    "send": "Send a message to a chat.",
+    "pairing": "Approve or revoke people who message the agent.",
+    "webhook": "Let other programs trigger the agent over HTTP.",
+    "completion": "Print a shell completion script for bash, zsh or fish.",
     "version": "Print the version.",
 }
 
 _CHAT_FLAGS = """\
-  -z, --oneshot PROMPT   answer one prompt, print the answer and nothing else
-  -q, --query PROMPT     answer one prompt, showing the work
-  -c, --continue [NAME]  go on with the last session, or a named one
-  -r, --resume ID        go on with this session
+  -z, --oneshot PROMPT   answer one prompt and print only the answer
+  -q, --query PROMPT     answer one prompt and show the steps
+  -c, --continue [NAME]  continue the last session, or the named one
+  -r, --resume ID        continue this session
   -m, --model NAME       use this model
       --provider NAME    use this provider
-  -t, --toolsets A,B     offer only these tools
+  -t, --toolsets A,B     use only these toolsets
   -p, --profile NAME     use this profile
   -h, --help             show help
   -V, --version          print the version"""
@@ -56,7 +56,7 @@ _FLAGS_WITH_VALUE = {
     "--resume": "-r", "--usage-file": "", "--image": "", "--max-turns": "", "--source": "",
     "--cwd": "", "--profile": "-p",
 }  # fmt: skip
-"""The flags of a chat that take a value, with their short names."""
+"""Chat flags that take a value, with their short names."""
 
 _LONG_NAMES = {short or name: name for name, short in _FLAGS_WITH_VALUE.items()} | {
     n: n for n in _FLAGS_WITH_VALUE
@@ -117,8 +117,8 @@ def _print_help() -> int:
         "Usage: hermes [flags] [command]\n\n"
         "A personal AI agent. Without a command it starts a chat.\n\n"
         f"Commands:\n{verbs}\n\nFlags:\n{_CHAT_FLAGS}\n\n"
-        "`hermes COMMAND --help` tells more, and `hermes chat --help` has all the flags.\n"
-        "Text piped into hermes is added to the prompt.\n"
+        "Run `hermes COMMAND --help` for details and `hermes chat --help` for all flags.\n"
+        "Text piped to hermes is added to the prompt.\n"
     )
     return 0
 
@@ -135,17 +135,17 @@ def _run_verb(verb: str, words: list[str], context: "CliContext") -> int:
 
 
 def _flag_groups(words: list[str]) -> "Iterator[list[str]]":
-    """Each flag with its value; a word; at last everything from `--` on."""
-    place = 0
-    while place < len(words):
-        word = words[place]
+    """Yield flags with their values, single words, and finally everything from `--` on."""
+    index = 0
+    while index < len(words):
+        word = words[index]
         if word == "--":
-            yield words[place:]
+            yield words[index:]
             return
-        following = words[place + 1 : place + 2]
-        takes = word in _LONG_NAMES and following and not _is_flag(following[0])
-        yield words[place : place + 2] if takes else [word]
-        place += 2 if takes else 1
+        following = words[index + 1 : index + 2]
+        has_value = word in _LONG_NAMES and following and not _is_flag(following[0])
+        yield words[index : index + 2] if has_value else [word]
+        index += 2 if has_value else 1
 
 
 def _is_flag(word: str) -> bool:
@@ -153,7 +153,7 @@ def _is_flag(word: str) -> bool:
 
 
 def _take_profile(words: list[str]) -> tuple[str | None, list[str]]:
-    """`-p NAME` may stand anywhere before a `--`, also behind the verb."""
+    """Split off `-p NAME`, which is accepted anywhere before a `--`."""
     rest: list[str] = []
     profile: str | None = None
     for group in _flag_groups(words):
@@ -175,31 +175,31 @@ def _profile_value(group: list[str]) -> str:
 
 
 def _take_verb(words: list[str]) -> tuple[str, list[str]]:
-    """The first word that is no flag; none at all means a chat."""
-    place = 0
+    """Split off the command: the first word that is not a flag, or `chat` if there is none."""
+    index = 0
     before = ""
     flags: list[str] = []
     for group in _flag_groups(words):
         if not group[0].startswith("-"):
             break
-        place += len(group)
+        index += len(group)
         before = group[0]
         flags.append(before)
         if before == "--":
             return "chat", _join_dash_values(words)
-    if place >= len(words):
+    if index >= len(words):
         return "chat", _join_dash_values(words)
-    verb = words[place]
+    verb = words[index]
     if verb in VERBS:
-        rest = words[:place] + words[place + 1 :]
+        rest = words[:index] + words[index + 1 :]
         return verb, _join_dash_values(rest) if verb == "chat" else rest
     if before in {"-c", "--continue"}:
         return "chat", _join_dash_values(words)
-    raise _unknown_flag(flags) or _unknown_verb(verb, words[place:])
+    raise _unknown_flag(flags) or _unknown_verb(verb, words[index:])
 
 
 def _join_dash_values(words: list[str]) -> list[str]:
-    """A value that begins with a dash is tied to its flag, lest it be taken for one."""
+    """Write `--flag=-value` for values that begin with a dash, as argparse requires."""
     joined: list[str] = []
     for group in _flag_groups(words):
         if len(group) == 2 and group[0] in _LONG_NAMES and group[1].startswith("-"):
@@ -210,9 +210,9 @@ def _join_dash_values(words: list[str]) -> list[str]:
 
 
 def _unknown_flag(flags: list[str]) -> Exception | None:
-    """A mistyped flag leaves its value behind, which must not pass for a command."""
-    strange = [one for one in flags if not _is_flag(one.partition("=")[0])]
-    if not strange:
+    """The error for a mistyped flag, whose value would otherwise be taken for a command."""
+    unknown = [flag for flag in flags if not _is_flag(flag.partition("=")[0])]
+    if not unknown:
         return None
     from hermes.cli.parser import Parser, flags_of, no_such_flag
     from hermes.cli.verbs import chat
@@ -220,7 +220,7 @@ def _unknown_flag(flags: list[str]) -> Exception | None:
     parser = Parser(prog="hermes chat")
     chat.add_arguments(parser)
     known = [*flags_of(parser), *_LONG_NAMES, *_FLAGS_WITHOUT_VALUE]
-    for flag in strange:
+    for flag in unknown:
         if flag.partition("=")[0] not in known and (flag.startswith("--") or len(flag) == 2):
             return no_such_flag(flag, known, parser.prog)
     return None
@@ -231,12 +231,12 @@ def _unknown_verb(verb: str, words: list[str]) -> Exception:
 
     from hermes.schema.errors import UsageError
 
-    talks = " " in verb or len(words) > 1
-    near = get_close_matches(verb, VERBS, n=1, cutoff=0.8 if talks else 0.7)
+    is_prompt = " " in verb or len(words) > 1
+    near = get_close_matches(verb, VERBS, n=1, cutoff=0.8 if is_prompt else 0.7)
     if near:
         hint = f"Did you mean `hermes {near[0]}`?"
-    elif talks:
-        hint = f'To ask something: hermes -z "{" ".join(words)}"'
+    elif is_prompt:
+        hint = f'To ask a question: hermes -z "{" ".join(words)}"'
     else:
-        hint = "`hermes --help` lists the commands."
-    return UsageError(f"There is no command {verb!r}.", hint=hint)
+        hint = "Run `hermes --help` for the list of commands."
+    return UsageError(f"Unknown command {verb!r}.", hint=hint)

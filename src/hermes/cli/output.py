@@ -1,4 +1,4 @@
-"""Colour and width for people at a terminal, plain text for everybody else."""
+"""Terminal output: colours, width and tables; plain text when stdout is not a terminal."""
 
 import os
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _MIN_WIDTH = 20
 
 class Style:
     def __init__(self, stream: TextIO, env_value: str | None, term: str | None = None) -> None:
-        """`env_value` is NO_COLOR: any value but an empty one turns colour off."""
+        """`env_value` is NO_COLOR: any non-empty value turns colour off."""
         self._stream = stream
         self.watched = stream.isatty()
-        """Whether it is a terminal at all."""
+        """Whether the stream is a terminal."""
         self.moves = self.watched and term != "dumb"
-        """Whether a line on the screen can be taken back and written anew."""
+        """Whether a line on the screen can be rewritten."""
         self.on = self.moves and not env_value
 
     def __call__(self, text: str, *names: str) -> str:
@@ -29,7 +29,7 @@ class Style:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def wrapped(self, text: str, later: str = "") -> str:
-        """Broken between words where the terminal ends; further lines begin with `later`."""
+        """Wrap at the terminal's width; continuation lines begin with `later`."""
         from textwrap import wrap
 
         lines = wrap(
@@ -44,7 +44,7 @@ class Style:
 
     @property
     def columns(self) -> int:
-        """How wide the terminal is just now; a file is taken to be of ordinary width."""
+        """The current width of the terminal; a default for files and pipes."""
         if not self.watched:
             return _ASSUMED_WIDTH
         try:
@@ -57,7 +57,7 @@ COLUMN_GAP = "  "
 
 
 class Printer:
-    """`width` is None when nobody looks: a pipe or a file has no edge."""
+    """Writes lines and tables to stdout; `width` is None for a pipe or a file."""
 
     def __init__(self, context: CliContext) -> None:
         self._stream = context.stdout
@@ -66,12 +66,12 @@ class Printer:
         self.width = _terminal_width(context.stdout, context.env.get("COLUMNS", ""))
 
     def line(self, text: str = "") -> None:
-        # A terminal that cannot show a character shows a question mark instead of dying of it.
+        # A character that the encoding lacks becomes a question mark instead of an error.
         shown = text.encode(self._encoding, "replace").decode(self._encoding)
         self._stream.write(shown + "\n")
 
     def data(self, chunk: bytes) -> None:
-        """Bytes for a program: UTF-8, whatever the terminal is set to."""
+        """Write UTF-8 bytes for another program, whatever the terminal's encoding."""
         raw = getattr(self._stream, "buffer", None)
         if raw is None:
             self._stream.write(chunk.decode())
@@ -80,16 +80,16 @@ class Printer:
         raw.write(chunk)
 
     def table(self, rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-        """Rows in columns; the first row is the heading, the last column takes the rest."""
+        """Print rows in columns; the first row is the heading."""
         widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-        for place, row in enumerate(rows):
+        for row_number, row in enumerate(rows):
             cells = [
                 pad(cell, width, right=number in right)
                 for number, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]
             text = COLUMN_GAP.join(cells).rstrip()
             text = text if self.width is None else fit(text, self.width)
-            self.line(self.style(text, "bold") if place == 0 else text)
+            self.line(self.style(text, "bold") if row_number == 0 else text)
 
 
 def _terminal_width(stream: TextIO, columns: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Commands to type next, for the profile that they are about."""
+"""Add `-p NAME` to the commands that hints suggest."""
 
 import re
 
@@ -10,11 +10,11 @@ _COMMAND = re.compile(rf"(?<![\w/.-])hermes(?= (?:{'|'.join(_PROFILE_VERBS)}|-z)
 
 
 def with_profile_flag(text: str, profile: str | None) -> str:
-    """The same with `-p NAME` in its commands, when the profile was chosen by that flag."""
+    """The text with `-p NAME` in its commands, if the profile was chosen with that flag."""
     return text if profile is None else _COMMAND.sub(f"hermes -p {profile}", text)
 
 
 def add_profile_to_hint(error: Exception, profile: str) -> None:
-    """Let what an error says to do next be done for that profile."""
+    """Make the commands in the error's hint apply to the profile."""
     if isinstance(error, HermesError):
         error.hint = with_profile_flag(error.hint, profile)

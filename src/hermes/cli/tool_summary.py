@@ -1,4 +1,4 @@
-"""A call and its result in a few words, for people who look on."""
+"""Summarize tool calls and their results for display."""
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +14,7 @@ _MAX_LINE = 400
 
 
 class ResultSummary(Struct, frozen=True):
-    """One line that says how it went, and some more to look at below it."""
+    """A headline and optional detail lines."""
 
     head: str
     lines: tuple[str, ...] = ()
@@ -22,15 +22,13 @@ class ResultSummary(Struct, frozen=True):
 
 
 def describe_call(call: ToolCall, most: int = 0) -> str:
-    """The tool and the one argument that says most, of that at most so many characters."""
+    """The tool's name and its most descriptive argument, at most `most` characters of it."""
     args = msgspec.json.decode(call.args)
     if not isinstance(args, dict):
         return call.name
     known = msgspec.convert(args, dict[str, object])
-    telling = next(
-        (known[name] for name in _LABEL_ARGUMENTS if isinstance(known.get(name), str)), ""
-    )
-    return f"{call.name} {one_line(str(telling), min(most or _MAX_LINE, _MAX_LINE))}".rstrip()
+    label = next((known[name] for name in _LABEL_ARGUMENTS if isinstance(known.get(name), str)), "")
+    return f"{call.name} {one_line(str(label), min(most or _MAX_LINE, _MAX_LINE))}".rstrip()
 
 
 def describe_result(result: Result) -> ResultSummary:
@@ -45,19 +43,19 @@ def describe_result(result: Result) -> ResultSummary:
 
 
 def _error_text(text: str) -> str:
-    """What the tool itself says went wrong."""
+    """The tool's own error message."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, object])
     except msgspec.DecodeError:
         return one_line(text, _MAX_LINE)
     for name in ("error", "exit_code_meaning"):
-        if isinstance(said := fields.get(name), str) and said:
-            return one_line(said, _MAX_LINE)
+        if isinstance(message := fields.get(name), str) and message:
+            return one_line(message, _MAX_LINE)
     return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
 def _unless_json(text: str) -> str:
-    """A result made for the model only is not for reading."""
+    """The text on one line; empty for JSON, which is meant for the model."""
     return "" if text.startswith("{") else one_line(text, _MAX_LINE)
 
 
@@ -70,8 +68,8 @@ def _diff_summary(lines: list[str], head: str) -> ResultSummary:
 
 
 def _first_and_last(lines: list[str]) -> list[str]:
-    """The first lines and the last ones; between them, how many there are."""
-    left_out = len(lines) - FIRST_LINES - LAST_LINES
-    if left_out <= 1:
+    """The first and last lines, with the number of omitted lines between them."""
+    omitted = len(lines) - FIRST_LINES - LAST_LINES
+    if omitted <= 1:
         return lines
-    return [*lines[:FIRST_LINES], f"… {left_out:,} lines …", *lines[-LAST_LINES:]]
+    return [*lines[:FIRST_LINES], f"… {omitted:,} lines …", *lines[-LAST_LINES:]]

@@ -1,4 +1,4 @@
-"""Questions at a real terminal: a letter answers, Enter alone denies, Ctrl+C ends the turn."""
+"""Approvals and questions at a real terminal."""
 
 import re
 from pathlib import Path
@@ -31,19 +31,21 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     return hermes
 
 
-def asked(child: pexpect.spawn) -> str:
-    child.expect_exact("(Enter alone denies): ")
+def prompt_text(child: pexpect.spawn) -> str:
+    child.expect(r"\(Enter denies; auto-denied in \d+ s\): ")
     return child.before
 
 
 @pytest.mark.parametrize(
     ("typed", "deleted"), [("o", True), ("always", True), ("", False), ("n", False)]
 )
-def test_a_letter_answers(hermes: HermesCli, typed: str, *, deleted: bool) -> None:
+def test_approval_is_answered_with_a_letter(
+    hermes: HermesCli, typed: str, *, deleted: bool
+) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
-        shown = asked(child)
+        shown = prompt_text(child)
         assert "rm -rf build" in shown
         assert "to build anew" in shown
         assert "[o]nce / [s]ession / [a]lways / [d]eny" in shown
@@ -53,18 +55,18 @@ def test_a_letter_answers(hermes: HermesCli, typed: str, *, deleted: bool) -> No
         assert (hermes.work / "build").exists() is not deleted
 
 
-def test_what_is_not_understood_is_asked_again(hermes: HermesCli) -> None:
+def test_unknown_answer_is_asked_again(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
-        assert re.search(r"\[d\]eny, within \d+ s $", asked(child))
+        assert re.search(r"\[d\]eny, within \d+ s $", prompt_text(child))
         child.sendline("yess")
         child.expect_exact("I did not understand 'yess', so nothing is decided yet.")
-        assert "[o]nce / [s]ession / [a]lways / [d]eny, within " in asked(child)
+        assert "[o]nce / [s]ession / [a]lways / [d]eny, within " in prompt_text(child)
         assert (hermes.work / "build").exists()
         child.sendline("alwyas")
         child.expect_exact("I did not understand 'alwyas'")
-        asked(child)
+        prompt_text(child)
         child.sendline("y")
         child.expect_exact("That was it.")
         child.expect_exact(PROMPT)
@@ -75,7 +77,7 @@ def test_ctrl_c_denies_and_interrupts(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
-        asked(child)
+        prompt_text(child)
         child.sendintr()
         child.expect_exact("Interrupted.")
         child.expect_exact(PROMPT)
@@ -84,7 +86,7 @@ def test_ctrl_c_denies_and_interrupts(hermes: HermesCli) -> None:
         child.expect_exact("Plain answer.")
 
 
-def test_a_choice_by_its_number(hermes: HermesCli) -> None:
+def test_choice_can_be_picked_by_number(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("colour")
@@ -95,7 +97,7 @@ def test_a_choice_by_its_number(hermes: HermesCli) -> None:
         child.expect_exact("That was it.")
 
 
-def test_yolo_asks_nothing(hermes: HermesCli) -> None:
+def test_yolo_skips_approvals(hermes: HermesCli) -> None:
     with hermes.terminal("--yolo") as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")

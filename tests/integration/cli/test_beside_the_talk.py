@@ -1,4 +1,4 @@
-"""What is typed at a real terminal besides words: work in the background, a letter in an editor."""
+"""Background commands and the editor at a real terminal."""
 
 from pathlib import Path
 
@@ -15,25 +15,25 @@ SCRIPT = Script(
 EDITOR = '#!/bin/sh\necho "and so on" >> "$1"\n'
 
 
-def test_in_the_background_and_in_an_editor(tmp_path: Path) -> None:
+def test_background_command_and_editor(tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text(EDITOR)
     editor.chmod(0o700)
     with fake_model_process(tmp_path / "model", SCRIPT) as model:
         hermes = HermesCli(tmp_path, model.url)
         with hermes.terminal(VISUAL=str(editor)) as child:
-            child.expect_exact("Type a request")
-            # Before anything was said: what comes of it begins the session.
+            child.expect_exact("Type a message")
+            # Before the first message: its result starts the session.
             child.sendline("/bg count the lines")
             child.expect_exact("has begun")
             child.expect_exact("The report says 42.")
             child.sendline("/prompt Dear all,")
             child.expect_exact("A nice letter.")
             child.sendline("/ts on")
-            child.expect_exact("Times are shown from now on.")
+            child.expect_exact("Timestamps on.")
             child.sendline("/sb")
-            child.expect_exact("There is no status bar here.")
+            child.expect_exact("The line-mode chat has no status bar.")
             child.sendline("/quit")
-            child.expect_exact("Go on later with")
+            child.expect_exact("Resume: hermes")
         (letter,) = model.requests("and so on")[:1]
         assert letter["messages"][-1]["content"] == "Dear all,\nand so on"

@@ -57,15 +57,15 @@ def png(width: int = 2, height: int = 2) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
-def test_z_prints_the_answer_and_nothing_else(hermes: HermesCli) -> None:
+def test_oneshot_prints_only_the_answer(hermes: HermesCli) -> None:
     assert hermes("-z", "hello") == (0, "Plain answer.\n", "")
 
 
-def test_the_answer_ends_in_one_newline_and_keeps_its_beginning(hermes: HermesCli) -> None:
+def test_answer_ends_in_one_line_break(hermes: HermesCli) -> None:
     assert hermes("-z", "two lines").out == "\n\nfirst\nsecond\n"
 
 
-def test_q_shows_the_work_and_names_the_session(hermes: HermesCli) -> None:
+def test_query_shows_steps_and_session_id(hermes: HermesCli) -> None:
     ran = hermes("-q", "tool please")
     assert ran.code == 0
     assert without_durations(ran.out) == (
@@ -75,7 +75,7 @@ def test_q_shows_the_work_and_names_the_session(hermes: HermesCli) -> None:
     assert ran.err == f"session_id: {session['id']}\n"
 
 
-def test_quiet_is_pure_even_with_tools_and_odd_settings(hermes: HermesCli) -> None:
+def test_quiet_prints_only_the_answer_with_tools(hermes: HermesCli) -> None:
     hermes.configure("modle: gpt\ntoolsets: [hermes-cli, nonsense]\n")
     ran = hermes("chat", "-q", "tool please", "-Q")
     assert (ran.code, ran.out) == (0, "It says from-tool.\n")
@@ -85,7 +85,7 @@ def test_quiet_is_pure_even_with_tools_and_odd_settings(hermes: HermesCli) -> No
     assert "session_id: " in ran.err
 
 
-def test_quiet_is_pure_after_a_retry(tmp_path: Path) -> None:
+def test_quiet_prints_only_the_answer_after_a_retry(tmp_path: Path) -> None:
     replies = [Reply("half an", fault=Fault("cut", after=1)), Reply("Whole.")]
     with fake_model_process(tmp_path / "model", Script(replies=replies)) as model:
         ran = HermesCli(tmp_path, model.url)("-q", "hello", "-Q")
@@ -93,7 +93,7 @@ def test_quiet_is_pure_after_a_retry(tmp_path: Path) -> None:
         assert len(model.requests()) == 2
 
 
-def test_q_says_that_it_waits_and_starts_again(tmp_path: Path) -> None:
+def test_query_shows_retries(tmp_path: Path) -> None:
     limited = Fault("status", named="rate_limited", headers={"retry-after-ms": "20"})
     with fake_model_process(
         tmp_path / "model", Script(replies=[Reply(fault=limited), Reply("Done.")])
@@ -105,14 +105,14 @@ def test_q_says_that_it_waits_and_starts_again(tmp_path: Path) -> None:
     assert rest[-1] == "Done."
 
 
-def test_piped_text_joins_the_prompt(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_piped_text_is_added_to_the_prompt(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert hermes("-z", "sum up joined", stdin=b"the text\n").out == "Plain answer.\n"
     assert last_user(model.requests("sum up joined")[0]) == "sum up joined\n\nthe text\n"
     assert hermes(stdin="nur Röhre".encode()).out == "Plain answer.\n"
     assert last_user(model.requests("nur R")[0]) == "nur Röhre"
 
 
-def test_a_file_as_stdin_is_read_too(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_file_as_stdin_is_read(hermes: HermesCli, model: FakeModelProcess) -> None:
     file = hermes.work / "in.txt"
     file.write_text("out of a file")
     with file.open() as stdin:
@@ -125,7 +125,7 @@ def test_a_file_as_stdin_is_read_too(hermes: HermesCli, model: FakeModelProcess)
     assert last_user(model.requests("out of a file")[0]) == "read it\n\nout of a file"
 
 
-def test_without_stdin_the_prompt_stands_alone(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_prompt_without_stdin_is_unchanged(hermes: HermesCli, model: FakeModelProcess) -> None:
     closed = f'exec "{HERMES_PROGRAM}" -z "with closed stdin" <&-'
     done = subprocess.run(
         ["sh", "-c", closed], env=hermes.env, cwd=hermes.work, capture_output=True, check=False,
@@ -135,7 +135,7 @@ def test_without_stdin_the_prompt_stands_alone(hermes: HermesCli, model: FakeMod
     assert last_user(model.requests("with closed stdin")[0]) == "with closed stdin"
 
 
-def test_whoever_waits_for_an_open_pipe_is_told(hermes: HermesCli) -> None:
+def test_waiting_for_an_open_pipe_is_announced(hermes: HermesCli) -> None:
     command = [HERMES_PROGRAM, "-z", "hello"]
     with subprocess.Popen(
         command, env=hermes.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -147,38 +147,38 @@ def test_whoever_waits_for_an_open_pipe_is_told(hermes: HermesCli) -> None:
     assert (process.returncode, out, err) == (0, b"Plain answer.\n", b"")
 
 
-def test_too_much_piped_text_is_refused(hermes: HermesCli) -> None:
+def test_too_much_piped_text_is_rejected(hermes: HermesCli) -> None:
     ran = hermes("-z", "hello", stdin=b"x" * 10_000_001)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("hermes: More than 10 MB were piped in.\n  ")
+    assert ran.err.startswith("hermes: The piped input is larger than 10 MB.\n  ")
 
 
 @pytest.mark.parametrize("prompt", ["-hello", "- a list", "--foo=bar"])
-def test_a_prompt_may_begin_with_a_dash(
+def test_prompt_may_begin_with_a_dash(
     hermes: HermesCli, model: FakeModelProcess, prompt: str
 ) -> None:
     assert hermes("-z", prompt).out == "Plain answer.\n"
     assert any(last_user(one) == prompt for one in model.requests(prompt))
 
 
-def test_words_of_every_kind_survive_the_way(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_unicode_prompt_is_unchanged(hermes: HermesCli, model: FakeModelProcess) -> None:
     prompt = "unicode ü 世界 🙂 'quoted' \"twice\" $HOME `x` \\n"
     ran = hermes("-z", prompt)
     assert (ran.code, ran.out, ran.err) == (0, UNICODE + "\n", "")
     assert last_user(model.requests("unicode")[-1]) == prompt
 
 
-def test_bytes_that_are_no_text_are_marked(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_invalid_utf8_is_replaced(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert hermes(b"-z", b"raw \xff byte", stdin=b"\xfe too").code == 0
     assert last_user(model.requests("raw ")[0]) == "raw \ufffd byte\n\n\ufffd too"
 
 
-def test_a_c_locale_does_no_harm(hermes: HermesCli) -> None:
+def test_c_locale_works(hermes: HermesCli) -> None:
     ran = hermes("-q", "unicode, please", LC_ALL="C", LANG="C")
     assert (ran.code, ran.out) == (0, "Grüße, 世界 🙂 �abc\n")
 
 
-def test_what_an_old_terminal_cannot_show_is_escaped(hermes: HermesCli) -> None:
+def test_unencodable_output_is_escaped(hermes: HermesCli) -> None:
     done = hermes.raw("-z", "unicode", PYTHONIOENCODING="cp1252")
     assert done.returncode == 0
     assert done.stdout == b"Gr\xfc\xdfe, \\u4e16\\u754c \\U0001f642 \\u202eabc\n"
@@ -188,25 +188,25 @@ def test_what_an_old_terminal_cannot_show_is_escaped(hermes: HermesCli) -> None:
     assert "\\u25cf terminal echo from-tool\n  \\u2713 from-tool\n" in shown
 
 
-def test_a_long_answer_comes_whole(hermes: HermesCli) -> None:
+def test_long_answer_is_complete(hermes: HermesCli) -> None:
     ran = hermes("-z", "at length")
     assert ran.code == 0
     assert ran.out == LONG + "\n"
 
 
-def test_a_pipe_gets_control_characters_as_they_are_and_no_colours(hermes: HermesCli) -> None:
+def test_pipe_gets_raw_text_without_colours(hermes: HermesCli) -> None:
     assert hermes("-z", "escape").out == "red \x1b[31malert\x07\n"
     assert "\x1b" not in hermes("-q", "tool please").out
 
 
-def test_a_terminal_is_not_steered_by_the_answer(hermes: HermesCli) -> None:
+def test_answer_is_escaped_on_a_terminal(hermes: HermesCli) -> None:
     for words in (("-z", "escape"), ("-q", "escape")):
         with hermes.terminal(*words) as child:
             child.expect_exact("red ␛[31malert␇")
             assert exit_status(child) == 0
 
 
-def test_colour_can_be_switched_off(hermes: HermesCli) -> None:
+def test_no_color_disables_colours(hermes: HermesCli) -> None:
     with hermes.terminal("-q", "tool please") as child:
         child.expect_exact("\x1b[36m●\x1b[0m terminal echo from-tool")
         assert exit_status(child) == 0
@@ -217,7 +217,7 @@ def test_colour_can_be_switched_off(hermes: HermesCli) -> None:
         assert exit_status(child) == 0
 
 
-def test_every_line_of_json_is_an_event_and_the_last_is_the_end(hermes: HermesCli) -> None:
+def test_json_lines_are_events_ending_with_run_ended(hermes: HermesCli) -> None:
     ran = hermes("-q", "tool please", "--json")
     assert (ran.code, ran.err) == (0, "")
     events = [msgspec.json.decode(line, type=Event) for line in ran.out.splitlines()]
@@ -225,11 +225,11 @@ def test_every_line_of_json_is_an_event_and_the_last_is_the_end(hermes: HermesCl
     assert [event for event in events if isinstance(event, RunEnded)] == [events[-1]]
     assert events[-1].outcome is Outcome.DONE
     assert events[-1].steps == 2
-    said = [type(event.message).__name__ for event in events if isinstance(event, MessageAdded)]
-    assert said == ["User", "Assistant", "Result", "Assistant"]
+    messages = [type(event.message).__name__ for event in events if isinstance(event, MessageAdded)]
+    assert messages == ["User", "Assistant", "Result", "Assistant"]
 
 
-def test_json_has_a_last_event_even_when_nothing_can_start(hermes: HermesCli) -> None:
+def test_json_has_a_final_event_on_startup_failure(hermes: HermesCli) -> None:
     ran = hermes("-q", "hello", "--json", "--provider", "nobody")
     assert ran.code == 78
     (ended,) = ran.events
@@ -238,7 +238,7 @@ def test_json_has_a_last_event_even_when_nothing_can_start(hermes: HermesCli) ->
     assert "nobody" in ran.err
 
 
-def test_a_session_goes_on_with_c_and_r(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_session_is_continued_with_c_and_r(hermes: HermesCli, model: FakeModelProcess) -> None:
     first = hermes("-q", "remember ALPHA-1").err.split()[1]
     hermes("-z", "something else")
     assert hermes("-z", "back to r", "-r", first).code == 0
@@ -252,7 +252,7 @@ def test_a_session_goes_on_with_c_and_r(hermes: HermesCli, model: FakeModelProce
     assert hermes("-c", first[:-2], "-z", "by a part").code == 0
 
 
-def test_the_prompt_before_a_session_stays_the_same_to_the_byte(
+def test_system_prompt_of_a_session_stays_identical(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes("-z", "stable BETA-1")
@@ -262,7 +262,7 @@ def test_the_prompt_before_a_session_stays_the_same_to_the_byte(
     assert second["tools"] == first["tools"]
 
 
-def test_a_session_goes_on_in_its_own_folder(hermes: HermesCli, tmp_path: Path) -> None:
+def test_session_continues_in_its_own_folder(hermes: HermesCli, tmp_path: Path) -> None:
     hermes("-z", "hello")
     other = tmp_path / "other"
     other.mkdir()
@@ -278,7 +278,7 @@ def test_a_session_goes_on_in_its_own_folder(hermes: HermesCli, tmp_path: Path) 
     assert session["cwd"] == str(tmp_path)
 
 
-def test_the_usage_file_has_tokens_and_names(hermes: HermesCli, tmp_path: Path) -> None:
+def test_usage_file_contains_tokens_and_names(hermes: HermesCli, tmp_path: Path) -> None:
     file = tmp_path / "usage.json"
     ran = hermes("-z", "priced", "--usage-file", str(file))
     assert (ran.code, ran.out, ran.err) == (0, "Cheap.\n", "")
@@ -304,7 +304,7 @@ def test_the_usage_file_has_tokens_and_names(hermes: HermesCli, tmp_path: Path) 
     }
 
 
-def test_the_usage_file_knows_prices(hermes: HermesCli, tmp_path: Path) -> None:
+def test_usage_file_contains_cost(hermes: HermesCli, tmp_path: Path) -> None:
     file = tmp_path / "usage.json"
     hermes("-z", "priced", "-m", "gpt-4o-mini", "--usage-file", str(file))
     report = json.loads(file.read_text())
@@ -312,13 +312,13 @@ def test_the_usage_file_knows_prices(hermes: HermesCli, tmp_path: Path) -> None:
     assert 0 < report["estimated_cost_usd"] < 0.01
 
 
-def test_running_out_of_steps_has_a_code_of_its_own(hermes: HermesCli) -> None:
+def test_step_limit_has_its_own_exit_code(hermes: HermesCli) -> None:
     ran = hermes("-z", "for ever", "--max-turns", "2")
     assert ran.code == 3
     assert "limit of 2 steps" in ran.err
 
 
-def test_a_picture_reaches_the_model_whole(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_image_reaches_the_model_unchanged(hermes: HermesCli, model: FakeModelProcess) -> None:
     picture = png()
     (hermes.work / "dot.png").write_bytes(picture)
     assert hermes("-q", "what is on this dot", "--image", "dot.png", "-Q").code == 0
@@ -329,7 +329,7 @@ def test_a_picture_reaches_the_model_whole(hermes: HermesCli, model: FakeModelPr
     assert base64.b64decode(data) == picture
 
 
-def test_a_profile_may_be_named_anywhere(hermes: HermesCli) -> None:
+def test_profile_flag_works_anywhere(hermes: HermesCli) -> None:
     assert hermes("profile", "create", "work").code == 0
     for words in ("-p work -z hi", "-z hi --profile work", "chat -q hi -Q --profile=work"):
         assert hermes(*words.split()).out == "Plain answer.\n"
@@ -337,7 +337,7 @@ def test_a_profile_may_be_named_anywhere(hermes: HermesCli) -> None:
     assert hermes("sessions", "list", "--json").events == []
 
 
-def test_flags_choose_the_model_and_the_tools(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_flags_select_model_and_tools(hermes: HermesCli, model: FakeModelProcess) -> None:
     hermes("-z", "choose GAMMA", "-m", "another", "-t", "file, todo")
     (request,) = model.requests("choose GAMMA")
     assert request["model"] == "another"
@@ -345,15 +345,13 @@ def test_flags_choose_the_model_and_the_tools(hermes: HermesCli, model: FakeMode
     assert names == {"read_file", "write_file", "patch", "search_files", "todo"}
 
 
-def test_secrets_and_keys_stay_out_of_the_request(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
+def test_secrets_are_not_sent_to_the_model(hermes: HermesCli, model: FakeModelProcess) -> None:
     hermes("-z", "keep DELTA secret")
     (request,) = model.requests("keep DELTA secret")
     assert "sk-test-0123456789" not in json.dumps(request)
 
 
-def test_a_turn_leaves_a_record_that_is_found_by_its_session(hermes: HermesCli) -> None:
+def test_turn_is_logged_with_its_session(hermes: HermesCli) -> None:
     assert hermes("-z", "hello").out == "Plain answer.\n"
     (line,) = hermes("logs", "--session", "hello").out.splitlines()
     session = hermes("sessions", "list").out.splitlines()[1].split()[0]

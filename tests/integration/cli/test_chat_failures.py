@@ -26,8 +26,8 @@ SCRIPT = Script(
 )
 
 
-def complaint(ran: CliResult, code: int) -> str:
-    """What was said, once it is sure that it was said in the proper way."""
+def error_message(ran: CliResult, code: int) -> str:
+    """The error message, after checking the exit code and format."""
     assert ran.code == code, ran
     assert "Traceback" not in ran.err
     assert ran.err.startswith("hermes: ")
@@ -44,47 +44,45 @@ def complaint(ran: CliResult, code: int) -> str:
         ("not allowed", "declined"),
     ],
 )
-def test_a_refusal_is_told_with_its_cause_and_is_not_repeated(
+def test_provider_refusal_is_reported_and_not_retried(
     hermes: HermesCli, model: FakeModelProcess, prompt: str, words: str
 ) -> None:
-    said = complaint(hermes("-z", f"{prompt}, please"), 1)
-    assert words in said
-    assert len(said.splitlines()) == 1
+    message = error_message(hermes("-z", f"{prompt}, please"), 1)
+    assert words in message
+    assert len(message.splitlines()) == 1
     assert len(model.requests(f"{prompt}, please")) == 1
 
 
-def test_an_empty_answer_is_never_silence(hermes: HermesCli) -> None:
-    assert "empty" in complaint(hermes("-z", "nothing"), 1)
+def test_empty_answer_is_reported(hermes: HermesCli) -> None:
+    assert "empty" in error_message(hermes("-z", "nothing"), 1)
 
 
-def test_an_agent_that_runs_in_circles_is_stopped(hermes: HermesCli) -> None:
+def test_looping_agent_is_stopped(hermes: HermesCli) -> None:
     hermes.configure("tool_loop_guardrails:\n  hard_stop_enabled: true\n")
-    assert "Stopped, because" in complaint(hermes("-z", "in circles"), 1)
+    assert "Stopped, because" in error_message(hermes("-z", "in circles"), 1)
 
 
-def test_no_connection_is_said_with_the_address(hermes: HermesCli) -> None:
+def test_connection_error_names_the_address(hermes: HermesCli) -> None:
     hermes.configure("agent:\n  api_max_retries: 1\n")
-    said = complaint(hermes("-z", "hello", OPENAI_BASE_URL="http://127.0.0.1:1/v1"), 1)
-    assert "http://127.0.0.1:1/v1" in said
+    message = error_message(hermes("-z", "hello", OPENAI_BASE_URL="http://127.0.0.1:1/v1"), 1)
+    assert "http://127.0.0.1:1/v1" in message
 
 
-def test_a_failure_leaves_the_question_behind_for_another_try(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
-    complaint(hermes("-z", "wrong key EPSILON"), 1)
+def test_question_is_kept_after_a_failure(hermes: HermesCli, model: FakeModelProcess) -> None:
+    error_message(hermes("-z", "wrong key EPSILON"), 1)
     assert hermes("-c", "-z", "once more").out == "Plain answer.\n"
     assert "EPSILON" in str(model.requests("once more")[0])
 
 
-def test_without_any_provider_the_next_step_is_told(hermes: HermesCli) -> None:
+def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HERMES_INFERENCE_PROVIDER"):
         del hermes.env[name]
     hermes.env["HERMES_INFERENCE_MODEL"] = ""
-    assert "hermes setup" in complaint(hermes("-z", "hello"), 78)
+    assert "hermes setup" in error_message(hermes("-z", "hello"), 78)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("-z", ""), "The prompt is empty."),
         (("-z", "  \n "), "The prompt is empty."),
@@ -97,52 +95,52 @@ def test_without_any_provider_the_next_step_is_told(hermes: HermesCli) -> None:
         (("-z", "a", "--cwd", "/nowhere"), "/nowhere is not a folder."),
         (("-z", "a", "-t", "nope"), "there is no toolset 'nope'"),
         (("-z", "a", "--image", "/nowhere.png"), "/nowhere.png cannot be read"),
-        (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere, where --usage-file points"),
-        (("chat", "--frobnicate"), "There is no flag --frobnicate."),
+        (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere, is not a folder"),
+        (("chat", "--frobnicate"), "Unknown flag --frobnicate."),
         (("frobnicate",), "There is no command 'frobnicate'."),
         (("what", "is", "this"), 'hermes -z "what is this"'),
         (("sesions",), "Did you mean `hermes sessions`?"),
         (("-p",), "-p needs a name."),
     ],
 )
-def test_a_wrong_command_line_is_explained(
-    hermes: HermesCli, words: tuple[str, ...], said: str
+def test_usage_errors_are_explained(
+    hermes: HermesCli, words: tuple[str, ...], message: str
 ) -> None:
-    assert said in complaint(hermes(*words), 2)
+    assert message in error_message(hermes(*words), 2)
 
 
-def test_a_file_that_is_no_picture_is_refused(hermes: HermesCli) -> None:
+def test_invalid_image_is_rejected(hermes: HermesCli) -> None:
     (hermes.work / "x.png").write_text("no")
-    assert "no picture" in complaint(hermes("-z", "a", "--image", "x.png"), 2)
+    assert "no picture" in error_message(hermes("-z", "a", "--image", "x.png"), 2)
 
 
-def test_an_unknown_session_is_named(hermes: HermesCli) -> None:
-    assert "no session to continue" in complaint(hermes("-c", "-z", "a"), 1)
-    assert "'nope'" in complaint(hermes("-c", "nope", "-z", "a"), 1)
-    assert "hermes sessions list" in complaint(hermes("-r", "nope", "-z", "a"), 1)
+def test_unknown_session_is_reported(hermes: HermesCli) -> None:
+    assert "no session to continue" in error_message(hermes("-c", "-z", "a"), 1)
+    assert "'nope'" in error_message(hermes("-c", "nope", "-z", "a"), 1)
+    assert "hermes sessions list" in error_message(hermes("-r", "nope", "-z", "a"), 1)
 
 
-def test_an_unknown_profile_is_named(hermes: HermesCli) -> None:
-    assert "hermes profile create nope" in complaint(hermes("-p", "nope", "-z", "a"), 78)
+def test_unknown_profile_is_reported(hermes: HermesCli) -> None:
+    assert "hermes profile create nope" in error_message(hermes("-p", "nope", "-z", "a"), 78)
 
 
-def test_broken_settings_are_told_with_file_and_line(hermes: HermesCli) -> None:
+def test_invalid_settings_are_reported_with_file_and_line(hermes: HermesCli) -> None:
     hermes.configure("model: mock\nagent:\n  max_turns: [\n")
-    assert f"{hermes.home}/config.yaml, line 4, " in complaint(hermes("-z", "a"), 78)
+    assert f"{hermes.home}/config.yaml, line 4, " in error_message(hermes("-z", "a"), 78)
     hermes.configure("model: mock\nagent:\n  max_turns: many\n")
-    said = complaint(hermes("-z", "a"), 78)
-    assert f"{hermes.home}/config.yaml, line 3, " in said
-    assert "max_turns" in said
+    message = error_message(hermes("-z", "a"), 78)
+    assert f"{hermes.home}/config.yaml, line 3, " in message
+    assert "max_turns" in message
 
 
-def test_a_home_that_cannot_be_used_is_told(hermes: HermesCli, tmp_path: Path) -> None:
+def test_unusable_home_is_reported(hermes: HermesCli, tmp_path: Path) -> None:
     file = tmp_path / "a file"
     file.write_text("")
-    assert str(file) in complaint(hermes("-z", "a", HERMES_HOME=str(file)), 78)
-    assert "/proc/hermes" in complaint(hermes("-z", "a", HERMES_HOME="/proc/hermes"), 78)
+    assert str(file) in error_message(hermes("-z", "a", HERMES_HOME=str(file)), 78)
+    assert "/proc/hermes" in error_message(hermes("-z", "a", HERMES_HOME="/proc/hermes"), 78)
 
 
-def test_a_folder_that_is_gone_is_told(hermes: HermesCli) -> None:
+def test_deleted_working_directory_is_reported(hermes: HermesCli) -> None:
     script = f'mkdir gone && cd gone && rmdir ../gone && exec "{HERMES_PROGRAM}" -z a </dev/null'
     done = subprocess.run(
         ["sh", "-c", script], cwd=hermes.work, env=hermes.env, capture_output=True, check=False,
@@ -162,7 +160,7 @@ def test_a_folder_that_is_gone_is_told(hermes: HermesCli) -> None:
         ["-q", "many events", "--json"],
     ],
 )
-def test_a_reader_who_leaves_early_hears_no_complaint(hermes: HermesCli, words: list[str]) -> None:
+def test_closed_pipe_causes_no_error_message(hermes: HermesCli, words: list[str]) -> None:
     reader, writer = os.pipe()
     with subprocess.Popen(
         [HERMES_PROGRAM, *words], env=hermes.env, stdin=subprocess.DEVNULL, stdout=writer,
@@ -175,7 +173,7 @@ def test_a_reader_who_leaves_early_hears_no_complaint(hermes: HermesCli, words: 
     assert all(line.startswith(b"session_id: ") for line in err.splitlines())
 
 
-def test_a_full_disk_is_told(hermes: HermesCli) -> None:
+def test_full_disk_is_reported(hermes: HermesCli) -> None:
     for words in (["-z", "hello"], ["-q", "hello"], ["-q", "hello", "--json"]):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
@@ -183,11 +181,11 @@ def test_a_full_disk_is_told(hermes: HermesCli) -> None:
                 stderr=subprocess.PIPE, timeout=TEST_TIMEOUT, check=False,
             )  # fmt: skip
         assert done.returncode == 1
-        assert b"The output cannot be written: No space left on device." in done.stderr
+        assert b"Cannot write the output: No space left on device." in done.stderr
         assert b"Traceback" not in done.stderr
 
 
-def test_closed_streams_do_no_harm(hermes: HermesCli) -> None:
+def test_closed_streams_are_tolerated(hermes: HermesCli) -> None:
     for words in ("--version", "--help", "-z hello"):
         done = subprocess.run(
             ["sh", "-c", f'exec "{HERMES_PROGRAM}" {words} <&- >&-'], env=hermes.env,

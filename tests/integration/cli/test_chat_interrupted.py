@@ -1,4 +1,4 @@
-"""Signals, kill -9 and two processes at once: nothing is lost, nothing is done twice."""
+"""Signals, kill -9 and concurrent processes lose nothing and repeat nothing."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def contents(request: dict) -> list[str]:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_in_mid_stream_ends_the_turn_and_keeps_its_words(
+def test_signal_during_stream_ends_turn_and_keeps_text(
     hermes: HermesCli, model: FakeModelProcess, number: signal.Signals, code: int
 ) -> None:
     with hermes.running("-q", f"hang until {number.name}") as running:
@@ -49,7 +49,7 @@ def test_a_signal_in_mid_stream_ends_the_turn_and_keeps_its_words(
     assert again == f"go on after {number.name}"
 
 
-def test_an_interrupted_oneshot_prints_what_there_was(
+def test_interrupted_oneshot_prints_partial_answer(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.running("-z", "hang quietly", "--json") as running:
@@ -61,7 +61,7 @@ def test_an_interrupted_oneshot_prints_what_there_was(
     assert [event["type"] for event in ran.events].count("run_ended") == 1
 
 
-def test_a_signal_in_mid_tool_ends_every_process_of_it(
+def test_signal_during_tool_ends_its_processes(
     hermes: HermesCli, model: FakeModelProcess, fifo: Fifo
 ) -> None:
     with hermes.running("-q", "grow a tree") as running:
@@ -75,7 +75,7 @@ def test_a_signal_in_mid_tool_ends_every_process_of_it(
     assert "nterrupted" in result["content"]
 
 
-def test_after_kill_9_nothing_runs_twice_and_the_model_is_told(
+def test_interrupted_call_is_not_rerun_after_kill(
     hermes: HermesCli, model: FakeModelProcess, fifo: Fifo
 ) -> None:
     with hermes.running("-q", "grow a tree, killed") as running:
@@ -92,7 +92,7 @@ def test_after_kill_9_nothing_runs_twice_and_the_model_is_told(
     assert (hermes.work / "runs.txt").read_text() == "ran\n"
 
 
-def test_after_kill_9_in_mid_stream_the_question_is_still_there(
+def test_question_is_kept_after_kill_during_stream(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.running("-q", "hang, killed ZETA") as running:
@@ -102,7 +102,7 @@ def test_after_kill_9_in_mid_stream_the_question_is_still_there(
     assert contents(model.requests("what was ZETA?")[0]) == ["hang, killed ZETA\n\nwhat was ZETA?"]
 
 
-def test_a_session_in_use_is_left_alone(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_session_in_use_is_not_touched(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.running("-q", "hang with a lease", "--json") as running:
         running.hears('"text_delta"')
         session = json.loads(running.heard.splitlines()[0])["session"]

@@ -1,4 +1,4 @@
-"""A whole job through the program: a model calls every first tool, and real files are the proof."""
+"""A model calls the basic tools through the real program."""
 
 import json
 from pathlib import Path
@@ -52,22 +52,22 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[HermesCli, FakeModelP
 
 
 def results(events: list[dict]) -> list[dict]:
-    said = [event["message"] for event in events if event["type"] == "said"]
-    return [message for message in said if message["type"] == "result"]
+    messages = [event["message"] for event in events if event["type"] == "said"]
+    return [message for message in messages if message["type"] == "result"]
 
 
 def text(result: dict) -> str:
     return result["parts"][0]["text"]
 
 
-def test_the_files_are_as_the_model_wanted_them(
+def test_tools_produce_the_expected_files(
     job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     hermes, _, _ = job
     assert (hermes.work / "src/greet.py").read_text() == CODE.replace("'hello '", "'grüß dich '")
 
 
-def test_every_call_has_its_result_in_order(
+def test_results_follow_calls_in_order(
     job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     _, model, events = job
@@ -88,7 +88,7 @@ def test_every_call_has_its_result_in_order(
     assert [one["role"] for one in last].count("tool") == 10
 
 
-def test_a_command_keeps_its_folder_and_sees_no_secrets(
+def test_command_keeps_its_folder_and_sees_no_secrets(
     job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     hermes, _, events = job
@@ -97,7 +97,7 @@ def test_a_command_keeps_its_folder_and_sees_no_secrets(
     assert key == ""
 
 
-def test_the_talk_can_be_read_afterwards(
+def test_transcript_can_be_shown_afterwards(
     job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     hermes, _, _ = job
@@ -112,16 +112,16 @@ def _only_session(hermes: HermesCli) -> str:
     return session["id"]
 
 
-def test_the_home_is_for_nobody_else(job: tuple[HermesCli, FakeModelProcess, list[dict]]) -> None:
+def test_home_is_private(job: tuple[HermesCli, FakeModelProcess, list[dict]]) -> None:
     hermes, _, _ = job
     assert hermes.home.stat().st_mode & 0o077 == 0
     assert (hermes.home / "state.db").stat().st_mode & 0o077 == 0
 
 
-def test_delegated_work_of_a_single_question_is_done_before_it_is_answered(
+def test_oneshot_waits_for_delegated_work(
     tmp_path: Path,
 ) -> None:
-    """Nobody is there afterwards: neither to do it, nor to be told."""
+    """After a oneshot the process is gone and cannot finish the work."""
     script = Script(
         rules=[
             Rule("Goal: count", [Reply("There are seven.")]),

@@ -1,4 +1,4 @@
-"""The completion scripts in real shells, asking the real command."""
+"""Completion scripts in real shells with the real command."""
 
 import os
 import shutil
@@ -63,7 +63,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_bash_offers_verbs_actions_flags_and_choices(shell: Shell) -> None:
+def test_bash_completes_commands_actions_flags_and_choices(shell: Shell) -> None:
     assert shell.bash("hermes", "se") == ["setup", "sessions", "send"]
     assert {"chat", "sessions", "completion"} <= set(shell.bash("hermes", ""))
     assert shell.bash("hermes", "sessions", "e") == ["export"]
@@ -79,7 +79,7 @@ def test_bash_offers_verbs_actions_flags_and_choices(shell: Shell) -> None:
     assert shell.bash("hermes", "sessions", "list", "--limit", "") == []
 
 
-def test_bash_offers_providers_toolsets_and_settings(shell: Shell) -> None:
+def test_bash_completes_providers_toolsets_and_settings(shell: Shell) -> None:
     assert shell.bash("hermes", "setup", "--provider", "oll") == ["ollama"]
     assert "anthropic" in shell.bash("hermes", "auth", "add", "")
     assert shell.bash("hermes", "tools", "disable", "term") == ["terminal"]
@@ -89,14 +89,14 @@ def test_bash_offers_providers_toolsets_and_settings(shell: Shell) -> None:
     assert shell.bash("hermes", "config", "set", "display.busy_input_mode", "") == []
 
 
-def test_bash_offers_files_and_folders(shell: Shell) -> None:
+def test_bash_completes_files_and_folders(shell: Shell) -> None:
     (shell.folder / "a|file with spaces.jsonl").touch()
     (shell.folder / "a-folder").mkdir()
     assert shell.bash("hermes", "sessions", "import", "a|") == ["a|file with spaces.jsonl"]
     assert shell.bash("hermes", "chat", "--cwd", "a") == ["a-folder"]
 
 
-def test_bash_offers_sessions_and_profiles(shell: Shell) -> None:
+def test_bash_completes_sessions_and_profiles(shell: Shell) -> None:
     assert shell.bash("hermes", "sessions", "show", "") == []
     assert not shell.home.exists()
     write_store(
@@ -118,13 +118,13 @@ def test_bash_offers_sessions_and_profiles(shell: Shell) -> None:
     assert shell.bash("hermes", "-p", "work", "-r", "") == ["20240131_120000_cccccc"]
 
 
-def test_a_broken_home_is_silent_while_somebody_types(shell: Shell) -> None:
+def test_completion_is_silent_with_a_broken_home(shell: Shell) -> None:
     shell.home.mkdir()
     (shell.home / "state.db").write_bytes(b"this is no database, and it is long enough" * 100)
     assert shell.bash("hermes", "sessions", "show", "") == []
 
 
-def test_every_installed_shell_can_read_its_script(shell: Shell) -> None:
+def test_every_installed_shell_parses_its_script(shell: Shell) -> None:
     known = ("bash", "zsh", "fish")
     installed = [name for name in known if shutil.which(name)]
     assert "bash" in installed

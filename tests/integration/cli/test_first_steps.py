@@ -1,4 +1,4 @@
-"""Every command of the guide for the first steps is run as it stands there."""
+"""The commands of docs/first-steps.md work as written."""
 
 import re
 import subprocess
@@ -14,12 +14,12 @@ BLOCKS = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 SCRIPT = Script(models=("mock",), default=Reply("Two files."))
 
 
-def test_there_is_something_to_try() -> None:
+def test_guide_contains_commands() -> None:
     assert len(BLOCKS) == 5
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_the_commands_work(block: str, tmp_path: Path, model: FakeModelProcess) -> None:
+def test_commands_of_the_guide_work(block: str, tmp_path: Path, model: FakeModelProcess) -> None:
     hermes = HermesCli(tmp_path, model.url)
     hermes.env |= {
         "PATH": f"{Path(HERMES_PROGRAM).parent}:{hermes.env['PATH']}",

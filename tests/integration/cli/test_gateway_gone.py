@@ -1,4 +1,4 @@
-"""A chat goes on when the gateway it speaks through is stopped, restarted or killed."""
+"""A chat survives when its gateway is stopped, restarted or killed."""
 
 import json
 import os
@@ -38,7 +38,7 @@ SCRIPT = Script(
 
 @pytest.fixture
 def hermes(tmp_path: Path, model: FakeModelProcess) -> Iterator[HermesCli]:
-    """With a gateway; it is ended afterwards, whichever it is by then."""
+    """With a running gateway, which is stopped afterwards."""
     hermes = HermesCli(tmp_path, model.url)
     hermes.home.mkdir()
     started = hermes("gateway", "start")
@@ -54,7 +54,7 @@ def kill_gateway(hermes: HermesCli) -> None:
         wait_for_process_exit(record.pid)
 
 
-def leave(child: pexpect.spawn) -> int | None:
+def quit_chat(child: pexpect.spawn) -> int | None:
     child.expect_exact(PROMPT)
     child.send("\x04")
     child.expect(pexpect.EOF)
@@ -62,7 +62,7 @@ def leave(child: pexpect.spawn) -> int | None:
     return child.exitstatus
 
 
-def test_a_plain_chat_outlives_a_gateway_that_is_stopped_and_one_that_is_restarted(
+def test_line_chat_survives_gateway_stop_and_restart(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.terminal() as child:
@@ -83,15 +83,13 @@ def test_a_plain_chat_outlives_a_gateway_that_is_stopped_and_one_that_is_restart
         child.expect_exact(PROMPT)
         child.sendline("this instead")
         child.expect_exact("Another answer.")
-        assert leave(child) == 0
+        assert quit_chat(child) == 0
     (asked,) = model.requests("this instead")
-    said = [str(one["content"]) for one in asked["messages"] if one["role"] == "user"]
-    assert [any(word in one for one in said) for word in ("first", "typed before")] == [True, True]
+    texts = [str(one["content"]) for one in asked["messages"] if one["role"] == "user"]
+    assert [any(word in one for one in texts) for word in ("first", "typed before")] == [True, True]
 
 
-def test_a_crash_ends_neither_the_chat_of_the_turn_nor_an_idle_terminal_ui(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
+def test_chats_survive_a_gateway_crash(hermes: HermesCli, model: FakeModelProcess) -> None:
     with full_screen(hermes) as idle, hermes.terminal() as child:
         idle.send("first\r")
         idle.expect_exact("Plain answer.")
@@ -101,14 +99,14 @@ def test_a_crash_ends_neither_the_chat_of_the_turn_nor_an_idle_terminal_ui(
         child.sendline("/queue this instead")
         child.expect_exact("(queued)")
         child.sendline("/steer STEERED words")
-        child.expect_exact("(passed on)")
+        child.expect_exact("(sent)")
         kill_gateway(hermes)
         child.expect_exact(ALONE)
         child.expect_exact("The gateway stopped during this turn.")
         child.expect_exact("Steered answer.")
         child.expect_exact("this instead")
         child.expect_exact("Another answer.")
-        assert leave(child) == 0
+        assert quit_chat(child) == 0
         idle.expect_exact("this chat continues without it.")
         idle.send("this instead\r")
         idle.expect_exact("Another answer.")

@@ -1,4 +1,4 @@
-"""A guard of the owner's, in the program as a person has it: before every call, and not without."""
+"""A `pre_tool_call` hook guards every call of the real program."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ echo '{{"decision": "block", "reason": "Nothing is written on Sundays."}}'
 """
 
 
-class House(HermesCli):
+class GuardedCli(HermesCli):
     def __init__(self, root: Path, url: str) -> None:
         super().__init__(root, url)
         self.notes = root / "notes"
@@ -35,44 +35,40 @@ class House(HermesCli):
         hook = {"matcher": "write_file", "command": str(self.guard)}
         self.configure("hooks: " + json.dumps({"pre_tool_call": [hook]}) + "\n")
 
-    def told(self) -> list[str]:
+    def guarded_calls(self) -> list[str]:
         if not self.notes.exists():
             return []
         return [json.loads(line)["tool_name"] for line in self.notes.read_text().splitlines()]
 
 
 @pytest.fixture
-def house(tmp_path: Path, model: FakeModelProcess) -> House:
-    return House(tmp_path, model.url)
+def cli(tmp_path: Path, model: FakeModelProcess) -> GuardedCli:
+    return GuardedCli(tmp_path, model.url)
 
 
-def heard(model: FakeModelProcess, about: str) -> str:
-    """What the model was told last."""
+def last_request(model: FakeModelProcess, about: str) -> str:
+    """The last request to the model."""
     return str(model.requests(about)[-1]["messages"][-1]["content"])
 
 
 @pytest.mark.parametrize("how", ["by hand", "by program"])
-def test_a_call_passes_the_guard_however_it_is_made(
-    house: House, model: FakeModelProcess, how: str
-) -> None:
-    ran = house("--accept-hooks", "-z", how)
+def test_hook_sees_every_kind_of_call(cli: GuardedCli, model: FakeModelProcess, how: str) -> None:
+    ran = cli("--accept-hooks", "-z", how)
     assert (ran.code, ran.out) == (0, "So be it.\n")
-    assert "Nothing is written on Sundays." in heard(model, how)
-    assert not (house.work / "made.txt").exists()
-    assert house.told() == ["write_file"]
+    assert "Nothing is written on Sundays." in last_request(model, how)
+    assert not (cli.work / "made.txt").exists()
+    assert cli.guarded_calls() == ["write_file"]
 
 
-def test_without_consent_nothing_is_done_and_it_is_said_how(
-    house: House, model: FakeModelProcess
-) -> None:
-    ran = house("-z", "by hand")
+def test_unaccepted_hook_blocks_calls_with_a_hint(cli: GuardedCli, model: FakeModelProcess) -> None:
+    ran = cli("-z", "by hand")
     assert ran.code == 0
-    assert "hermes hooks accept" in heard(model, "by hand")
-    assert not (house.work / "made.txt").exists()
-    assert house.told() == []
-    # What nobody guards is done as ever.
-    house("-z", "only look")
-    assert "hooks accept" not in heard(model, "only look")
-    assert "accepted for pre_tool_call" in house("hooks", "accept").out
-    house("-z", "by hand")
-    assert house.told() == ["write_file"]
+    assert "hermes hooks accept" in last_request(model, "by hand")
+    assert not (cli.work / "made.txt").exists()
+    assert cli.guarded_calls() == []
+    # Calls without a hook are not affected.
+    cli("-z", "only look")
+    assert "hooks accept" not in last_request(model, "only look")
+    assert "accepted for pre_tool_call" in cli("hooks", "accept").out
+    cli("-z", "by hand")
+    assert cli.guarded_calls() == ["write_file"]

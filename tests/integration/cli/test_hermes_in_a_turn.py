@@ -1,4 +1,4 @@
-"""A command of a turn that is itself `hermes`: of the same profile, or told that it cannot be."""
+"""`hermes` as a command of the agent: same profile, or an error in the sandbox."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from support.cli_process import HERMES_PROGRAM, HermesCli, fake_model_process
 
 
 def output_of_sending(root: Path, profile: str, backend: str) -> tuple[HermesCli, str]:
-    """What `hermes send` said to the agent of a profile, where another one is the usual one."""
+    """The output of `hermes send` run by the agent of a non-default profile."""
     send = Call("terminal", {"command": f"{HERMES_PROGRAM} send -t local kept"})
     script = Script(rules=[Rule("send it", [Reply("", [send]), Reply("Done.")])])
     with fake_model_process(root / "model", script) as model:
@@ -20,13 +20,13 @@ def output_of_sending(root: Path, profile: str, backend: str) -> tuple[HermesCli
         assert hermes("profile", "use", "usual").code == 0
         assert hermes("-p", profile, "config", "set", "terminal.backend", backend).code == 0
         ran = hermes("-p", profile, "-q", "send it", "--json", "--yolo")
-    said = [event["message"] for event in ran.events if event["type"] == "said"]
-    (result,) = [message for message in said if message["type"] == "result"]
+    messages = [event["message"] for event in ran.events if event["type"] == "said"]
+    (result,) = [message for message in messages if message["type"] == "result"]
     return hermes, json.loads(result["parts"][0]["text"])["output"]
 
 
 @pytest.mark.parametrize("profile", ["work", "default"])
-def test_without_a_wall_it_is_of_the_same_profile(tmp_path: Path, profile: str) -> None:
+def test_unsandboxed_hermes_uses_the_same_profile(tmp_path: Path, profile: str) -> None:
     hermes, output = output_of_sending(tmp_path, profile, "local")
     home = hermes.home if profile == "default" else hermes.home / "profiles" / profile
     path = Path(output.strip().removeprefix("local: written (").rstrip(")"))
@@ -36,7 +36,7 @@ def test_without_a_wall_it_is_of_the_same_profile(tmp_path: Path, profile: str) 
     assert not any(f"/profiles/{name}/" in str(path) for name in others)
 
 
-def test_behind_a_wall_it_is_told_what_to_do_instead(tmp_path: Path) -> None:
+def test_sandboxed_hermes_gives_a_hint(tmp_path: Path) -> None:
     _, output = output_of_sending(tmp_path, "work", "auto")
-    assert "its home cannot be seen" in output
+    assert "not visible inside the agent's sandbox" in output
     assert "send_message" in output

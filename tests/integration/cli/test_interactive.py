@@ -1,4 +1,4 @@
-"""The chat at a real terminal: typing, watching, interrupting, leaving and coming back."""
+"""The line-mode chat at a real terminal."""
 
 import os
 import re
@@ -34,7 +34,7 @@ SCRIPT = Script(
 
 
 def say(child: pexpect.spawn, line: str, prompt: str = PROMPT) -> str:
-    """Type a line and return what the screen has shown when the prompt is back."""
+    """Type a line and return the output up to the next prompt."""
     child.sendline(line)
     child.expect_exact("\r\n")
     child.expect_exact(prompt)
@@ -42,20 +42,18 @@ def say(child: pexpect.spawn, line: str, prompt: str = PROMPT) -> str:
 
 
 def plain(text: str) -> str:
-    """Without colours and without what was taken back again."""
+    """The text without colours and erased hints."""
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zJl]", "", text).replace("\r\n", "\n").split("\n")
     return "\n".join(re.split(r"\x1b\[K", line)[-1].strip("\r") for line in lines).strip()
 
 
-def leave(child: pexpect.spawn) -> int | None:
+def quit_chat(child: pexpect.spawn) -> int | None:
     child.expect(pexpect.EOF)
     child.close()
     return child.exitstatus
 
 
-def test_a_talk_from_the_greeting_to_the_goodbye(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
+def test_chat_from_greeting_to_exit(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         greeting = plain(child.before)
@@ -69,8 +67,8 @@ def test_a_talk_from_the_greeting_to_the_goodbye(
         assert say(child, "two") == "Plain answer."
         assert model.requests("INTERACTIVE")[-1]["messages"][-1]["content"] == "one\ntwo"
         child.sendeof()
-        child.expect_exact("Go on later with: hermes -r ")
-        assert leave(child) == 0
+        child.expect_exact("Resume: hermes -r ")
+        assert quit_chat(child) == 0
     (session,) = hermes("sessions", "list", "--json").events
     assert session["id"] in child.before
     history = hermes.home / "cli_history"
@@ -78,7 +76,7 @@ def test_a_talk_from_the_greeting_to_the_goodbye(
     assert history.stat().st_mode & 0o777 == 0o600
 
 
-def test_tools_are_seen_at_work(hermes: HermesCli) -> None:
+def test_tool_calls_are_shown(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         shown = without_durations(say(child, "write a file")).splitlines()
@@ -99,7 +97,7 @@ def test_tools_are_seen_at_work(hermes: HermesCli) -> None:
     assert (hermes.work / "a.txt").read_text() == "one\ntwo\n"
 
 
-def test_a_running_command_is_followed(hermes: HermesCli, fifo: Fifo) -> None:
+def test_output_of_a_running_command_is_shown(hermes: HermesCli, fifo: Fifo) -> None:
     answer = Fifo(hermes.work / "answer")
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
@@ -116,7 +114,7 @@ def test_a_running_command_is_followed(hermes: HermesCli, fifo: Fifo) -> None:
     answer.close()
 
 
-def test_commands_look_and_change(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert say(child, "/usage") == "Nothing has been used in this session yet."
@@ -141,10 +139,10 @@ def test_commands_look_and_change(hermes: HermesCli, model: FakeModelProcess) ->
         assert "Did you mean /model?" in say(child, "/modl")
         assert say(child, "/etc/hosts is a path") == "Plain answer."
         child.sendline("/quit")
-        assert leave(child) == 0
+        assert quit_chat(child) == 0
 
 
-def test_new_and_resume_change_the_session(hermes: HermesCli) -> None:
+def test_new_and_resume_switch_the_session(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         say(child, "hello first")
@@ -162,7 +160,7 @@ def test_new_and_resume_change_the_session(hermes: HermesCli) -> None:
     assert {one["title"] for one in hermes("sessions", "list", "--json").events} == {"One", "Two"}
 
 
-def test_coming_back_shows_what_was_said(hermes: HermesCli) -> None:
+def test_resumed_session_shows_a_recap(hermes: HermesCli) -> None:
     hermes("-z", "hello before")
     with hermes.terminal("-c") as child:
         child.expect_exact(PROMPT)
@@ -172,9 +170,7 @@ def test_coming_back_shows_what_was_said(hermes: HermesCli) -> None:
         ]
 
 
-def test_ctrl_c_ends_the_turn_and_a_second_one_the_chat(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
+def test_ctrl_c_ends_turn_then_chat(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("hang TWICE")
@@ -189,61 +185,61 @@ def test_ctrl_c_ends_the_turn_and_a_second_one_the_chat(
         child.sendintr()
         child.expect_exact(PROMPT)
         child.sendintr()
-        child.expect_exact("Go on later with: hermes -r ")
-        assert leave(child) == 130
+        child.expect_exact("Resume: hermes -r ")
+        assert quit_chat(child) == 130
 
 
-def test_ctrl_c_at_the_prompt_drops_the_line_then_asks_then_leaves(hermes: HermesCli) -> None:
+def test_ctrl_c_at_the_prompt_clears_then_warns_then_exits(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.send("half a li")
         child.expect_exact("half a li")
         child.sendintr()
         child.expect_exact(PROMPT)
-        assert "once more" not in child.before
+        assert "Ctrl+C again" not in child.before
         assert say(child, "hello") == "Plain answer."
         child.sendintr()
-        child.expect_exact("once more leaves")
+        child.expect_exact("Ctrl+C again")
         child.expect_exact(PROMPT)
         assert say(child, "hello") == "Plain answer."
         child.sendintr()
-        child.expect_exact("once more leaves")
+        child.expect_exact("Ctrl+C again")
         child.expect_exact(PROMPT)
         child.sendintr()
-        assert leave(child) == 130
+        assert quit_chat(child) == 130
 
 
-def test_a_second_ctrl_c_does_not_wait_for_what_hangs(hermes: HermesCli, fifo: Fifo) -> None:
+def test_second_ctrl_c_exits_despite_hanging_tool(hermes: HermesCli, fifo: Fifo) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("something stubborn")
         fifo.words()
         child.sendintr()
-        child.expect_exact("Ctrl+C again leaves at once.")
+        child.expect_exact("Ctrl+C again to exit immediately.")
         child.sendintr()
-        assert leave(child) == 130
+        assert quit_chat(child) == 130
     fifo.released()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_chat_that_is_told_to_end_does_so_in_order(
+def test_terminated_chat_ends_cleanly(
     hermes: HermesCli, model: FakeModelProcess, number: signal.Signals
 ) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.kill(number)
-        assert leave(child) == 128 + number
+        assert quit_chat(child) == 128 + number
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline(f"hang {number.name}")
         child.expect_exact("first words")
         child.kill(number)
-        assert leave(child) == 128 + number
+        assert quit_chat(child) == 128 + number
     hermes("-c", "-z", f"after {number.name}")
     assert "first words" in str(model.requests(f"after {number.name}")[0])
 
 
-def test_a_failure_does_not_end_the_chat(hermes: HermesCli) -> None:
+def test_failed_turn_does_not_end_the_chat(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert "key" in say(child, "wrong key")
@@ -251,7 +247,7 @@ def test_a_failure_does_not_end_the_chat(hermes: HermesCli) -> None:
         assert say(child, "hello") == "Plain answer."
 
 
-def test_warnings_are_shown_once_and_no_model_is_no_dead_end(hermes: HermesCli) -> None:
+def test_warnings_are_shown_once_without_a_model(hermes: HermesCli) -> None:
     hermes.configure("modle: x\n")
     hermes.env["HERMES_INFERENCE_PROVIDER"] = "nobody"
     with hermes.terminal() as child:
@@ -263,17 +259,17 @@ def test_warnings_are_shown_once_and_no_model_is_no_dead_end(hermes: HermesCli) 
         assert say(child, "hello") == "Plain answer."
 
 
-def test_a_chat_that_cannot_open_says_why(hermes: HermesCli) -> None:
+def test_chat_that_cannot_start_gives_a_reason(hermes: HermesCli) -> None:
     hermes.configure("agent: [\n")
     with hermes.terminal() as child:
         child.expect_exact("config.yaml, line 2, ")
-        assert leave(child) == 78
+        assert quit_chat(child) == 78
     with hermes.terminal("-r", "nobody", HERMES_HOME=f"{hermes.home}2") as child:
         child.expect_exact("There is no session 'nobody'.")
-        assert leave(child) == 1
+        assert quit_chat(child) == 1
 
 
-def test_history_and_completion_help_with_typing(hermes: HermesCli) -> None:
+def test_history_and_completion_work(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         say(child, "remember me")
@@ -290,7 +286,7 @@ def test_history_and_completion_help_with_typing(hermes: HermesCli) -> None:
         child.expect_exact("file:beds.txt ")
 
 
-def test_pasted_lines_are_one_request(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_pasted_lines_are_one_message(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.send("\x1b[200~PASTED one\ntwo\nthree\x1b[201~")
@@ -301,7 +297,7 @@ def test_pasted_lines_are_one_request(hermes: HermesCli, model: FakeModelProcess
     assert model.requests("PASTED")[0]["messages"][-1]["content"] == "PASTED one\ntwo\nthree"
 
 
-def test_typed_bytes_that_are_no_text_do_no_harm(hermes: HermesCli) -> None:
+def test_typed_invalid_utf8_is_tolerated(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         os.write(child.child_fd, b"raw \xff byte\r")

@@ -1,4 +1,4 @@
-"""The model inside Hermes, from the command line: said first, then fetched, then in use."""
+"""The embedded model from the command line: offer, download and use."""
 
 import io
 import json
@@ -26,7 +26,7 @@ CUT_OFF = {
 
 @pytest.fixture
 def hermes(tmp_path: Path) -> HermesCli:
-    """Nothing is set up, and no server of this machine is asked by accident."""
+    """An empty home, without access to local servers."""
     one = HermesCli(tmp_path, "")
     for name in list(one.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
@@ -35,15 +35,15 @@ def hermes(tmp_path: Path) -> HermesCli:
 
 
 def pretend(hermes: HermesCli, name: str) -> None:
-    """As if it had been fetched; nobody asks it anything here."""
-    place = folder_under(hermes.home)
-    (place.engine / "xllamacpp").mkdir(parents=True)
+    """Pretend that the model was downloaded; it is never run here."""
+    folder = folder_under(hermes.home)
+    (folder.engine / "xllamacpp").mkdir(parents=True)
     one = find_weights(name)
-    with place.weights(one).open("wb") as file:
+    with folder.weights(one).open("wb") as file:
         file.truncate(one.size)
 
 
-def test_it_says_what_it_would_fetch_and_why_it_cannot(hermes: HermesCli) -> None:
+def test_offer_describes_download_and_failure(hermes: HermesCli) -> None:
     ran = hermes("setup", "--local", "--model", SMALL, **CUT_OFF)
     assert ran.code == 1, ran
     assert "Qwen2.5-Coder 0.5B Instruct (Q4_K_M) by Qwen, licence Apache-2.0." in ran.err
@@ -57,9 +57,9 @@ def test_it_says_what_it_would_fetch_and_why_it_cannot(hermes: HermesCli) -> Non
     assert not (hermes.home / "config.yaml").exists()
 
 
-def test_it_is_taken_when_it_is_there(hermes: HermesCli) -> None:
+def test_installed_model_is_used(hermes: HermesCli) -> None:
     listed = hermes("model").out
-    assert "Can be fetched, and then needs no key and no server: hermes setup --local\n" in listed
+    assert "Available for download, without a key or server: hermes setup --local\n" in listed
     assert f"    {USUAL}   1.1 GB, Apache-2.0\n" in listed
     unfetched = hermes("model", SMALL)
     assert unfetched.code == 78
@@ -79,7 +79,7 @@ def test_it_is_taken_when_it_is_there(hermes: HermesCli) -> None:
     assert SMALL in found[0]["says"]
 
 
-def test_weights_that_are_gone_are_named_with_the_way_back(hermes: HermesCli) -> None:
+def test_missing_weights_are_reported_with_a_hint(hermes: HermesCli) -> None:
     hermes.configure(f"model:\n  provider: embedded\n  default: {SMALL}\n")
     asked = hermes("-z", "hello")
     assert asked.code == 1
@@ -87,20 +87,20 @@ def test_weights_that_are_gone_are_named_with_the_way_back(hermes: HermesCli) ->
     assert "hermes setup --local" in asked.err
 
 
-def test_the_first_start_asks_for_a_model(hermes: HermesCli) -> None:
+def test_first_start_asks_for_a_model(hermes: HermesCli) -> None:
     with hermes.terminal(**CUT_OFF) as chat:
-        chat.expect_exact("There is no model yet")
+        chat.expect_exact("No model configured")
         chat.expect_exact("Which provider?")
         chat.expect_exact("Number or name [embedded]")
         chat.sendeof()
-        chat.expect_exact("Nothing was chosen; nothing was changed.")
+        chat.expect_exact("Nothing chosen; nothing was changed.")
         chat.expect(pexpect.EOF)
     pretend(hermes, SMALL)
     with hermes.terminal(**CUT_OFF) as chat:
-        chat.expect_exact("Ctrl+D leaves")
+        chat.expect_exact("Ctrl+D exits")
 
 
-def test_nothing_is_fetched_against_somebodys_will(hermes: HermesCli) -> None:
+def test_declined_download_fetches_nothing(hermes: HermesCli) -> None:
     child = pexpect.spawn(
         HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env | CUT_OFF, encoding="utf-8",
         dimensions=(50, 80), timeout=TEST_TIMEOUT,
@@ -111,7 +111,7 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: HermesCli) -> None:
         child.expect_exact("Number or name [embedded]")
         child.sendline("")
         child.expect_exact("licence Apache-2.0")
-        child.expect_exact("Fetch it now? [Y/n] ")
+        child.expect_exact("Download it now? [Y/n] ")
         offer = child.before.splitlines()
         # A path is the only word that may be longer than a line.
         assert [one for one in offer if len(one) >= 80 and str(hermes.home) not in one] == []
@@ -121,7 +121,7 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: HermesCli) -> None:
         child.expect_exact("Which provider?")
         child.expect_exact("Number or name [embedded]")
         child.sendeof()
-        child.expect_exact("Nothing was chosen; nothing was changed.")
+        child.expect_exact("Nothing chosen; nothing was changed.")
         child.expect(pexpect.EOF)
     finally:
         child.close(force=True)
@@ -130,22 +130,22 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: HermesCli) -> None:
     assert not (hermes.home / "local-model").exists()
 
 
-def test_no_to_the_model_that_was_named_is_the_end(hermes: HermesCli) -> None:
+def test_declining_a_requested_model_ends_setup(hermes: HermesCli) -> None:
     child = pexpect.spawn(
         HERMES_PROGRAM, ["setup", "--local"], cwd=str(hermes.work), env=hermes.env | CUT_OFF,
         encoding="utf-8", dimensions=(50, 80), timeout=TEST_TIMEOUT,
     )  # fmt: skip
     child.delaybeforesend = None
-    child.expect_exact("Fetch it now? [Y/n] ")
+    child.expect_exact("Download it now? [Y/n] ")
     child.sendline("n")
-    child.expect_exact("Nothing was fetched, and nothing was changed.")
+    child.expect_exact("Nothing was downloaded or changed.")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 2
 
 
-class Impatient(io.StringIO):
-    """Whoever reads here presses Ctrl+C as soon as something is under way."""
+class InterruptingOutput(io.StringIO):
+    """Raises KeyboardInterrupt once the download has started."""
 
     def write(self, text: str, /) -> int:
         if "%" in text:
@@ -153,9 +153,9 @@ class Impatient(io.StringIO):
         return super().write(text)
 
 
-def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: HermesCli) -> None:
-    said = Impatient()
-    context = CliContext(Env(hermes.env | CUT_OFF), None, (io.StringIO(), io.StringIO(), said))
+def test_interrupted_download_gives_a_resume_hint(hermes: HermesCli) -> None:
+    output = InterruptingOutput()
+    context = CliContext(Env(hermes.env | CUT_OFF), None, (io.StringIO(), io.StringIO(), output))
     args = Namespace(
         provider=None, model=SMALL, base_url=None, local=True, key_env=None, key_stdin=False,
         yes=True,
@@ -163,5 +163,5 @@ def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: HermesCli) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_setup(args, context)
     again = f"hermes setup --local --model {SMALL}"
-    assert said.getvalue().endswith(f"It goes on where it stopped with: {again}\n")
+    assert output.getvalue().endswith(f"Resume the download: {again}\n")
     assert not (hermes.home / "config.yaml").exists()

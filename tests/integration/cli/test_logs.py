@@ -1,4 +1,4 @@
-"""`hermes logs`: the last records, some of them, and those that come."""
+"""`hermes logs` filters, follows and escapes records."""
 
 import json
 import signal
@@ -34,13 +34,13 @@ def numbers(text: str) -> list[int]:
     return [int(line.rpartition(": n")[2].split()[0]) for line in text.splitlines()]
 
 
-def test_nothing_was_logged_yet(hermes: HermesCli) -> None:
+def test_missing_log_is_reported(hermes: HermesCli) -> None:
     ran = hermes("logs")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err.startswith("Nothing was logged yet in ")
+    assert ran.err.endswith(" does not exist yet\n")
 
 
-def test_the_last_ones_over_old_copies(hermes: HermesCli, log: RotatingFile) -> None:
+def test_last_records_include_rotated_files(hermes: HermesCli, log: RotatingFile) -> None:
     for number in range(40):
         log.append(record(number))
     assert numbers(hermes("logs", "-n", "25").out) == list(range(15, 40))
@@ -48,7 +48,7 @@ def test_the_last_ones_over_old_copies(hermes: HermesCli, log: RotatingFile) -> 
     assert hermes("logs", "-n", "-1").code == 2
 
 
-def test_by_level_and_by_age(hermes: HermesCli, log: RotatingFile) -> None:
+def test_records_are_filtered_by_level_and_age(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(1, "ERROR", at=datetime.now(UTC) - timedelta(days=3)))
     log.append(record(2))
     log.append(record(3, "WARNING"))
@@ -59,12 +59,10 @@ def test_by_level_and_by_age(hermes: HermesCli, log: RotatingFile) -> None:
     assert numbers(hermes("logs", "--since", "2020-01-31").out) == [1, 2, 3]
     odd = hermes("logs", "--since", "lately")
     assert odd.code == 2
-    assert "'lately' is not a time; write 2026-01-31" in odd.err
+    assert "'lately' is not a time; use 2026-01-31" in odd.err
 
 
-def test_by_session_also_when_it_is_named_by_its_title(
-    hermes: HermesCli, log: RotatingFile
-) -> None:
+def test_records_are_filtered_by_session_title(hermes: HermesCli, log: RotatingFile) -> None:
     write_store(hermes.home / "state.db", *simple_session("ses_one", title="garden"))
     log.append(record(1, more=" of session ses_one"))
     log.append(record(2, more=" of session ses_two"))
@@ -73,7 +71,7 @@ def test_by_session_also_when_it_is_named_by_its_title(
     assert numbers(hermes("logs", "--session", "garden").out) == [1]
 
 
-def test_by_session_as_the_list_of_sessions_names_it(hermes: HermesCli, log: RotatingFile) -> None:
+def test_records_are_filtered_by_session_preview(hermes: HermesCli, log: RotatingFile) -> None:
     write_store(hermes.home / "state.db", *simple_session("ses_one"))
     log.append(record(1, more=" of session ses_one"))
     log.append(record(2, more=" of session ses_two"))
@@ -84,26 +82,24 @@ def test_by_session_as_the_list_of_sessions_names_it(hermes: HermesCli, log: Rot
 
 
 @pytest.mark.parametrize("more", [(), ("-f",)])
-def test_a_session_that_is_none_is_named(
+def test_unknown_session_is_reported(
     hermes: HermesCli, log: RotatingFile, more: tuple[str, ...]
 ) -> None:
     log.append(record(1, more=" of session ses_one"))
     for session in ("ses_one", "ses_two"):
         ran = hermes("logs", "--session", "nope", *more)
         assert (ran.code, ran.out) == (1, "")
-        assert "There is no session 'nope', and no record names it." in ran.err
+        assert "There is no session 'nope', and no log record mentions it." in ran.err
         assert ran.err.endswith("hermes sessions list\n")
         write_store(hermes.home / "state.db", *simple_session(session))
 
 
-def test_what_is_in_a_log_does_not_steer_the_terminal(hermes: HermesCli, log: RotatingFile) -> None:
+def test_log_text_is_escaped(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(1, more=" \x1b[2J\x1b]0;owned\x07"))
     assert "\x1b" not in hermes("logs").out
 
 
-def test_what_comes_is_followed_until_somebody_stops_it(
-    hermes: HermesCli, log: RotatingFile
-) -> None:
+def test_follow_prints_new_records_until_interrupted(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(0))
     with hermes.running("logs", "-f") as running:
         running.hears(": n0\n")
@@ -115,7 +111,7 @@ def test_what_comes_is_followed_until_somebody_stops_it(
     assert (ran.code, ran.err) == (130, "")
 
 
-def test_other_logs(hermes: HermesCli, log: RotatingFile) -> None:
+def test_other_logs_can_be_shown(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(1))
     (hermes.home / "logs" / "errors.log").write_bytes(record(2, "ERROR"))
     (hermes.home / "logs" / "gateway.log").write_text("it began\nit ended\n")
@@ -126,8 +122,8 @@ def test_other_logs(hermes: HermesCli, log: RotatingFile) -> None:
     assert "hermes logs --help" in refused.err
 
 
-def test_tools_from_the_outside(hermes: HermesCli) -> None:
-    """From the flag to what the model is told is one way."""
+def test_disabled_toolset_is_not_offered_to_the_model(hermes: HermesCli) -> None:
+    """The change reaches the next request to the model."""
     assert hermes("tools", "disable", "terminal").out == "terminal: disabled on all platforms\n"
     rows = {one["name"]: one["on"] for one in json.loads(hermes("tools", "list", "--json").out)}
     assert rows["terminal"] == {"cli": False}

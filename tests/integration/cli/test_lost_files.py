@@ -1,4 +1,4 @@
-"""Files of the home that lost their contents: it is said, and nothing is written over."""
+"""Emptied or damaged files of the home are reported and not overwritten."""
 
 from pathlib import Path
 
@@ -13,9 +13,7 @@ def hermes(tmp_path: Path) -> HermesCli:
 
 
 @pytest.mark.parametrize("contents", [b"", b"SQLite for"])
-def test_a_database_that_lost_its_contents_is_no_new_one(
-    hermes: HermesCli, contents: bytes
-) -> None:
+def test_emptied_database_is_not_treated_as_new(hermes: HermesCli, contents: bytes) -> None:
     assert hermes("skills", "list").code == 0
     database = hermes.home / "state.db"
     assert hermes("gateway", "start").code == 0
@@ -32,7 +30,7 @@ def test_a_database_that_lost_its_contents_is_no_new_one(
     assert hermes("sessions", "list").code == 0
 
 
-def test_keys_that_are_lost_are_missed(hermes: HermesCli) -> None:
+def test_emptied_key_file_is_reported(hermes: HermesCli) -> None:
     assert hermes("auth", "add", "openrouter", stdin=b"sk-or-1234567890").code == 0
     file = hermes.home / "auth.json"
     kept = file.read_bytes()
@@ -44,7 +42,7 @@ def test_keys_that_are_lost_are_missed(hermes: HermesCli) -> None:
         assert file.read_bytes() == contents
 
 
-def test_who_was_let_in_is_not_forgotten_silently(hermes: HermesCli) -> None:
+def test_damaged_pairing_file_is_reported(hermes: HermesCli) -> None:
     folder = hermes.home / "platforms" / "pairing"
     folder.mkdir(parents=True)
     file = folder / "telegram-approved.json"
@@ -56,7 +54,7 @@ def test_who_was_let_in_is_not_forgotten_silently(hermes: HermesCli) -> None:
         assert file.read_bytes() == contents
 
 
-def test_damaged_notes_on_skills_are_kept_beside_the_new_ones(hermes: HermesCli) -> None:
+def test_damaged_skill_usage_file_is_backed_up(hermes: HermesCli) -> None:
     assert hermes("skills", "list").code == 0
     made = hermes.home / "skills" / "own" / "SKILL.md"
     made.parent.mkdir(parents=True)

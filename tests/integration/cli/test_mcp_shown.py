@@ -1,4 +1,4 @@
-"""`hermes mcp test` shows all that the model would be offered of a server."""
+"""`hermes mcp test` lists everything that the model would get from a server."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT
 from support.mcp_harness import stdio_server
 
 
-def test_readers_are_shown_beside_the_tools(tmp_path: Path) -> None:
+def test_resource_readers_are_listed_with_the_tools(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text(json.dumps({"mcp_servers": {"play": stdio_server(tmp_path)}}))

@@ -1,4 +1,4 @@
-"""The plain chat while a turn runs: a line that is typed interrupts it, waits for it, steers it."""
+"""Lines typed during a turn interrupt it, are queued or steer it."""
 
 import os
 
@@ -20,7 +20,7 @@ SCRIPT = Script(
 )
 
 
-def leave(child: pexpect.spawn) -> int | None:
+def quit_chat(child: pexpect.spawn) -> int | None:
     child.expect_exact(PROMPT)
     child.send("\x04")
     child.expect(pexpect.EOF)
@@ -28,7 +28,7 @@ def leave(child: pexpect.spawn) -> int | None:
     return child.exitstatus
 
 
-def test_a_line_interrupts_and_is_said_instead(hermes: HermesCli) -> None:
+def test_typed_line_interrupts_and_replaces_the_turn(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("hang")
@@ -36,11 +36,11 @@ def test_a_line_interrupts_and_is_said_instead(hermes: HermesCli) -> None:
         child.sendline("this instead")
         child.expect_exact("Interrupted.")
         child.expect_exact("Another answer.")
-        assert leave(child) == 0
+        assert quit_chat(child) == 0
 
 
-def test_lines_wait_or_steer_as_they_say(hermes: HermesCli, model: FakeModelProcess) -> None:
-    """The tool goes on when all has been typed, so that its turn cannot end before that."""
+def test_typed_lines_are_queued_or_steer(hermes: HermesCli, model: FakeModelProcess) -> None:
+    """The tool waits until everything is typed, so that the turn cannot end earlier."""
     fifo = Fifo(hermes.work / "told")
     answer = hermes.work / "answer"
     os.mkfifo(answer)
@@ -51,19 +51,19 @@ def test_lines_wait_or_steer_as_they_say(hermes: HermesCli, model: FakeModelProc
         child.sendline("/queue afterwards")
         child.expect_exact("(queued)")
         child.sendline("/steer the STEERED one")
-        child.expect_exact("(passed on)")
+        child.expect_exact("(sent)")
         with answer.open("w") as opened:
             opened.write("on\n")
-        child.expect_exact("(heard)")
+        child.expect_exact("(received)")
         child.expect_exact("afterwards")
         child.expect_exact("Plain answer.")
-        assert leave(child) == 0
+        assert quit_chat(child) == 0
     fifo.close()
     assert model.requests("STEERED")
 
 
 @pytest.mark.parametrize("way", ["\x03", "/stop\r"])
-def test_who_gives_up_has_back_what_waited(
+def test_interrupting_returns_queued_lines(
     hermes: HermesCli, model: FakeModelProcess, way: str
 ) -> None:
     before = len(model.requests("UNSAID"))
@@ -74,9 +74,9 @@ def test_who_gives_up_has_back_what_waited(
         child.sendline("/queue UNSAID")
         child.expect_exact("(queued)")
         child.send(way)
-        child.expect_exact("(not said, Up brings it back: UNSAID)")
+        child.expect_exact("(not sent; press Up to edit: UNSAID)")
         child.expect_exact(PROMPT)
         child.send("\x1b[A\r")
         child.expect_exact("Plain answer.")
-        assert leave(child) == 0
+        assert quit_chat(child) == 0
     assert len(model.requests("UNSAID")) == before + 1

@@ -1,4 +1,4 @@
-"""`hermes model`: what can be reached from here, and a change of it."""
+"""`hermes model` lists models and changes the current one."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def without_provider(hermes: HermesCli) -> HermesCli:
     return hermes
 
 
-def test_the_list_marks_what_is_in_use(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_list_marks_the_current_model(hermes: HermesCli, model: FakeModelProcess) -> None:
     ran = hermes("model")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
@@ -31,16 +31,14 @@ def test_the_list_marks_what_is_in_use(hermes: HermesCli, model: FakeModelProces
     assert len(hermes("model", "--all").out.splitlines()) == len(lines) + 9
 
 
-def test_the_list_is_there_for_programs(hermes: HermesCli) -> None:
+def test_list_is_available_as_json(hermes: HermesCli) -> None:
     document = json.loads(hermes("model", "--json").out)
     assert document["in_use"] == "openai/mock"
     (offer,) = [one for one in document["providers"] if one["provider"] == "openai"]
     assert offer["models"][:2] == ["mock", "mock-large"]
 
 
-def test_a_server_of_this_machine_is_found_and_used(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
+def test_local_server_is_found_and_used(hermes: HermesCli, model: FakeModelProcess) -> None:
     without_provider(hermes).env["LM_BASE_URL"] = model.url
     listed = hermes("model")
     assert f"lmstudio (on this machine, {model.url})" in listed.out
@@ -49,7 +47,7 @@ def test_a_server_of_this_machine_is_found_and_used(
     assert "lmstudio/mock, found on this machine" in hermes("status").out
 
 
-def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(
+def test_change_is_saved_without_touching_other_settings(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("# mine\nagent:\n  max_turns: 50  # enough\n")
@@ -62,7 +60,7 @@ def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(
     assert model.requests("hello LARGE")[0]["model"] == "mock-large"
 
 
-def test_a_name_that_is_not_listed_is_refused_unless_forced(hermes: HermesCli) -> None:
+def test_unlisted_model_is_rejected_unless_forced(hermes: HermesCli) -> None:
     ran = hermes("model", "mock-larg")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
@@ -74,7 +72,7 @@ def test_a_name_that_is_not_listed_is_refused_unless_forced(hermes: HermesCli) -
     assert (forced.code, forced.out, forced.err) == (0, "Using openai/mock-larg from now on.\n", "")
 
 
-def test_a_name_that_cannot_be_checked_is_kept_with_one_warning(hermes: HermesCli) -> None:
+def test_unverifiable_model_is_saved_with_a_warning(hermes: HermesCli) -> None:
     ran = hermes("model", "mock-larg", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert (ran.code, ran.out) == (0, "Using openai/mock-larg from now on.\n")
     assert ran.err == (
@@ -83,7 +81,7 @@ def test_a_name_that_cannot_be_checked_is_kept_with_one_warning(hermes: HermesCl
     )
 
 
-def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: HermesCli) -> None:
+def test_unknown_provider_changes_nothing(hermes: HermesCli) -> None:
     ran = hermes("model", "mock", "--provider", "nobody")
     assert ran.code == 78
     assert "nobody" in ran.err
@@ -91,23 +89,21 @@ def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: HermesCli
     assert hermes("model", "--provider", "nobody").code == 2
 
 
-def test_a_provider_that_does_not_answer_is_listed_with_its_trouble(
-    hermes: HermesCli, tmp_path: Path
-) -> None:
+def test_unreachable_provider_is_listed_with_its_error(hermes: HermesCli, tmp_path: Path) -> None:
     with fake_model_process(tmp_path / "refusing", Script(api_key="another")) as refusing:
         ran = hermes("model", OPENAI_BASE_URL=refusing.url)
     assert ran.code == 0
     assert "401" in ran.out.splitlines()[3]
 
 
-def test_nothing_at_all_leads_on(hermes: HermesCli) -> None:
+def test_no_provider_gives_a_hint(hermes: HermesCli) -> None:
     ran = without_provider(hermes)("model")
     assert ran.code == 0
     assert ran.out.startswith("In use: no model yet\n")
     assert "hermes config set OPENROUTER_API_KEY" in ran.out
 
 
-def test_what_a_server_names_cannot_steer_the_terminal(hermes: HermesCli, tmp_path: Path) -> None:
+def test_model_names_are_escaped(hermes: HermesCli, tmp_path: Path) -> None:
     evil = "evil\x1b]0;owned\x07\x9b31m\u202e"
     with fake_model_process(tmp_path / "evil", Script(models=(evil, "mock"))) as steering:
         listed = hermes("model", OPENAI_BASE_URL=steering.url)
@@ -117,7 +113,7 @@ def test_what_a_server_names_cannot_steer_the_terminal(hermes: HermesCli, tmp_pa
         assert not set("\x1b\x07\x9b\u202e") & set(text)
 
 
-def test_a_secret_in_an_address_is_not_shown(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_secret_in_an_address_is_masked(hermes: HermesCli, model: FakeModelProcess) -> None:
     url = f"{model.url}?api_key=hunter2-hunter2"
     for words in (["model"], ["model", "--json"]):
         ran = hermes(*words, OPENAI_BASE_URL=url)

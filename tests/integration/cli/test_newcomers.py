@@ -1,4 +1,4 @@
-"""What goes wrong in the first five minutes: one sentence with the cause, and the next command."""
+"""Common problems of new users give one sentence with the cause and the next command."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ KEY = "sk-the-right-one-0123456789"
 SCRIPT = Script(models=("mock",), default=Reply("Plain answer."), api_key=KEY)
 
 
-def with_nothing(hermes: HermesCli) -> HermesCli:
+def without_settings(hermes: HermesCli) -> HermesCli:
     for name in list(hermes.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del hermes.env[name]
@@ -46,7 +46,7 @@ def asked(hermes: HermesCli, *words: str) -> Iterator[pexpect.spawn]:
 
 
 def in_one_sentence(ran: CliResult, says: str, next_step: str) -> None:
-    """Once, without a traceback, with the cause and what to type."""
+    """Check for one message with the cause and the next command, without a traceback."""
     assert ran.code != 0
     assert "Traceback" not in ran.err
     assert ran.err.count("hermes: ") == 1
@@ -55,7 +55,7 @@ def in_one_sentence(ran: CliResult, says: str, next_step: str) -> None:
 
 
 def finding(hermes: HermesCli, check: str, *words: str) -> dict[str, str]:
-    """The one that is no good."""
+    """The first warning or error of a check."""
     ran = hermes("doctor", "--json", *words)
     found = [one for one in json.loads(ran.out) if one["check"] == check]
     (bad,) = [one for one in found if one["grade"] != "ok"]
@@ -64,12 +64,12 @@ def finding(hermes: HermesCli, check: str, *words: str) -> dict[str, str]:
     return bad
 
 
-def test_no_model(hermes: HermesCli) -> None:
-    with_nothing(hermes)
+def test_missing_model_is_reported(hermes: HermesCli) -> None:
+    without_settings(hermes)
     in_one_sentence(hermes("-z", "hello"), "no model provider is set up", "hermes setup")
     assert "hermes -p work setup" in hermes("profile", "create", "work").out
-    told = hermes("-p", "work", "-z", "hello")
-    in_one_sentence(told, "no model provider is set up", "hermes -p work setup")
+    ran = hermes("-p", "work", "-z", "hello")
+    in_one_sentence(ran, "no model provider is set up", "hermes -p work setup")
     found = finding(hermes, "model")
     assert found["says"].startswith("No model provider is set up")
     assert found["fix"].startswith("hermes setup")
@@ -77,7 +77,7 @@ def test_no_model(hermes: HermesCli) -> None:
     assert "model     no model provider is set up: there is no key" in hermes("status").out
 
 
-def test_a_wrong_key(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_wrong_key_is_reported(hermes: HermesCli, model: FakeModelProcess) -> None:
     in_one_sentence(hermes("-z", "hello"), "key", "hermes ")
     assert "key" in finding(hermes, "model")["says"]
     tried = hermes("setup", "--base-url", model.url, "--key-stdin", stdin=b"sk-wrong\n")
@@ -89,8 +89,8 @@ def test_a_wrong_key(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
-def test_a_wrong_key_is_asked_for_again(hermes: HermesCli, model: FakeModelProcess) -> None:
-    with_nothing(hermes)
+def test_setup_asks_again_for_a_wrong_key(hermes: HermesCli, model: FakeModelProcess) -> None:
+    without_settings(hermes)
     with asked(hermes, "setup", "--base-url", model.url) as child:
         child.expect_exact("custom wants a key (401)")
         child.expect_exact("Key for")
@@ -106,15 +106,13 @@ def test_a_wrong_key_is_asked_for_again(hermes: HermesCli, model: FakeModelProce
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
-def test_the_very_first_start_leads_from_nothing_to_an_answer(
-    hermes: HermesCli, model: FakeModelProcess
-) -> None:
-    with_nothing(hermes)
+def test_first_start_leads_to_an_answer(hermes: HermesCli, model: FakeModelProcess) -> None:
+    without_settings(hermes)
     with asked(hermes, "--plain") as child:
         child.expect_exact("Which provider?")
         child.expect_exact("Number or name")
         child.sendline("custom")
-        child.expect_exact("Its address")
+        child.expect_exact("Server address")
         child.sendline(model.url)
         child.expect_exact("Key for")
         child.sendline(KEY)
@@ -129,7 +127,7 @@ def test_the_very_first_start_leads_from_nothing_to_an_answer(
 
 
 def test_ctrl_c_at_a_question_changes_nothing(hermes: HermesCli) -> None:
-    with_nothing(hermes)
+    without_settings(hermes)
     with asked(hermes, "setup") as child:
         child.expect_exact("Number or name")
         child.sendintr()
@@ -138,21 +136,21 @@ def test_ctrl_c_at_a_question_changes_nothing(hermes: HermesCli) -> None:
     assert not (hermes.home / "config.yaml").exists()
 
 
-def test_no_network(hermes: HermesCli) -> None:
+def test_missing_network_is_reported(hermes: HermesCli) -> None:
     hermes.env["OPENAI_BASE_URL"] = "http://nowhere.invalid/v1"
     hermes.configure("agent:\n  api_max_retries: 1\n")
     in_one_sentence(hermes("-z", "hello"), "nowhere.invalid", "network")
     assert "nowhere.invalid" in finding(hermes, "model")["says"]
 
 
-def test_a_server_that_does_not_run(hermes: HermesCli) -> None:
+def test_stopped_server_is_reported(hermes: HermesCli) -> None:
     hermes.env["OPENAI_BASE_URL"] = "http://127.0.0.1:9/v1"
     in_one_sentence(hermes("-z", "hello"), "127.0.0.1:9", "")
     assert "127.0.0.1:9" in finding(hermes, "model")["says"]
 
 
-def test_a_server_that_says_nothing(hermes: HermesCli) -> None:
-    """The doctor waits five seconds for a model and no longer."""
+def test_silent_server_is_reported(hermes: HermesCli) -> None:
+    """The doctor waits at most five seconds for a model."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -163,23 +161,23 @@ def test_a_server_that_says_nothing(hermes: HermesCli) -> None:
 @pytest.mark.parametrize(
     "words", [("-z", "hello"), ("setup", "--yes"), ("tools", "disable", "file")]
 )
-def test_a_home_that_cannot_be_written(hermes: HermesCli, words: tuple[str, ...]) -> None:
+def test_unwritable_home_is_reported(hermes: HermesCli, words: tuple[str, ...]) -> None:
     hermes.env["HERMES_HOME"] = "/proc/hermes"
     in_one_sentence(hermes(*words), "/proc/hermes cannot be created", "HERMES_HOME")
 
 
-def test_the_doctor_in_a_home_that_cannot_be_written(hermes: HermesCli) -> None:
+def test_doctor_reports_an_unwritable_home(hermes: HermesCli) -> None:
     hermes.env["HERMES_HOME"] = "/proc/hermes"
-    assert "/proc/hermes cannot be written" in finding(hermes, "home")["says"]
+    assert "/proc/hermes is not writable" in finding(hermes, "home")["says"]
 
 
-def test_a_home_that_is_no_folder(hermes: HermesCli) -> None:
+def test_home_that_is_a_file_is_reported(hermes: HermesCli) -> None:
     hermes.home.write_text("a file")
     in_one_sentence(hermes("status"), "is not a directory", "HERMES_HOME")
     assert "is not a directory" in finding(hermes, "home")["says"]
 
 
-def test_a_full_disk(hermes: HermesCli) -> None:
+def test_full_disk_is_reported(hermes: HermesCli) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "hermes", "status"], env=hermes.env, stdout=full,
@@ -189,10 +187,10 @@ def test_a_full_disk(hermes: HermesCli) -> None:
     in_one_sentence(ran, "No space left on device", "Free some space")
 
 
-def test_an_old_python(hermes: HermesCli) -> None:
-    told = "import sys; sys.version_info = (3, 9, 2); import hermes.cli.main"
+def test_old_python_is_reported(hermes: HermesCli) -> None:
+    program = "import sys; sys.version_info = (3, 9, 2); import hermes.cli.main"
     done = subprocess.run(
-        [sys.executable, "-c", told], env=hermes.env, capture_output=True, text=True,
+        [sys.executable, "-c", program], env=hermes.env, capture_output=True, text=True,
         timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     in_one_sentence(
@@ -200,7 +198,7 @@ def test_an_old_python(hermes: HermesCli) -> None:
     )
 
 
-def test_a_port_that_is_taken(hermes: HermesCli) -> None:
+def test_port_in_use_is_reported(hermes: HermesCli) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -214,24 +212,24 @@ def test_a_port_that_is_taken(hermes: HermesCli) -> None:
     assert found["fix"].endswith(f": hermes config set platforms.webhook.extra.port {port + 1}")
 
 
-def test_wrong_settings_keep_neither_doctor_nor_status_from_looking(hermes: HermesCli) -> None:
+def test_doctor_and_status_work_with_invalid_settings(hermes: HermesCli) -> None:
     hermes.configure("agent:\n  max_turns: many\n")
     found = finding(hermes, "settings")
     assert "agent.max_turns" in found["says"]
     assert "hermes doctor" in hermes("status").out
 
 
-def test_a_house_in_order(hermes: HermesCli) -> None:
+def test_doctor_finds_no_problems_in_a_valid_home(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     assert hermes("-z", "hello").code == 0
     ran = hermes("doctor")
     assert ran.code == 0, ran
     assert ran.err == ""
-    assert "ok       model     openai/mock answers\n" in ran.out
+    assert "ok       model     openai/mock is available\n" in ran.out
     assert "1 session, 2 messages" in ran.out
 
 
-def test_the_doctor_mends_what_is_safe(hermes: HermesCli) -> None:
+def test_doctor_fix_applies_safe_fixes(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     assert hermes("-z", "hello").code == 0
     dotenv = hermes.home / ".env"
@@ -239,7 +237,7 @@ def test_the_doctor_mends_what_is_safe(hermes: HermesCli) -> None:
     dotenv.chmod(0o644)
     (hermes.home / "plans").rmdir()
     before = hermes("doctor")
-    assert "2 of them can be mended: hermes doctor --fix" in before.out
+    assert "2 can be fixed automatically: hermes doctor --fix" in before.out
     assert dotenv.stat().st_mode & 0o777 == 0o644
     mended = hermes("doctor", "--fix")
     assert mended.out.count("fixed ") == 2
@@ -248,29 +246,33 @@ def test_the_doctor_mends_what_is_safe(hermes: HermesCli) -> None:
     assert "fixed" not in hermes("doctor", "--fix").out
 
 
-def test_status_tells_the_whole(hermes: HermesCli) -> None:
+def test_status_shows_all_rows(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     assert hermes("-z", "hello").code == 0
-    told = json.loads(hermes("status", "--json").out)
-    assert (told["model"], told["sessions"], told["gateway"]) == ("openai/mock", 1, "not running")
-    assert told["waiting"] == dict.fromkeys(told["waiting"], 0)
+    status = json.loads(hermes("status", "--json").out)
+    assert (status["model"], status["sessions"], status["gateway"]) == (
+        "openai/mock",
+        1,
+        "not running",
+    )
+    assert status["waiting"] == dict.fromkeys(status["waiting"], 0)
     lines = {line.split()[0] for line in hermes("status").out.splitlines()}
     assert lines >= {"profile", "model", "gateway", "channels", "sandbox", "sessions", "waiting"}
 
 
-def test_a_gateway_that_runs_is_seen(hermes: HermesCli) -> None:
+def test_running_gateway_is_shown(hermes: HermesCli) -> None:
     hermes.env["OPENAI_API_KEY"] = KEY
     hermes.configure("platforms:\n  webhook:\n    enabled: true\n    extra:\n      port: 0\n")
     assert hermes("gateway", "start").code == 0
     try:
-        told = json.loads(hermes("status", "--json").out)
-        assert told["gateway"].startswith("running (pid ")
-        assert told["channels"][0].startswith("webhook connect")
+        status = json.loads(hermes("status", "--json").out)
+        assert status["gateway"].startswith("running (pid ")
+        assert status["channels"][0].startswith("webhook connect")
         looked = hermes("doctor")
         assert looked.code == 0, looked
         assert "webhook is connect" in looked.out
         changed = hermes("tools", "disable", "terminal")
-        assert changed.err == "The gateway takes it up when it starts: hermes gateway restart\n"
+        assert changed.err == "To apply this to the running gateway: hermes gateway restart\n"
     finally:
         hermes("gateway", "stop", "--force")
     assert "not running: hermes gateway start" in hermes("status").out

@@ -1,4 +1,4 @@
-"""`hermes pairing`: the owner lets people in and out, beside a gateway that does the same."""
+"""`hermes pairing` approves and revokes users while a gateway uses the same files."""
 
 import json
 import os
@@ -36,8 +36,8 @@ assert all(pairing.revoke("telegram", user) for user in sys.argv[2:])
 """
 
 
-class House:
-    """One person's home, with a gateway's own view of its pairings."""
+class PairingCli:
+    """A home, with the gateway's view of its pairings."""
 
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
@@ -63,102 +63,102 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def cli(tmp_path: Path) -> PairingCli:
+    return PairingCli(tmp_path)
 
 
-def test_an_empty_home_has_nothing_to_show_and_stays_empty(house: House) -> None:
-    ran = house("list")
+def test_list_in_an_empty_home_creates_nothing(cli: PairingCli) -> None:
+    ran = cli("list")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "Nobody waits for approval, and nobody was let in by a code.\n"
-    assert list(house.home.iterdir()) == []
+    assert ran.err == "No pending requests and no approved users.\n"
+    assert list(cli.home.iterdir()) == []
 
 
-def test_a_person_is_let_in_and_out(house: House) -> None:
-    code = house.code_for("42", "Ann")
-    waiting = house("list").out.splitlines()
-    assert waiting[0] == "Waiting for approval:"
+def test_person_is_approved_and_revoked(cli: PairingCli) -> None:
+    code = cli.code_for("42", "Ann")
+    waiting = cli("list").out.splitlines()
+    assert waiting[0] == "Pending:"
     assert waiting[1].split() == ["PLATFORM", "USER", "ASKED", "NAME"]
     assert waiting[2].split() == ["telegram", "42", "just", "now", "Ann"]
     assert code not in "".join(waiting)
 
-    ran = house("approve", "telegram", code.lower())
+    ran = cli("approve", "telegram", code.lower())
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("42 (Ann) may talk to the agent on telegram from now on\n")
-    assert house.gateway.approved("telegram") == {"42"}
-    assert "Let in:" in house("list", "telegram").out
-    assert house("list", "discord").out == ""
+    assert ran.out.startswith("42 (Ann) can now message the agent on telegram\n")
+    assert cli.gateway.approved("telegram") == {"42"}
+    assert "Let in:" in cli("list", "telegram").out
+    assert cli("list", "discord").out == ""
 
-    ran = house("revoke", "telegram", "42")
-    assert (ran.code, ran.out) == (0, "42 is no longer let in on telegram\n")
-    assert house.gateway.approved("telegram") == frozenset()
-    assert house("revoke", "telegram", "42").code == 2
+    ran = cli("revoke", "telegram", "42")
+    assert (ran.code, ran.out) == (0, "42 can no longer message the agent on telegram\n")
+    assert cli.gateway.approved("telegram") == frozenset()
+    assert cli("revoke", "telegram", "42").code == 2
 
 
-def test_a_wrong_code_is_told_and_too_many_close_the_door(house: House) -> None:
-    code = house.code_for("42")
-    errors = [house("approve", "telegram", "AAAAAAAA") for _ in range(5)]
+def test_too_many_wrong_codes_lock_the_platform(cli: PairingCli) -> None:
+    code = cli.code_for("42")
+    errors = [cli("approve", "telegram", "AAAAAAAA") for _ in range(5)]
     assert {ran.code for ran in errors} == {2}
     assert "4 tries left" in errors[0].err
     assert "1 try left" in errors[3].err
     assert "again in 60 minutes" in errors[4].err
-    locked = house("approve", "telegram", code)
+    locked = cli("approve", "telegram", code)
     assert locked.code == 2
-    assert "too many wrong ones" in locked.err
-    assert isinstance(house.gateway.request("telegram", "43"), PairingRefused)
+    assert "too many wrong attempts" in locked.err
+    assert isinstance(cli.gateway.request("telegram", "43"), PairingRefused)
 
 
-def test_what_is_no_code_or_no_platform_is_told(house: House) -> None:
-    assert "is not a pairing code" in house("approve", "telegram", "hello").err
-    assert "is not a platform name" in house("approve", "../x", "AAAAAAAA").err
-    assert house("approve", "telegram").code == 2
+def test_invalid_code_or_platform_is_reported(cli: PairingCli) -> None:
+    assert "is not a pairing code" in cli("approve", "telegram", "hello").err
+    assert "is not a platform name" in cli("approve", "../x", "AAAAAAAA").err
+    assert cli("approve", "telegram").code == 2
 
 
-def test_all_that_waits_is_forgotten(house: House) -> None:
-    house.code_for("1")
-    house.code_for("2")
-    assert house("clear-pending", "telegram").out == "2 codes forgotten\n"
-    assert house.gateway.pending() == []
+def test_pending_codes_are_cleared(cli: PairingCli) -> None:
+    cli.code_for("1")
+    cli.code_for("2")
+    assert cli("clear-pending", "telegram").out == "2 codes discarded\n"
+    assert cli.gateway.pending() == []
 
 
-def test_a_name_cannot_play_with_the_terminal(house: House) -> None:
-    code = house.code_for("42", "\x1b[2J\u202eAnn")
-    assert all(evil not in house("list").out for evil in ("\x1b", "\u202e"))
-    assert all(evil not in house("approve", "telegram", code).out for evil in ("\x1b", "\u202e"))
+def test_names_are_escaped(cli: PairingCli) -> None:
+    code = cli.code_for("42", "\x1b[2J\u202eAnn")
+    assert all(evil not in cli("list").out for evil in ("\x1b", "\u202e"))
+    assert all(evil not in cli("approve", "telegram", code).out for evil in ("\x1b", "\u202e"))
 
 
-def test_who_is_taken_out_is_taken_off_the_list_as_well(house: House) -> None:
-    dotenv = house.home / ".env"
+def test_revoked_user_is_removed_from_the_allow_list(cli: PairingCli) -> None:
+    dotenv = cli.home / ".env"
     dotenv.write_text("# mine\nTELEGRAM_ALLOWED_USERS=1, 42,7\n")
-    house("approve", "telegram", house.code_for("42"))
-    ran = house("revoke", "telegram", "42")
+    cli("approve", "telegram", cli.code_for("42"))
+    ran = cli("revoke", "telegram", "42")
     assert "taken out of TELEGRAM_ALLOWED_USERS" in ran.out
     assert dotenv.read_text() == "# mine\nTELEGRAM_ALLOWED_USERS=1,7\n"
 
 
-def test_a_list_that_cannot_be_changed_from_here_is_told(house: House) -> None:
-    house("approve", "telegram", house.code_for("42"))
-    ran = house("revoke", "telegram", "42", TELEGRAM_ALLOWED_USERS="42")
+def test_allow_list_in_the_environment_is_reported(cli: PairingCli) -> None:
+    cli("approve", "telegram", cli.code_for("42"))
+    ran = cli("revoke", "telegram", "42", TELEGRAM_ALLOWED_USERS="42")
     assert ran.code == 0
     assert "is named in TELEGRAM_ALLOWED_USERS as well" in ran.err
 
 
-def test_a_damaged_file_is_told(house: House) -> None:
-    house.folder.mkdir(parents=True)
-    (house.folder / "telegram-approved.json").write_text("{")
-    ran = house("list")
+def test_damaged_file_is_reported(cli: PairingCli) -> None:
+    cli.folder.mkdir(parents=True)
+    (cli.folder / "telegram-approved.json").write_text("{")
+    ran = cli("list")
     assert ran.code == 78
     assert "telegram-approved.json is damaged" in ran.err
 
 
-def test_processes_that_write_at_once_lose_nothing(house: House) -> None:
+def test_concurrent_processes_lose_nothing(cli: PairingCli) -> None:
     users = [str(number) for number in range(200)]
-    house.folder.mkdir(parents=True)
-    file = house.folder / "telegram-approved.json"
+    cli.folder.mkdir(parents=True)
+    file = cli.folder / "telegram-approved.json"
     file.write_text(json.dumps({"kept": {}} | {user: {} for user in users}))
     revokers = [
         subprocess.Popen(
-            [sys.executable, "-c", REVOKER, str(house.folder), *users[start::4]],
+            [sys.executable, "-c", REVOKER, str(cli.folder), *users[start::4]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -171,5 +171,5 @@ def test_processes_that_write_at_once_lose_nothing(house: House) -> None:
     for revoker in revokers:
         revoker.communicate(timeout=TEST_TIMEOUT)
     assert [revoker.returncode for revoker in revokers] == [0] * 4
-    assert house.gateway.approved("telegram") == {"kept"}
-    assert [path.name for path in house.folder.iterdir()] == [file.name]
+    assert cli.gateway.approved("telegram") == {"kept"}
+    assert [path.name for path in cli.folder.iterdir()] == [file.name]

@@ -1,4 +1,4 @@
-"""Whoever wants no escape codes gets none, from the greeting to the goodbye."""
+"""`--plain` prints no escape codes."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ SCRIPT = Script(
         ([], {}, "display:\n  interface: plain\n"),
     ],
 )
-def test_a_plain_talk_holds_no_escape_code(
+def test_plain_chat_has_no_escape_codes(
     tmp_path: Path, model: FakeModelProcess, words: list[str], env: dict[str, str], settings: str
 ) -> None:
     hermes = HermesCli(tmp_path, model.url)
@@ -57,7 +57,7 @@ def test_a_plain_talk_holds_no_escape_code(
         child.expect_exact("Written.")
         child.expect_exact("\r\n> ")
         child.sendline("ask me")
-        child.expect_exact("(Enter alone denies): ")
+        child.expect(r"\(Enter denies; auto-denied in \d+ s\): ")
         child.sendline("n")
         child.expect_exact("Ok")
         child.expect_exact("\r\n> ")

@@ -1,4 +1,4 @@
-"""`hermes sessions` as people and scripts run it: a child process, a real home, a real terminal."""
+"""`hermes sessions` as a process with a real home and a real terminal."""
 
 import json
 import os
@@ -78,17 +78,17 @@ def many(count: int) -> list[OpenSession]:
     ]
 
 
-def test_an_empty_home_is_told_and_left_alone(home: Home) -> None:
+def test_empty_home_is_reported_and_unchanged(home: Home) -> None:
     done = home.run("list")
     assert (done.stdout, done.stderr) == (b"", b"There are no sessions yet.\n")
     assert b"There are no sessions yet." in home.run("show", "x", code=1).stderr
     assert not home.path.exists()
 
 
-def test_times_are_shown_in_the_zone_of_the_reader(home: Home) -> None:
+def test_times_are_shown_in_the_local_zone(home: Home) -> None:
     write_store(home.database, *simple_session("s", at=datetime(2026, 1, 31, 20, 0, tzinfo=UTC)))
     assert "2026-02-01 05:01" in home.run("list").stdout.decode()
-    assert "begun     2026-02-01 05:00 JST" in home.run("show", "s").stdout.decode()
+    assert "started   2026-02-01 05:00 JST" in home.run("show", "s").stdout.decode()
     assert "2026-01-31T20:01:00Z" in home.run("list", "--json").stdout.decode()
     assert home.run("list", "--json", "--since", "2026-02-01 05:00:01").stdout == b""
     assert home.run("list", "--json", "--since", "2026-02-01 04:59").stdout != b""
@@ -97,7 +97,7 @@ def test_times_are_shown_in_the_zone_of_the_reader(home: Home) -> None:
 @pytest.mark.parametrize(
     "words", [("list", "-n", "10000"), ("list", "-n", "10000", "--json"), ("export", "--all")]
 )
-def test_a_reader_that_has_seen_enough_may_leave(home: Home, words: tuple[str, ...]) -> None:
+def test_closed_pipe_is_tolerated(home: Home, words: tuple[str, ...]) -> None:
     write_store(home.database, *many(10_000))
     child = subprocess.Popen(
         [*COMMAND, *words], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -115,7 +115,7 @@ def test_a_reader_that_has_seen_enough_may_leave(home: Home, words: tuple[str, .
 @pytest.mark.parametrize(
     "env", [{"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}]
 )
-def test_no_encoding_is_too_small(home: Home, env: dict[str, str]) -> None:
+def test_limited_encodings_are_tolerated(home: Home, env: dict[str, str]) -> None:
     write_store(
         home.database, *simple_session("s", title=HOSTILE_TEXT, words=[HOSTILE_TEXT, "→ 日本語"])
     )
@@ -130,14 +130,14 @@ def test_no_encoding_is_too_small(home: Home, env: dict[str, str]) -> None:
     assert HOSTILE_TEXT.encode() in home.run("show", "--raw", "s", **env).stdout
 
 
-def said(line: bytes) -> tuple[str, list[tuple[str, object, object]]]:
-    """What was said in a session, without who stands behind it."""
+def messages_of(line: bytes) -> tuple[str, list[tuple[str, object, object]]]:
+    """The id and messages of an exported session, without trust and owner."""
     session = json.loads(line)
     messages = session["messages"]
     return session["id"], [(m["role"], m.get("content"), m.get("tool_calls")) for m in messages]
 
 
-def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -> None:
+def test_sessions_are_piped_between_homes(home: Home, tmp_path: Path) -> None:
     write_store(
         home.database,
         *full_session("20260131_120000_aaaaaa", title=HOSTILE_TEXT),
@@ -145,24 +145,24 @@ def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -
     )
     exported = home.run("export", "--all").stdout
     other = Home(tmp_path / "other")
-    told = other.run("import", "-", stdin=exported).stdout
-    assert told == b"Imported 2 sessions with 10 messages.\n"
+    output = other.run("import", "-", stdin=exported).stdout
+    assert output == b"Imported 2 sessions with 10 messages.\n"
     assert other.path.stat().st_mode & 0o777 == 0o700
     assert other.database.stat().st_mode & 0o777 == 0o600
     carried = other.run("export", "--all").stdout
-    assert [said(line) for line in carried.splitlines()] == [
-        said(line) for line in exported.splitlines()
+    assert [messages_of(line) for line in carried.splitlines()] == [
+        messages_of(line) for line in exported.splitlines()
     ]
     third = Home(tmp_path / "third")
     third.run("import", "-", stdin=carried)
     assert third.run("export", "--all").stdout == carried
     again = other.run("import", "-", stdin=exported).stdout.decode()
-    assert "Skipped, because they are here already" in again
+    assert "Skipped, already present" in again
     bad = Home(tmp_path / "bad").run("import", "-", stdin=exported + b"{}\n", code=2)
     assert b"Line 3 is not an exported session" in bad.stderr
 
 
-def test_nothing_is_deleted_when_nobody_can_be_asked(home: Home) -> None:
+def test_delete_without_terminal_deletes_nothing(home: Home) -> None:
     write_store(home.database, *simple_session("s"))
     for words in (["delete", "s"], ["prune", "--older-than", "0d"]):
         done = home.run(*words, code=2)
@@ -172,7 +172,7 @@ def test_nothing_is_deleted_when_nobody_can_be_asked(home: Home) -> None:
     assert home.ids() == []
 
 
-def test_a_person_is_asked_before_anything_goes(home: Home) -> None:
+def test_delete_asks_at_a_terminal(home: Home) -> None:
     write_store(home.database, *simple_session("s", title="Mine"), *simple_session("t"))
     child = home.terminal("delete", "Mine")
     child.expect_exact("Delete 1 session for good? [y/N]")
@@ -199,7 +199,7 @@ def test_a_person_is_asked_before_anything_goes(home: Home) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 132])
-def test_the_list_fits_a_real_terminal(home: Home, columns: int) -> None:
+def test_list_fits_a_real_terminal(home: Home, columns: int) -> None:
     write_store(
         home.database,
         *simple_session("20260131_120000_aaaaaa", title=HOSTILE_TEXT * 3),
@@ -213,7 +213,7 @@ def test_the_list_fits_a_real_terminal(home: Home, columns: int) -> None:
     assert "\x1b" not in "".join(shown)
 
 
-def test_found_words_shine_on_a_terminal(home: Home) -> None:
+def test_matches_are_highlighted_on_a_terminal(home: Home) -> None:
     write_store(home.database, *simple_session("s", words=["a red fish"]))
     child = home.terminal("search", "fish")
     child.expect_exact("a red \x1b[1;33mfish\x1b[0m")
@@ -221,7 +221,7 @@ def test_found_words_shine_on_a_terminal(home: Home) -> None:
     assert b"a red fish\n" in home.run("search", "fish").stdout
 
 
-def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
+def test_ten_thousand_sessions_are_listed_quickly(home: Home) -> None:
     write_store(home.database, *many(10_000))
     assert len(home.run("list").stdout.splitlines()) == 21
     assert b"10,000 sessions" in home.run("stats").stdout
@@ -230,12 +230,12 @@ def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
     assert pruned == f"Deleted {10_000 - json.loads(left)['sessions']:,} sessions.".encode()
 
 
-def test_wrong_words_end_with_the_code_for_wrong_usage(home: Home) -> None:
-    assert b"  search    Find what was said, in all sessions.\n" in home.run(code=2).stderr
+def test_usage_error_has_exit_code_2(home: Home) -> None:
+    assert b"  search    Search the messages of all sessions.\n" in home.run(code=2).stderr
     assert b"is not an age" in home.run("list", "--older-than", "soon", code=2).stderr
 
 
-def test_help_describes_what_programs_read(home: Home) -> None:
+def test_help_describes_the_json_output(home: Home) -> None:
     shown = home.run("list", "--help").stdout.decode()
     write_store(home.database, *full_session("s"))
     for name in json.loads(home.run("list", "--json").stdout):

@@ -1,4 +1,4 @@
-"""`hermes setup`: from nothing to an answer, by flags or by questions, and once more."""
+"""`hermes setup` by flags and by questions."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SCRIPT = Script(models=("mock", "mock-large"), default=Reply("Plain answer."))
 
 @pytest.fixture
 def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
-    """A person who has nothing yet."""
+    """An empty home."""
     one = HermesCli(tmp_path, model.url)
     for name in list(one.env):
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
@@ -28,7 +28,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     return one
 
 
-def test_an_address_is_enough(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_address_alone_is_enough(hermes: HermesCli, model: FakeModelProcess) -> None:
     ran = hermes("setup", "--base-url", model.url)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("Using custom/mock from now on.\n")
@@ -36,7 +36,7 @@ def test_an_address_is_enough(hermes: HermesCli, model: FakeModelProcess) -> Non
     assert not (hermes.home / ".env").exists()
 
 
-def test_a_key_is_read_kept_privately_and_sent(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_key_is_read_stored_privately_and_sent(hermes: HermesCli, model: FakeModelProcess) -> None:
     words = ["setup", "--base-url", model.url, "--model", "mock-large", "--key-stdin"]
     ran = hermes(*words, stdin=f"{KEY}\n".encode())
     assert (ran.code, ran.err) == (0, "")
@@ -48,7 +48,7 @@ def test_a_key_is_read_kept_privately_and_sent(hermes: HermesCli, model: FakeMod
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
-def test_another_run_changes_it_and_leaves_nothing_of_the_first(
+def test_second_run_replaces_the_first_completely(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("# mine\nagent:\n  max_turns: 7  # few\n")
@@ -65,7 +65,7 @@ def test_another_run_changes_it_and_leaves_nothing_of_the_first(
     assert again.out.startswith("Using lmstudio/mock from now on.\n")
 
 
-def test_a_key_from_a_variable(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_key_is_read_from_a_variable(hermes: HermesCli, model: FakeModelProcess) -> None:
     words = ["setup", "--provider", "openai", "--model", "mock", "--key-env", "MINE"]
     unset = hermes(*words)
     assert unset.code == 2
@@ -75,7 +75,7 @@ def test_a_key_from_a_variable(hermes: HermesCli, model: FakeModelProcess) -> No
     assert f"OPENAI_API_KEY={KEY}" in (hermes.home / ".env").read_text()
 
 
-def test_yes_takes_the_server_of_this_machine(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_yes_uses_the_local_server(hermes: HermesCli, model: FakeModelProcess) -> None:
     ran = hermes("setup", "--yes", LM_BASE_URL=model.url)
     assert ran.out.startswith("Using lmstudio/mock from now on.\n"), ran
 
@@ -83,17 +83,15 @@ def test_yes_takes_the_server_of_this_machine(hermes: HermesCli, model: FakeMode
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "There is nobody to ask"),
-        (["--yes"], "no key and no model server"),
-        (["--provider", "opnrouter"], "There is no provider 'opnrouter'"),
-        (["--provider", "openrouter"], "There is no key for OpenRouter"),
+        ([], "Cannot ask for a model"),
+        (["--yes"], "No key and no local model server"),
+        (["--provider", "opnrouter"], "Unknown provider 'opnrouter'"),
+        (["--provider", "openrouter"], "No key for OpenRouter"),
         (["--base-url", "localhost"], "is no address"),
         (["--base-url", "ftp://localhost:80"], "is no address"),
     ],
 )
-def test_what_is_missing_is_said_with_the_next_step(
-    hermes: HermesCli, words: list[str], says: str
-) -> None:
+def test_missing_input_gives_a_hint(hermes: HermesCli, words: list[str], says: str) -> None:
     ran = hermes("setup", *words)
     assert ran.code in {2, 78}
     assert ran.err.startswith("hermes: ")
@@ -102,19 +100,19 @@ def test_what_is_missing_is_said_with_the_next_step(
     assert not (hermes.home / "config.yaml").exists()
 
 
-def test_what_cannot_be_reached_is_kept_only_on_demand(hermes: HermesCli) -> None:
+def test_unreachable_provider_is_saved_only_with_yes(hermes: HermesCli) -> None:
     words = ["setup", "--base-url", "http://127.0.0.1:9/v1", "--model", "x"]
     ran = hermes(*words)
     assert ran.code == 1
-    assert "--yes keeps it all the same" in ran.err
+    assert "use --yes to save it anyway" in ran.err
     assert not (hermes.home / "config.yaml").exists()
     kept = hermes(*words, "--yes")
     assert kept.code == 0
-    assert "It could not be tried" in kept.err
+    assert "Not tested" in kept.err
     assert "http://127.0.0.1:9/v1" in (hermes.home / "config.yaml").read_text()
 
 
-def test_a_model_that_is_not_listed_is_refused_unless_forced(
+def test_unlisted_model_is_rejected_unless_forced(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     words = ["setup", "--base-url", model.url, "--model", "mock-larg", "--yes"]
@@ -130,7 +128,7 @@ def test_a_model_that_is_not_listed_is_refused_unless_forced(
     assert "mock-larg" in (hermes.home / "config.yaml").read_text()
 
 
-def test_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_setup_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
     child = pexpect.spawn(
         HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
         dimensions=(50, 80), timeout=TEST_TIMEOUT,
@@ -140,7 +138,7 @@ def test_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
         child.expect_exact("Which provider?")
         child.expect_exact("Number or name")
         child.sendline("custom")
-        child.expect_exact("Its address")
+        child.expect_exact("Server address")
         child.sendline(model.url.removeprefix("http://"))
         child.expect_exact("Which model?")
         child.expect_exact("Number or name [mock]")
@@ -153,7 +151,7 @@ def test_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert model.requests("hello SECOND")[0]["model"] == "mock-large"
 
 
-def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
+def test_wrong_name_is_asked_again_and_refusal_returns_to_list(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     child = pexpect.spawn(
@@ -165,31 +163,31 @@ def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
         child.expect_exact("Number or name")
         for _ in range(4):
             child.sendline("opnai")
-            child.expect_exact("There is no provider 'opnai'. Did you mean openai?")
+            child.expect_exact("Unknown provider 'opnai'. Did you mean openai?")
             child.expect_exact("Number or name")
         child.sendline("custom")
-        child.expect_exact("Its address")
+        child.expect_exact("Server address")
         child.sendline("http://127.0.0.1:9/v1")
-        child.expect_exact(". Keep it all the same? [y/N]")
+        child.expect_exact(". Use it anyway? [y/N]")
         child.sendline("n")
         child.expect_exact("Which provider?")
         child.expect_exact("Number or name")
         child.sendline("custom")
-        child.expect_exact("Its address")
+        child.expect_exact("Server address")
         child.sendline("localhost")
-        child.expect_exact("'localhost' is no address. For example: http://")
-        child.expect_exact("Its address")
+        child.expect_exact("'localhost' is not a valid address. For example: http://")
+        child.expect_exact("Server address")
         child.sendline(model.url)
         child.expect_exact("Number or name [mock]")
         child.sendline("mock-larg")
         child.expect_exact(
             "custom does not list the model 'mock-larg'. The nearest it has: mock-large. "
-            "The same name once more takes it as it is."
+            "Enter the same name again to use it anyway."
         )
         child.expect_exact("Number or name [mock]")
         child.sendline("mock-larg")
         child.expect_exact("Using custom/mock-larg from now on.")
-        child.expect_exact("Talk to it: hermes\r\n")
+        child.expect_exact("Start chatting: hermes\r\n")
         assert exit_status(child) == 0
     finally:
         child.close(force=True)

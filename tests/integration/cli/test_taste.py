@@ -1,4 +1,4 @@
-"""The chat line by line, as the settings want it shown."""
+"""Display settings of the line-mode chat."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
 
 
 def shown_of(hermes: HermesCli, line: str) -> str:
-    """All that comes between the line and the next prompt, without colours."""
+    """The output between the line and the next prompt, without colours."""
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline(line)
@@ -45,7 +45,7 @@ def shown_of(hermes: HermesCli, line: str) -> str:
         return re.sub(r"\x1b\[[0-9;?]*[a-zK]", "", child.before).replace("\r", "")
 
 
-def test_as_it_is_usually_shown(hermes: HermesCli) -> None:
+def test_default_display(hermes: HermesCli) -> None:
     usual = shown_of(hermes, "write it")
     assert "A thought.\n" in usual
     assert "write_file a-long-name.txt\n" in usual
@@ -56,7 +56,7 @@ def test_as_it_is_usually_shown(hermes: HermesCli) -> None:
     assert not re.search(r"^\d\d:\d\d$", usual, re.MULTILINE)
 
 
-def test_as_somebody_likes_it(hermes: HermesCli) -> None:
+def test_customized_display(hermes: HermesCli) -> None:
     hermes.configure(SETTINGS)
     liked = shown_of(hermes, "write it")
     assert "A thought." not in liked
@@ -75,7 +75,7 @@ def test_as_somebody_likes_it(hermes: HermesCli) -> None:
         ("display:\n  resume_display: minimal\n", 0),
     ],
 )
-def test_how_much_of_the_past_is_told(hermes: HermesCli, settings: str, turns: int) -> None:
+def test_recap_length_follows_the_settings(hermes: HermesCli, settings: str, turns: int) -> None:
     for number in range(3):
         hermes("-z", f"hello {number}", *(["-c"] if number else []))
     hermes.configure(settings)

@@ -74,10 +74,10 @@ def test_a_value_prints_raw_and_a_section_as_yaml_or_json(hermes):
 @pytest.mark.parametrize(
     ("key", "message", "hint"),
     [
-        ("agent.max_turn", "There is no setting named agent.max_turn", "agent.max_turns?"),
-        ("max_live_session", "There is no setting named max_live_session", "max_live_sessions?"),
+        ("agent.max_turn", "Unknown setting agent.max_turn", "agent.max_turns?"),
+        ("max_live_session", "Unknown setting max_live_session", "max_live_sessions?"),
         ("max_concurrent_sessions", "max_concurrent_sessions is not set", "hermes config set"),
-        ("OPENAI_API_KEY", "There is no setting named OPENAI_API_KEY", ""),
+        ("OPENAI_API_KEY", "Unknown setting OPENAI_API_KEY", ""),
     ],
 )
 def test_what_is_not_there_is_an_error_with_a_hint(hermes, key, message, hint):
@@ -113,7 +113,7 @@ def test_a_secret_is_asked_for_without_echo(hermes):
     child = hermes.spawn("config", "set", "OPENAI_API_KEY")
     child.expect("OPENAI_API_KEY: ")
     child.sendline("typed-canary")
-    child.expect("is set in")
+    child.expect("set in")
     child.expect(pexpect.EOF)
     assert "typed-canary" not in child.before
     assert (hermes.home / ".env").read_text() == "OPENAI_API_KEY=typed-canary\n"
@@ -133,14 +133,14 @@ def test_show_prints_everything_in_effect(hermes):
 
 def test_show_prints_what_differs_and_how_to_see_the_rest(hermes):
     plain = hermes("config", "show").stdout
-    assert plain == "# Everything has its default; to see it all: hermes config show --all\n"
+    assert plain == "# All settings have their defaults. To see them: hermes config show --all\n"
     hermes.home.mkdir()
     text = "model: x\nagent: {max_turns: 3, api_max_retries: 3}\nplugin_of_mine: {a: 1}\n"
     (hermes.home / "config.yaml").write_text(text)
     shown = hermes("config", "show").stdout
     differs = {"model": "x", "agent": {"max_turns": 3}, "plugin_of_mine": {"a": 1}}
     assert yaml.safe_load(shown) == differs
-    assert shown.startswith("# All else has its default; to see it all: hermes config show --all")
+    assert shown.startswith("# Other settings have their defaults. To see them: hermes config show --all")
     assert json.loads(hermes("config", "show", "--json").stdout) == differs
 
 
@@ -160,7 +160,7 @@ def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
     config = hermes.home / "config.yaml"
     config.write_text(FULL.read_text())
     (told, advice) = hermes("config", "check").stdout.splitlines()
-    assert "settings have no effect here: " in told
+    assert "settings have no effect: " in told
     count = int(told.partition(" settings")[0].rpartition(" ")[2])
     verbose = hermes(*advice.partition("hermes ")[2].split()).stdout
     assert verbose.count("nothing in this version uses it") == count
@@ -239,7 +239,7 @@ def test_edit_offers_another_try_at_a_terminal(hermes, tmp_path):
     child.expect("expected a whole number")
     child.expect(r"Edit again\? \[Y/n\] ")
     child.sendline("")
-    child.expect("is saved")
+    child.expect("saved")
     child.expect(pexpect.EOF)
     assert (hermes.home / "config.yaml").read_text() == "agent: {max_turns: 4}\n"
 

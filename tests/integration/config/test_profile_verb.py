@@ -83,7 +83,7 @@ def test_names_that_may_not_be(root, name):
 
 def test_deleting_at_a_terminal_wants_the_name(root):
     hermes(root, "profile", "create", "work")
-    for typed, end in (("no", "was not deleted"), ("work", "is deleted")):
+    for typed, end in (("no", "was not deleted"), ("work", "deleted, including")):
         child = pexpect.spawn(
             sys.executable,
             ["-m", "hermes", "profile", "delete", "work"],

@@ -92,7 +92,7 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     nothing = cli_home("gateway", "status")
     assert nothing.code == 3
     assert nothing.out.splitlines()[0].split() == ["gateway", "not", "running"]
-    assert cli_home("gateway", "stop").out == "The gateway of profile default does not run\n"
+    assert cli_home("gateway", "stop").out == "The gateway of profile default is not running\n"
 
     started = cli_home("gateway", "start")
     assert (started.code, started.err) == (0, "  connecting telegram\n  2 platforms\n")
@@ -106,7 +106,7 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     assert os.getsid(record.pid) == record.pid
 
     again = cli_home("gateway", "start")
-    assert (again.code, f"runs already (pid {record.pid})" in again.out) == (0, True)
+    assert (again.code, f"is already running (pid {record.pid})" in again.out) == (0, True)
     assert "changed since it started" not in again.out
     settings = cli_home.home / "config.yaml"
     settings.touch()
@@ -127,7 +127,7 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     assert told["state"]["platforms"]["discord"]["error_code"] == "failed"
 
     stopped = cli_home("gateway", "stop")
-    assert stopped.out == f"The gateway of profile default is stopped (pid {record.pid})\n"
+    assert stopped.out == f"The gateway of profile default stopped (pid {record.pid})\n"
     wait_for_process_exit(record.pid)
     assert cli_home.state()["gateway_state"] == "stopped"
     assert (cli_home.home / ".clean_shutdown").exists()
@@ -196,7 +196,7 @@ def test_killed_gateway_is_reported_and_can_be_restarted(cli_home: CliHome) -> N
         gateway.told(signal.SIGKILL)
         assert (cli_home.home / "gateway.pid").exists()
         status = cli_home("gateway", "status")
-        assert (status.code, "it was killed or it crashed" in status.out) == (3, True)
+        assert (status.code, "it crashed or was killed" in status.out) == (3, True)
         assert json.loads(cli_home("gateway", "status", "--json").out)["died"] is True
     with cli_home.running("gateway", "run") as gateway:
         gateway.hears("ready crashed park=False wait=0")
@@ -206,7 +206,7 @@ def test_run_prints_profiles_and_how_to_stop(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
         gateway.hears("ready first")
         said = gateway.heard.decode()
-        assert f"serves the profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
+        assert f"running for profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
         assert "  telegram: connected\n" in said
         assert "  discord: retrying (no route to host)\n" in said
         assert str(cli_home.home / "logs" / "agent.log") in said
@@ -218,7 +218,7 @@ def test_run_prints_profiles_and_how_to_stop(cli_home: CliHome) -> None:
 
 def test_changed_settings_are_reported(cli_home: CliHome) -> None:
     cli_home("gateway", "start")
-    assert "a restart reads it anew" not in cli_home("gateway", "status").out
+    assert "restart to apply" not in cli_home("gateway", "status").out
     cli_home("config", "set", "timezone", "Europe/Berlin")
     assert "config.yaml changed since it started" in cli_home("gateway", "status").out
 
@@ -250,7 +250,7 @@ def test_restart_command(cli_home: CliHome) -> None:
     first = running_gateway(cli_home.profile())
     ran = cli_home("gateway", "restart")
     second = running_gateway(cli_home.profile())
-    assert (ran.code, "is stopped" in ran.out, "is running" in ran.out) == (0, True, True)
+    assert (ran.code, "stopped" in ran.out, "is running" in ran.out) == (0, True, True)
     assert first.pid != second.pid
     assert "ready stopped" in (cli_home.home / "logs" / "gateway.log").read_text()
 
@@ -274,7 +274,7 @@ def test_second_interrupt_kills_the_gateway(cli_home: CliHome) -> None:
             stop.process.send_signal(signal.SIGINT)
             assert stop.process.stderr is not None
             heard = b""
-            while b"Ctrl+C once more" not in heard:
+            while b"press Ctrl+C again" not in heard:
                 data = wait_for_data(stop.process.stderr.fileno())
                 assert data, f"it hung up after {heard!r}"
                 heard += data
@@ -294,7 +294,7 @@ def test_stop_from_within_a_turn_does_not_deadlock(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run", STANDIN="stubborn") as gateway:
         gateway.hears("ready")
         ran = cli_home("gateway", "stop", HERMES_SESSION_ID="s1")
-        assert ran.out == "The gateway stops once this turn is over\n"
+        assert ran.out == "The gateway stops after this turn\n"
         gateway.hears("heard 15")
         gateway.process.send_signal(signal.SIGUSR2)
         assert gateway.process.wait(TEST_TIMEOUT) == 0

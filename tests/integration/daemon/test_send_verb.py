@@ -77,7 +77,7 @@ def test_message_is_queued_without_a_gateway(send_home: SendHome) -> None:
     ran = send_home("-t", "telegram:42", "the build is green")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == (
-        "telegram:42: accepted (no gateway runs; it goes out after: hermes gateway start)\n"
+        "telegram:42: accepted (no gateway is running; to deliver it: hermes gateway start)\n"
     )
     assert send_home.waiting() == [(Address("telegram", "42"), "the build is green")]
 
@@ -251,11 +251,11 @@ def test_undelivered_message_is_a_failure(fake_gateway: FakeGateway) -> None:
 
 def test_wait_is_bounded(fake_gateway: FakeGateway) -> None:
     ran = fake_gateway.send(fake_gateway.sleeps, "-t", "telegram", "--no-wait", "hi")
-    assert (ran.code, "the gateway was not reached" in ran.out) == (0, True)
+    assert (ran.code, "the gateway could not be notified" in ran.out) == (0, True)
     ran = fake_gateway.send(fake_gateway.sleeps, "-t", "telegram", "--timeout", "0.05", "hi")
     assert (ran.code, "telegram:100:7: accepted" in ran.out) == (0, True)
     ran = fake_gateway.send(fake_gateway.sleeps, "-t", "discord:1", "hi")
-    assert "the gateway that runs has no discord" in ran.out
+    assert "the running gateway has no discord" in ran.out
 
 
 def test_profile_served_by_another_gateway_uses_its_own_platforms(
@@ -279,8 +279,8 @@ def test_profile_served_by_another_gateway_uses_its_own_platforms(
         ran = fake_gateway.send(
             fake_gateway.sleeps, "-t", "telegram:1,discord:1", "--timeout", "0.01", "hi"
         )
-        assert "telegram:1: accepted (the gateway that runs has no telegram" in ran.out
-        assert "discord:1: accepted (the gateway was not reached" in ran.out
+        assert "telegram:1: accepted (the running gateway has no telegram" in ran.out
+        assert "discord:1: accepted (the gateway could not be notified" in ran.out
         assert fake_gateway.woken == [work.path, fake_gateway.send_home.home.path]
     finally:
         lock.release()

@@ -83,8 +83,8 @@ def test_the_foreground_says_what_the_guide_says(env: dict[str, str]) -> None:
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         gateway = RunningCli(one)
         gateway.hears("Ctrl+C stops it.")
-        gateway.hears("It listens on no platform")
+        gateway.hears("No platforms enabled")
         gateway.hears("agent.log")
         ended = gateway.told(2)
-    assert ended.out.endswith("Stopping; Ctrl+C once more does not wait.\n")
+    assert ended.out.endswith("Stopping; press Ctrl+C again to stop immediately.\n")
     assert ended.code == 130

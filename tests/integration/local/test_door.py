@@ -322,7 +322,7 @@ def test_chat_through_the_gateway(hermes: HermesCli, server: IpcServerProcess) -
         child.expect_exact("Plain answer.")
         child.expect_exact(PROMPT)
         child.send("\x04")
-        child.expect_exact("Go on later with: hermes -r ")
+        child.expect_exact("Resume: hermes -r ")
         child.expect(pexpect.EOF)
         child.close()
     assert child.exitstatus == 0

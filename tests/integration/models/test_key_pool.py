@@ -90,11 +90,11 @@ KEY = "sk-ant-api03-abcdefghijklmnop"
 
 
 def test_keys_by_command(auth: House):
-    assert auth("list").err.startswith("There are no keys yet")
+    assert auth("list").err.startswith("No keys yet")
     added = auth("add", "claude", stdin=f"{KEY}\n")
     assert (added.code, added.out) == (
         0,
-        "anthropic has 1 key; the new one is key-1 (sk-a…mnop)\n",
+        "Added key-1 (sk-a…mnop) to anthropic, which now has 1 key\n",
     )
     second = auth("add", "anthropic", "sk-ant-second-0123456789", "--label", "spare")
     assert second.code == 0
@@ -127,9 +127,9 @@ def test_rests_are_shown_and_ended(auth: House):
     [
         (("add", "antropic", "k"), "Did you mean anthropic?"),
         (("add", "openai", "k\u00e9y"), "a character that no key has"),
-        (("add", "openai", "--oauth"), "How to log in at openai is not known"),
+        (("add", "openai", "--oauth"), "Login is not configured for openai"),
         (("remove", "openai", "1"), "no key is called '1'"),
-        (("add", "openai"), "No key was given"),
+        (("add", "openai"), "No key given"),
     ],
 )
 def test_what_is_wrong_is_said(auth: House, words: tuple[str, ...], said: str):

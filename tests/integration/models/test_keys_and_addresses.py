@@ -127,7 +127,7 @@ def test_a_key_does_not_move_to_another_address(
     hermes.configure(f"{first}  api_key: sk-of-the-first-0123456789\n")
     told = hermes("config", "set", "model.base_url", model.url)
     assert told.code == 0
-    assert "model.api_key belonged to what was set before and was removed" in told.err
+    assert "model.api_key belonged to the previous setting and was removed" in told.err
     assert hermes("-z", "another address").out == "From the other server.\n"
     assert model.keys_seen("another address") == [""]
 

@@ -86,7 +86,7 @@ def test_the_first_start_without_a_model_and_without_colours(
     with terminal_program(hermes, NO_COLOR="1") as at:
         at.shows("Number or name [")
         at.keys("custom\r")
-        at.shows("Its address")
+        at.shows("Server address")
         at.keys(f"{model.url}\r")
         at.shows("Number or name [mock]")
         at.keys("\r")

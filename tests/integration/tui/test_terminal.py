@@ -78,7 +78,7 @@ def test_a_talk_with_a_question_and_back_to_it(hermes: HermesCli) -> None:
         # A key of before may still be on its way to the question.
         for _ in range(10):
             child.send("\x1b[200~\x1b[201~\x15\x15/quit\r")
-            told = ["Go on later with: hermes -r", pexpect.TIMEOUT]
+            told = ["Resume: hermes -r", pexpect.TIMEOUT]
             if child.expect_exact(told, timeout=5) == 0:
                 break
         assert "> delete it" in child.before
@@ -150,7 +150,7 @@ def test_who_wants_no_screen_gets_lines(
         timeout=TEST_TIMEOUT,
     )
     child.logfile_read = transcript = StringIO()
-    child.expect_exact("Ctrl+C interrupts, Ctrl+D leaves.")
+    child.expect_exact("Ctrl+C interrupts, Ctrl+D exits.")
     child.sendline("hello")
     child.expect_exact("Plain answer.")
     child.expect_exact("> ")

@@ -170,7 +170,7 @@ MODELS: Sequence[FaultScenario] = [
     ),
     FaultScenario(
         name="no docker",
-        faults=_single_fault("docker: it is not installed", "terminal.backend auto"),
+        faults=_single_fault("docker: not installed", "terminal.backend auto"),
         cannot=all_surfaces_but(
             Surface.DOCTOR, because=MODEL_HEARS, GATEWAY=STARTS, CHECK=FILES_ONLY
         ),

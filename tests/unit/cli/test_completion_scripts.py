@@ -1,4 +1,4 @@
-"""What the completion scripts are made of: the verbs, actions and flags that really exist."""
+"""Completion scripts contain all commands, actions and flags."""
 
 import io
 import re
@@ -15,7 +15,7 @@ from hermes.cli.verbs.completion.scripts import CommandNode, command_tree, scrip
 from hermes.config.env import Env
 from hermes.kit.errors import UsageError
 
-PLACES = dict(walk_tree(command_tree()))
+NODES = dict(walk_tree(command_tree()))
 
 
 def complete(*words: str) -> str:
@@ -30,31 +30,31 @@ def flags(node: CommandNode) -> dict[str, str]:
     return {name: flag.value for flag in node.flags for name in flag.names}
 
 
-def test_every_verb_is_a_place() -> None:
-    assert list(PLACES["hermes"].children) == list(VERBS)
+def test_every_command_is_in_the_tree() -> None:
+    assert list(NODES["hermes"].children) == list(VERBS)
 
 
-def test_the_tree_knows_actions_flags_and_what_follows_them() -> None:
-    assert "export" in PLACES["hermes sessions"].children
-    export = PLACES["hermes sessions export"]
+def test_tree_contains_actions_flags_and_value_kinds() -> None:
+    assert "export" in NODES["hermes sessions"].children
+    export = NODES["hermes sessions export"]
     assert (export.words, export.more) == (("session",), True)
     assert flags(export)["--format"] == "=jsonl md html"
     assert flags(export)["-o"] == "file"
     assert flags(export)["--all"] == ""
     assert flags(export)["--profile"] == "profile"
-    assert flags(PLACES["hermes"])["-c"] == "?session"
-    assert flags(PLACES["hermes chat"])["--cwd"] == "folder"
-    assert PLACES["hermes completion"].words == ("=bash zsh fish",)
-    assert PLACES["hermes profile use"].words == ("profile",)
-    assert flags(PLACES["hermes setup"])["--provider"] == "provider"
-    assert PLACES["hermes config set"].words == ("setting", "any")
-    assert (PLACES["hermes tools enable"].words, PLACES["hermes tools enable"].more) == (
+    assert flags(NODES["hermes"])["-c"] == "?session"
+    assert flags(NODES["hermes chat"])["--cwd"] == "folder"
+    assert NODES["hermes completion"].words == ("=bash zsh fish",)
+    assert NODES["hermes profile use"].words == ("profile",)
+    assert flags(NODES["hermes setup"])["--provider"] == "provider"
+    assert NODES["hermes config set"].words == ("setting", "any")
+    assert (NODES["hermes tools enable"].words, NODES["hermes tools enable"].more) == (
         ("toolset",),
         True,
     )
 
 
-def test_what_is_known_is_named() -> None:
+def test_known_names_are_listed() -> None:
     assert {"ollama", "custom"} <= set(complete("--names", "provider").split())
     assert {"terminal", "memory"} <= set(complete("--names", "toolset").split())
     settings = complete("--names", "setting").split()
@@ -63,9 +63,9 @@ def test_what_is_known_is_named() -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_asks_for_every_kind_that_it_may_have_to_offer(shell: str) -> None:
-    kinds = {kind for node in PLACES.values() for kind in node.words}
-    kinds |= {flag.value.lstrip("?") for node in PLACES.values() for flag in node.flags}
+def test_script_handles_every_value_kind(shell: str) -> None:
+    kinds = {kind for node in NODES.values() for kind in node.words}
+    kinds |= {flag.value.lstrip("?") for node in NODES.values() for flag in node.flags}
     named = {kind for kind in kinds if kind and kind[0] != "="} - {"any"}
     assert named == {"file", "folder", "profile", "session", "provider", "toolset", "setting"}
     case = r"^        case ([a-z ]+)$" if shell == "fish" else r"^        ([a-z |]+)\)"
@@ -73,16 +73,16 @@ def test_a_script_asks_for_every_kind_that_it_may_have_to_offer(shell: str) -> N
     assert named <= {word for case in cases for word in case.replace("|", " ").split()}
 
 
-def test_hidden_flags_stay_hidden() -> None:
-    assert "--sessions" not in flags(PLACES["hermes completion"])
-    assert "--source" not in flags(PLACES["hermes chat"])
+def test_hidden_flags_are_not_completed() -> None:
+    assert "--sessions" not in flags(NODES["hermes completion"])
+    assert "--source" not in flags(NODES["hermes chat"])
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_names_every_place_and_flag(shell: str) -> None:
+def test_script_contains_every_command_and_flag(shell: str) -> None:
     text = complete(shell)
     assert not re.search(r"^@\w+@$", text, re.MULTILINE)
-    for path, node in PLACES.items():
+    for path, node in NODES.items():
         assert f"'{path}'" in text
         for flag in node.flags:
             for name in flag.names:
@@ -92,14 +92,14 @@ def test_a_script_names_every_place_and_flag(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_quotes_in_summaries_do_not_end_a_string(shell: str) -> None:
+def test_quotes_in_summaries_are_escaped(shell: str) -> None:
     ends = {"fish": r"\\'", "bash": r"'\\''", "zsh": r"'\\''"}[shell]
     for line in script(shell).splitlines():
         if "printf" in line and "|" in line:
             assert re.sub(ends, "", line).count("'") % 2 == 0
 
 
-def test_the_fish_script_closes_what_it_opens() -> None:
+def test_fish_script_blocks_are_balanced() -> None:
     opened = closed = 0
     for line in script("fish").splitlines():
         word = line.strip().split(" ", 1)[0]
@@ -109,16 +109,16 @@ def test_the_fish_script_closes_what_it_opens() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_every_table_is_a_whole_case(shell: str) -> None:
+def test_every_table_is_a_complete_case_statement(shell: str) -> None:
     lines = [line.strip() for line in script(shell).splitlines()]
     assert sum(line.startswith("case ") for line in lines) == lines.count("esac")
     assert lines.count('case "$1" in') >= 5
 
 
 def rows_of_tree() -> dict[tuple[str, str], list[str]]:
-    """What each table must answer: by its name and the words that it is asked with."""
+    """The expected lines of each table, by table name and matched words."""
     rows: dict[tuple[str, str], list[str]] = {}
-    for path, node in PLACES.items():
+    for path, node in NODES.items():
         rows["is_place", path] = ["yes"]
         rows["flags", path] = [f"{n}|{flag.summary}" for flag in node.flags for n in flag.names]
         if node.children:
@@ -134,8 +134,8 @@ def rows_of_tree() -> dict[tuple[str, str], list[str]]:
     return rows
 
 
-def test_the_tables_for_zsh_answer_as_the_tree_says() -> None:
-    """They are plain enough for any shell to read: bash stands in for one that may not be here."""
+def test_zsh_tables_match_the_tree() -> None:
+    """Bash evaluates the zsh tables, because zsh may not be installed."""
     tables = re.findall(
         r"^_hermes_\w+\(\) \{\n    case \"\$1\" in\n.*?^\}", script("zsh"), re.DOTALL | re.MULTILINE
     )
@@ -152,7 +152,7 @@ def test_the_tables_for_zsh_answer_as_the_tree_says() -> None:
     assert [one.splitlines() for one in answers] == [*rows.values(), []]
 
 
-def test_the_tables_for_fish_answer_as_the_tree_says() -> None:
+def test_fish_tables_match_the_tree() -> None:
     answers: dict[tuple[str, str], list[str]] = {}
     table = words = ""
     for line in script("fish").splitlines():
@@ -169,14 +169,14 @@ def test_the_tables_for_fish_answer_as_the_tree_says() -> None:
 
 
 def fish_words(text: str) -> list[str]:
-    """As fish reads them: in single quotes only a quote and a backslash can be escaped."""
+    """Split like fish, where single quotes allow only escaped quotes and backslashes."""
     found = re.findall(r"((?:'(?:[^'\\]|\\.)*')+)(?: |$)", text)
     assert " ".join(found) == text
     inside = ["".join(re.findall(r"'((?:[^'\\]|\\.)*)'", one)) for one in found]
     return [re.sub(r"\\([\\'])", r"\1", one) for one in inside]
 
 
-def test_a_shell_must_be_named() -> None:
+def test_missing_shell_argument_is_an_error() -> None:
     with pytest.raises(UsageError, match="bash, zsh or fish") as caught:
         complete()
     assert 'eval "$(hermes completion bash)"' in caught.value.hint

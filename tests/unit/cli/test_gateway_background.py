@@ -1,4 +1,4 @@
-"""What `gateway stop` says of work that it ends."""
+"""`gateway stop` lists the background work that it ends."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def work(name: str, goal: str, pid: int, *, is_open: bool = True) -> PutRecord:
     return PutRecord(matter, was="")
 
 
-def test_work_of_that_process_is_named_by_its_goal(tmp_path: Path) -> None:
+def test_background_work_of_a_process_is_listed_by_goal(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     assert background_goals(home, 77) == ()
 

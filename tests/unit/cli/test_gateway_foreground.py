@@ -1,4 +1,4 @@
-"""What `gateway run` shows: how things are at first, then only what changes."""
+"""`gateway run` prints the full status once and then only changes."""
 
 import logging
 from io import StringIO
@@ -27,11 +27,11 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, tmp_path)
 
 
-def test_only_changes_are_told_again(home: Home) -> None:
+def test_only_changes_are_printed_after_the_first_status(home: Home) -> None:
     out = StringIO()
     tell = StatusPrinter(out, home)
     tell(snapshot(slack="connecting", webhook="connecting"))
-    assert "serves the profiles default, work" in out.getvalue()
+    assert "running for profiles default, work" in out.getvalue()
     greeted = len(out.getvalue())
     tell(snapshot(slack="connecting", webhook="connected"))
     tell(snapshot(slack="connecting", webhook="connected"))
@@ -39,23 +39,23 @@ def test_only_changes_are_told_again(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turns", "said"),
+    ("turns", "expected"),
     [
         (0, "Stopping;"),
-        (1, "Stopping once 1 running turn has ended"),
-        (2, "once 2 running turns have"),
+        (1, "Stopping after 1 running turn;"),
+        (2, "after 2 running turns;"),
     ],
 )
-def test_the_end_is_told_once(home: Home, turns: int, said: str) -> None:
+def test_stopping_is_printed_once(home: Home, turns: int, expected: str) -> None:
     out = StringIO()
     tell = StatusPrinter(out, home)
     for _ in range(3):
         tell(snapshot(Phase.DRAINING, turns))
     assert out.getvalue().count("Stopping") == 1
-    assert said in out.getvalue()
+    assert expected in out.getvalue()
 
 
-def test_a_platform_cannot_draw_on_the_screen(home: Home) -> None:
+def test_platform_text_is_escaped(home: Home) -> None:
     out = StringIO()
     trouble = PlatformState(state="retrying", error_message="\x1b[2Jgone\nand more")
     StatusPrinter(out, home)(Snapshot(platforms={"irc": trouble}))
@@ -63,7 +63,7 @@ def test_a_platform_cannot_draw_on_the_screen(home: Home) -> None:
     assert "gone and more)" in out.getvalue()
 
 
-def test_an_unsteady_channel_does_not_fill_a_file(home: Home) -> None:
+def test_number_of_status_lines_is_limited(home: Home) -> None:
     out = StringIO()
     tell = StatusPrinter(out, home)
     tell(snapshot(irc="connecting"))
@@ -73,13 +73,13 @@ def test_an_unsteady_channel_does_not_fill_a_file(home: Home) -> None:
     assert out.getvalue().count("\n") == greeting + MAX_CHANGE_LINES
 
 
-def test_a_screen_that_is_gone_is_no_trouble(home: Home) -> None:
+def test_closed_output_is_ignored(home: Home) -> None:
     out = StringIO()
     out.close()
     StatusPrinter(out, home)(snapshot(webhook="connected"))
 
 
-def test_the_log_is_shown_without_secrets() -> None:
+def test_log_on_stream_is_redacted() -> None:
     screen = StringIO()
     log = logging.getLogger("hermes.some.part")
     with log_to_stream(screen, Redactor(["hunter2-hunter2"])):

@@ -1,4 +1,4 @@
-"""`gateway status` right after a start waits a moment for platforms that connect, not longer."""
+"""`gateway status` waits briefly for platforms that are connecting."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +13,8 @@ from hermes.config.home import Home
 BEGUN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-class Looked:
-    """A gateway whose platform connects after some looks; its clock moves when somebody waits."""
+class FakeGateway:
+    """A gateway whose platform connects after some calls; `sleep` advances its clock."""
 
     def __init__(self, connects: int, begun: datetime = BEGUN) -> None:
         self.looks = 0
@@ -25,10 +25,10 @@ class Looked:
     def look(self) -> GatewayStatus:
         self.looks += 1
         state = "connected" if self.looks > self._connects else "connecting"
-        told = {"telegram": PlatformState(state=state, updated_at=self._begun)}
+        platforms = {"telegram": PlatformState(state=state, updated_at=self._begun)}
         home = Home(Path("/nowhere"), Path("/nowhere"))
         return GatewayStatus(
-            home=home, record=ProcessRecord(pid=1), state=GatewayState(platforms=told)
+            home=home, record=ProcessRecord(pid=1), state=GatewayState(platforms=platforms)
         )
 
     def sleep(self, seconds: float) -> None:
@@ -40,17 +40,17 @@ class Looked:
 
 
 @pytest.mark.parametrize(("connects", "looks"), [(0, 1), (1, 2), (7, 8)])
-def test_it_waits_until_what_connects_is_connected(connects: int, looks: int) -> None:
-    one = Looked(connects)
+def test_status_waits_until_platforms_are_connected(connects: int, looks: int) -> None:
+    one = FakeGateway(connects)
     assert (one(), one.looks) == ("connected", looks)
 
 
-def test_it_waits_only_for_a_moment() -> None:
-    one = Looked(1000)
+def test_status_stops_waiting_after_a_moment() -> None:
+    one = FakeGateway(1000)
     assert one() == "connecting"
     assert one.looks <= SETTLE_SECONDS / POLL_INTERVAL + 1
 
 
-def test_what_has_been_connecting_for_long_is_shown_at_once() -> None:
-    one = Looked(1000, BEGUN - timedelta(seconds=SETTLE_SECONDS))
+def test_long_connecting_platform_is_not_waited_for() -> None:
+    one = FakeGateway(1000, BEGUN - timedelta(seconds=SETTLE_SECONDS))
     assert (one(), one.looks) == ("connecting", 1)

@@ -1,4 +1,4 @@
-"""`hermes hooks`: see, accept, try and revoke the programs that look on."""
+"""`hermes hooks`: list, accept, test and revoke hooks."""
 
 import io
 import stat
@@ -19,7 +19,7 @@ echo '{"decision": "block", "reason": "No."}'
 """
 
 
-class Desk:
+class HooksCli:
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
         self.home.mkdir()
@@ -46,72 +46,70 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.settings(f"hooks:\n  pre_tool_call: [{{matcher: terminal, command: {desk.guard}}}]\n")
-    return desk
+def cli(tmp_path: Path) -> HooksCli:
+    cli = HooksCli(tmp_path)
+    cli.settings(f"hooks:\n  pre_tool_call: [{{matcher: terminal, command: {cli.guard}}}]\n")
+    return cli
 
 
-def test_without_any(desk: Desk) -> None:
-    desk.settings("")
-    assert "no hooks" in desk("list")
-    assert "no hooks" in desk("doctor")
-    assert "nothing new" in desk("accept")
-    assert desk.code == 0
+def test_empty_settings_have_no_hooks(cli: HooksCli) -> None:
+    cli.settings("")
+    assert "No hooks configured" in cli("list")
+    assert "No hooks configured" in cli("doctor")
+    assert "Nothing new" in cli("accept")
+    assert cli.code == 0
 
 
-def test_from_the_first_look_to_the_last(desk: Desk) -> None:
-    line = f"pre_tool_call (for terminal), {{}}: {desk.guard}\n"
-    assert desk("list") == line.format("not accepted")
-    assert "not accepted as it is now" in desk("doctor")
-    assert desk.code == 1
-    assert desk("accept") == f"accepted for pre_tool_call: {desk.guard}\n"
-    assert desk("list") == line.format("accepted")
-    assert desk("doctor") == "The hooks can be run.\n"
-    file = desk.home / "shell-hooks-allowlist.json"
+def test_hook_can_be_accepted_and_revoked(cli: HooksCli) -> None:
+    line = f"pre_tool_call (for terminal), {{}}: {cli.guard}\n"
+    assert cli("list") == line.format("not accepted")
+    assert "not accepted" in cli("doctor")
+    assert cli.code == 1
+    assert cli("accept") == f"accepted for pre_tool_call: {cli.guard}\n"
+    assert cli("list") == line.format("accepted")
+    assert cli("doctor") == "All hooks can run.\n"
+    file = cli.home / "shell-hooks-allowlist.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    desk.guard.write_text(GUARD + "# another\n")
-    assert desk("list") == line.format("not accepted")
-    accept_hooks(desk.context)
-    assert desk("list") == line.format("accepted")
-    assert desk("revoke", str(desk.guard)) == f"No longer accepted: {desk.guard}\n"
-    assert desk("list") == line.format("not accepted")
+    cli.guard.write_text(GUARD + "# another\n")
+    assert cli("list") == line.format("not accepted")
+    accept_hooks(cli.context)
+    assert cli("list") == line.format("accepted")
+    assert cli("revoke", str(cli.guard)) == f"Revoked: {cli.guard}\n"
+    assert cli("list") == line.format("not accepted")
     for words in (("revoke",), ("revoke", "x", "--all"), ("revoke", "x")):
         with pytest.raises(UsageError):
-            desk(*words)
+            cli(*words)
 
 
-def test_a_file_that_cannot_be_run_is_named_with_the_next_command(desk: Desk) -> None:
-    desk.guard.chmod(0o600)
-    why = f"pre_tool_call: {desk.guard} is not executable: chmod +x {desk.guard}\n"
-    assert desk("accept") == f"accepted for pre_tool_call: {desk.guard}\nwarning: {why}"
-    assert desk("doctor") == why
-    assert desk.code == 1
+def test_non_executable_hook_is_reported_with_chmod(cli: HooksCli) -> None:
+    cli.guard.chmod(0o600)
+    why = f"pre_tool_call: {cli.guard} is not executable: chmod +x {cli.guard}\n"
+    assert cli("accept") == f"accepted for pre_tool_call: {cli.guard}\nwarning: {why}"
+    assert cli("doctor") == why
+    assert cli.code == 1
 
 
-def test_trying_them(desk: Desk) -> None:
-    assert desk("test", "pre_tool_call") == (
-        f"{desk.guard}: blocks (decision: block, reason: No.)\n"
-    )
+def test_hooks_can_be_tested(cli: HooksCli) -> None:
+    assert cli("test", "pre_tool_call") == (f"{cli.guard}: blocks (decision: block, reason: No.)\n")
     for words in (("test", "tea_time"), ("test", "pre_llm_call")):
         with pytest.raises(UsageError):
-            desk(*words)
+            cli(*words)
     with pytest.raises(UsageError):
-        desk("test", "pre_tool_call", "--for-tool", "read_file")
-    desk.settings("hooks:\n  on_session_end: [{command: 'false'}]\n")
-    assert "ended with code 1" in desk("test", "on_session_end")
-    assert desk.code == 1
+        cli("test", "pre_tool_call", "--for-tool", "read_file")
+    cli.settings("hooks:\n  on_session_end: [{command: 'false'}]\n")
+    assert "ended with code 1" in cli("test", "on_session_end")
+    assert cli.code == 1
 
 
-def test_what_cannot_work_is_named(desk: Desk) -> None:
-    desk.settings(
+def test_doctor_lists_all_problems(cli: HooksCli) -> None:
+    cli.settings(
         "hooks_auto_accept: true\n"
         "model: {openai_runtime: codex_app_server}\n"
         "hooks:\n"
         "  pre_tool_call: [{command: /nowhere/guard}, {command: ./guard}]\n"
         "  pre_verify: [{command: 'true'}]\n"
     )
-    told = desk("doctor")
-    assert desk.code == 1
-    for words in ("/nowhere/guard cannot be found", "whole path", "hooks.pre_verify", "codex"):
-        assert words in told
+    output = cli("doctor")
+    assert cli.code == 1
+    for words in ("/nowhere/guard was not found", "whole path", "hooks.pre_verify", "codex"):
+        assert words in output

@@ -1,4 +1,4 @@
-"""The line of the plain chat: Tab offers never less than was typed, and no news take it away."""
+"""The prompt of the line-mode chat: completion and interruption by messages."""
 
 import readline
 import signal
@@ -26,11 +26,11 @@ def offered(folder: Path, typed: str) -> list[str]:
     with LineEditor(folder / "history", ["help", "history"], style, str(folder)):
         complete = readline.get_completer()
         assert complete is not None
-        found = (complete(typed, place) for place in count())
+        found = (complete(typed, state) for state in count())
         return [one for one in takewhile(lambda one: one is not None, found) if one]
 
 
-def test_what_is_typed_stays(folder: Path) -> None:
+def test_completion_keeps_the_typed_text(folder: Path) -> None:
     assert offered(folder, "/hel") == ["/help "]
     assert offered(folder, "@exa") == ["@file:examples/"]
     assert offered(folder, "@file:examples/") == [
@@ -43,8 +43,8 @@ def test_what_is_typed_stays(folder: Path) -> None:
     assert offered(folder, "@di") == ["@diff "]
 
 
-class Disturbed(LineEditor):
-    """Whoever looks for news does so when a line is just being kept."""
+class InterruptedEditor(LineEditor):
+    """Polls for news while a line is being added to the history."""
 
     def keep(self, line: str) -> None:
         signal.raise_signal(signal.SIGALRM)
@@ -52,8 +52,8 @@ class Disturbed(LineEditor):
 
 
 @pytest.mark.timeout(method="thread")
-def test_news_take_no_line_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_news_do_not_discard_a_typed_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO("one\\\ntwo\n"))
     style = Style(StringIO(), None, None)
-    with Disturbed(folder / "history", [], style, str(folder)) as editor:
+    with InterruptedEditor(folder / "history", [], style, str(folder)) as editor:
         assert editor.read(lambda: True) == "one\ntwo"

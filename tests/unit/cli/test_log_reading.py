@@ -1,4 +1,4 @@
-"""Logs are read from their end, through old copies, and followed while they are turned."""
+"""Reading and following rotated log files."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -27,8 +27,8 @@ def last(
 ) -> list[bytes]:
     opened = LogFiles(path, each_line=lines)
     try:
-        place = opened.last(count, wanted)
-        return [] if place is None else [one for one in opened.records(place) if wanted(one)]
+        start = opened.last(count, wanted)
+        return [] if start is None else [one for one in opened.records(start) if wanted(one)]
     finally:
         opened.close()
 
@@ -38,14 +38,14 @@ def log(tmp_path: Path) -> RotatingFile:
     return RotatingFile(tmp_path / "agent.log", 400, 3)
 
 
-def test_the_last_records_come_from_old_copies_too(log: RotatingFile) -> None:
+def test_last_records_include_rotated_files(log: RotatingFile) -> None:
     for number in range(20):
         log.append(record(number))
     assert log.path.with_name("agent.log.2").exists()
     assert last(log.path, 12) == [record(number) for number in range(8, 20)]
 
 
-def test_a_traceback_belongs_to_its_record(log: RotatingFile) -> None:
+def test_traceback_is_part_of_its_record(log: RotatingFile) -> None:
     log.append(record(1, "ERROR", "Traceback:\n  one\n  two\n"))
     log.append(record(2))
     assert last(log.path, 5, RecordFilter(level="error")) == [
@@ -53,27 +53,27 @@ def test_a_traceback_belongs_to_its_record(log: RotatingFile) -> None:
     ]
 
 
-def test_a_level_means_that_and_all_above(log: RotatingFile) -> None:
+def test_level_filter_includes_higher_levels(log: RotatingFile) -> None:
     for number, level in enumerate(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")):
         log.append(record(number, level))
     found = [record_level(one) for one in last(log.path, 9, RecordFilter(level="warning"))]
     assert found == ["WARNING", "ERROR", "CRITICAL"]
 
 
-def test_only_what_names_the_session_is_wanted(log: RotatingFile) -> None:
+def test_session_filter_matches_records_that_name_it(log: RotatingFile) -> None:
     log.append(record(1, more="about ses_a\n"))
     log.append(record(2, more="about ses_b\n"))
     assert last(log.path, 9, RecordFilter(names=("ses_b",))) == [record(2, more="about ses_b\n")]
 
 
-def test_only_what_is_late_enough_is_wanted() -> None:
+def test_since_filter_drops_older_records() -> None:
     then = datetime(2026, 3, 4, 10, 0, 30).astimezone()
     assert [n for n in range(60) if RecordFilter(since=then)(record(n))] == list(range(30, 60))
     assert not RecordFilter(since=then)(b"no time at all\n")
     assert not RecordFilter(since=datetime.now(UTC) + timedelta(days=36500))(record(1))
 
 
-def test_what_a_program_printed_is_shown_by_lines(tmp_path: Path) -> None:
+def test_program_output_is_split_by_lines(tmp_path: Path) -> None:
     path = tmp_path / "gateway.log"
     path.write_bytes(b"one\ntwo\nthree")
     assert last(path, 2, lines=True) == [b"two\n", b"three\n"]
@@ -84,13 +84,13 @@ def test_what_a_program_printed_is_shown_by_lines(tmp_path: Path) -> None:
     st.integers(1, 8),
     st.integers(1, 40),
 )
-def test_from_the_end_as_from_the_beginning(
+def test_reading_backwards_matches_reading_forwards(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[tuple[bool, str]],
     count: int,
     block: int,
 ) -> None:
-    """However small the blocks are, records begin where they begin."""
+    """The block size does not change where records begin."""
     path = tmp_path_factory.mktemp("logs") / "agent.log"
     records: list[bytes] = []
     for number, (begins, text) in enumerate(lines):
@@ -101,13 +101,13 @@ def test_from_the_end_as_from_the_beginning(
             records[-1] += line
     path.write_bytes(b"".join(records))
     opened = LogFiles(path, block=block)
-    place = opened.last(count, EVERYTHING)
-    found = [] if place is None else list(opened.records(place))
+    start = opened.last(count, EVERYTHING)
+    found = [] if start is None else list(opened.records(start))
     opened.close()
     assert found == records[-count:]
 
 
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+def test_endless_line_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
     path.write_bytes(record(1) + record(2).rstrip() + b"x" * 1_000_000 + b"\n" + record(3))
     first, second, third = last(path, 3)
@@ -116,7 +116,7 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     assert len(second) <= 2 * reader.MAX_RECORD
 
 
-def test_what_comes_is_followed_through_every_turn(log: RotatingFile) -> None:
+def test_follower_survives_rotation(log: RotatingFile) -> None:
     log.append(record(0))
     follower = LogFollower(log.path)
     assert list(follower.look()) == [record(0)]
@@ -130,7 +130,7 @@ def test_what_comes_is_followed_through_every_turn(log: RotatingFile) -> None:
     follower.close()
 
 
-def test_a_log_that_was_turned_too_often_goes_on_with_what_is_left(log: RotatingFile) -> None:
+def test_follower_continues_after_many_rotations(log: RotatingFile) -> None:
     log.append(record(0))
     follower = LogFollower(log.path)
     assert list(follower.look()) == [record(0)]
@@ -145,7 +145,7 @@ def test_a_log_that_was_turned_too_often_goes_on_with_what_is_left(log: Rotating
     assert found[:own] == [record(number) for number in range(1, own + 1)]
 
 
-def test_a_log_that_was_taken_away_begins_anew_without_its_old_copies(log: RotatingFile) -> None:
+def test_follower_restarts_after_deletion_without_rotated_files(log: RotatingFile) -> None:
     old = log.path.with_name("agent.log.1")
     log.append(record(2))
     old.write_bytes(record(1))
@@ -158,7 +158,7 @@ def test_a_log_that_was_taken_away_begins_anew_without_its_old_copies(log: Rotat
     follower.close()
 
 
-def test_a_log_may_begin_later_and_be_emptied(tmp_path: Path) -> None:
+def test_follower_handles_missing_and_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
     follower = LogFollower(path)
     assert list(follower.look()) == []
@@ -169,7 +169,7 @@ def test_a_log_may_begin_later_and_be_emptied(tmp_path: Path) -> None:
     follower.close()
 
 
-def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
+def test_incomplete_line_is_held_back(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
     path.write_bytes(record(1)[:20])
     follower = LogFollower(path)
@@ -179,12 +179,12 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     follower.close()
 
 
-def test_following_goes_on_where_reading_ended(log: RotatingFile) -> None:
+def test_follower_continues_where_reading_ended(log: RotatingFile) -> None:
     log.append(record(1))
     opened = LogFiles(log.path)
-    place = opened.last(1, EVERYTHING)
-    assert place is not None
-    assert list(opened.records(place)) == [record(1)]
+    start = opened.last(1, EVERYTHING)
+    assert start is not None
+    assert list(opened.records(start)) == [record(1)]
     for number in range(2, 12):
         log.append(record(number))
     follower = LogFollower(log.path, opened.newest())

@@ -1,4 +1,4 @@
-"""From the words of a command line to a verb, a profile and an exit code."""
+"""Parsing of the command line, dispatch to commands and exit codes."""
 
 import errno
 import io
@@ -30,9 +30,7 @@ from hermes.schema.errors import UsageError
         ("-p one -p two", "two", ""),
     ],
 )
-def test_a_profile_is_taken_out_wherever_it_stands(
-    line: str, profile: str | None, rest: str
-) -> None:
+def test_profile_flag_is_accepted_anywhere(line: str, profile: str | None, rest: str) -> None:
     assert _take_profile(line.split()) == (profile, rest.split())
 
 
@@ -56,12 +54,12 @@ def test_a_profile_is_taken_out_wherever_it_stands(
         ("-z sessions", "chat", "-z sessions"),
     ],
 )
-def test_the_first_word_that_is_no_flag_is_the_verb(line: str, verb: str, rest: str) -> None:
+def test_first_non_flag_word_is_the_command(line: str, verb: str, rest: str) -> None:
     assert _take_verb(line.split()) == (verb, rest.split())
 
 
 @given(st.text(min_size=1))
-def test_any_prompt_comes_through_as_it_is(prompt: str) -> None:
+def test_any_prompt_is_passed_unchanged(prompt: str) -> None:
     parser = Parser(prog="hermes chat")
     chat.add_arguments(parser)
     flags = {"-z", "-q", "-m", "-t", "-r", "-c", "-p", "-Q", "-h", "-V", "--"}
@@ -77,25 +75,25 @@ def test_any_prompt_comes_through_as_it_is(prompt: str) -> None:
     [
         (["sesions", "list"], "Did you mean `hermes sessions`?"),
         (["chta"], "Did you mean `hermes chat`?"),
-        (["what", "time", "is", "it"], 'To ask something: hermes -z "what time is it"'),
-        (["what time is it"], 'To ask something: hermes -z "what time is it"'),
-        (["xyzzy"], "`hermes --help` lists the commands."),
+        (["what", "time", "is", "it"], 'To ask a question: hermes -z "what time is it"'),
+        (["what time is it"], 'To ask a question: hermes -z "what time is it"'),
+        (["xyzzy"], "Run `hermes --help` for the list of commands."),
     ],
 )
-def test_an_unknown_word_leads_on(words: list[str], hint: str) -> None:
+def test_unknown_command_gives_a_hint(words: list[str], hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         _take_verb(words)
     assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize("words", [["--version"], ["-V"], ["version"], ["-p", "x", "--version"]])
-def test_the_version_is_printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("hermes ")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
-def test_help_names_every_verb(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines if line.startswith("  ")} >= set(VERBS)
@@ -103,7 +101,7 @@ def test_help_names_every_verb(words: list[str], capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "version"])
-def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", verb]) == 0
     first = capsys.readouterr().out
     assert main([verb, "--help"]) == 0
@@ -111,7 +109,7 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
     assert first.startswith(f"usage: hermes {verb}")
 
 
-def test_a_crash_is_told_and_kept(
+def test_crash_is_reported_and_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
@@ -121,9 +119,9 @@ def test_a_crash_is_told_and_kept(
         raise ZeroDivisionError("by nothing")
 
     assert boundary.run_guarded(crash) == 70
-    told = capsys.readouterr().err
-    assert told.startswith("hermes: internal error: ZeroDivisionError: by nothing\n")
-    assert "Traceback" not in told
+    err = capsys.readouterr().err
+    assert err.startswith("hermes: internal error: ZeroDivisionError: by nothing\n")
+    assert "Traceback" not in err
     assert "in crash" in (tmp_path / "logs/errors.log").read_text()
 
 
@@ -131,19 +129,19 @@ def test_a_crash_is_told_and_kept(
     ("error", "code"),
     [(KeyboardInterrupt(), 130), (UsageError("no"), 2), (SystemExit(5), 5), (SystemExit("x"), 1)],
 )
-def test_every_end_has_its_code(error: BaseException, code: int) -> None:
+def test_errors_map_to_exit_codes(error: BaseException, code: int) -> None:
     def verb() -> int:
         raise error
 
     assert boundary.run_guarded(verb) == code
 
 
-def test_streams_that_are_missing_are_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_streams_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
 
     def verb() -> int:
-        sys.stdout.write("nobody reads this")
+        sys.stdout.write("discarded")
         sys.stderr.write("nor this")
         return len(sys.stdin.read())
 
@@ -152,7 +150,7 @@ def test_streams_that_are_missing_are_made_up(monkeypatch: pytest.MonkeyPatch) -
         stream.close()
 
 
-def test_a_stream_that_knows_few_letters_escapes_the_others(
+def test_unencodable_characters_are_escaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     raw = io.BytesIO()
@@ -167,15 +165,17 @@ def test_a_stream_that_knows_few_letters_escapes_the_others(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_no_defect_of_ours(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_is_not_an_internal_error(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     def verb() -> int:
         raise OSError(number, os.strerror(number), "/somewhere/x")
 
     assert boundary.run_guarded(verb) == boundary.OUTPUT_LOST
-    told = capsys.readouterr().err
-    assert told.startswith(f"hermes: /somewhere/x could not be written: {os.strerror(number)}\n")
-    assert "Free some space" in told
-    assert "internal error" not in told
+    err = capsys.readouterr().err
+    assert err.startswith(f"hermes: cannot write /somewhere/x: {os.strerror(number)}\n")
+    assert "Free some space" in err
+    assert "internal error" not in err
 
 
 @pytest.mark.parametrize(
@@ -188,24 +188,26 @@ def test_a_full_disk_is_no_defect_of_ours(number: int, capsys: pytest.CaptureFix
         ("-z hi --modle=x", "--modle"),
     ],
 )
-def test_a_mistyped_flag_is_named_instead_of_its_value(
+def test_misspelled_flag_is_reported_instead_of_its_value(
     line: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line.split()) == 2
-    said = capsys.readouterr().err
-    assert f"There is no flag {flag}." in said
-    assert "Did you mean --model?" in said
+    err = capsys.readouterr().err
+    assert f"Unknown flag {flag}." in err
+    assert "Did you mean --model?" in err
 
 
-def test_a_known_flag_before_a_wrong_command_is_not_blamed(
+def test_unknown_command_after_known_flag_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--quiet", "sesions"]) == 2
-    assert "There is no command 'sesions'" in capsys.readouterr().err
+    assert "Unknown command 'sesions'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["sessions", "memory", "skills", "tools", "config", "gateway"])
-def test_a_verb_alone_names_its_actions(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_without_action_lists_its_actions(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([verb]) == 2
     alone = capsys.readouterr().err
     assert main([verb, "--help"]) == 0
@@ -216,11 +218,11 @@ def test_a_verb_alone_names_its_actions(verb: str, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("line", "meant"),
+    ("line", "suggestion"),
     [("gateway statsu", "status"), ("sessions list --jsn", "--json"), ("logs agnt", "agent")],
 )
-def test_a_near_miss_behind_a_verb_is_asked_about(
-    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+def test_misspelled_action_gets_a_suggestion(
+    line: str, suggestion: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line.split()) == 2
-    assert f"Did you mean {meant}?" in capsys.readouterr().err
+    assert f"Did you mean {suggestion}?" in capsys.readouterr().err

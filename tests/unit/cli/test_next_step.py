@@ -1,4 +1,4 @@
-"""A command to type next is about the profile that it was found in."""
+"""Suggested commands include the profile flag."""
 
 import pytest
 
@@ -17,6 +17,6 @@ from hermes.cli.profile_hints import with_profile_flag
         ("~/.hermes status", "~/.hermes status"),
     ],
 )
-def test_only_commands_are_meant(text: str, typed: str) -> None:
+def test_profile_flag_is_added_only_to_commands(text: str, typed: str) -> None:
     assert with_profile_flag(text, "work") == typed
     assert with_profile_flag(text, None) == text

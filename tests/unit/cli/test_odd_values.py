@@ -1,4 +1,4 @@
-"""Settings that name what there is not are told of, with what was meant."""
+"""Warnings about unknown names and settings without effect."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def home_with(tmp_path: Path, text: str) -> Home:
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "meant"),
+    ("text", "key", "suggestion"),
     [
         ("model:\n  provider: opnai\n", "model.provider", "openai"),
         ("display:\n  skin: drak\n", "display.skin", "dark"),
@@ -29,11 +29,13 @@ def home_with(tmp_path: Path, text: str) -> Home:
         ),
     ],
 )
-def test_a_name_that_there_is_not(tmp_path: Path, text: str, key: str, meant: str) -> None:
+def test_unknown_name_gets_a_suggestion(
+    tmp_path: Path, text: str, key: str, suggestion: str
+) -> None:
     (problem,) = lint_values(home_with(tmp_path, text), {})
     assert (problem.key, problem.severity) == (key, Severity.WARNING)
     assert problem.line == text.count("\n")
-    assert problem.hint == f"If {meant} is meant: hermes config set {key} {meant}"
+    assert problem.hint == f"Did you mean {suggestion}? hermes config set {key} {suggestion}"
 
 
 @pytest.mark.parametrize(
@@ -49,18 +51,18 @@ def test_a_name_that_there_is_not(tmp_path: Path, text: str, key: str, meant: st
         OWN + "model: {provider: custom:Den}\n",
     ],
 )
-def test_what_there_is_passes(tmp_path: Path, text: str) -> None:
+def test_known_values_pass(tmp_path: Path, text: str) -> None:
     assert lint_values(home_with(tmp_path, text), {}) == []
 
 
-def test_a_file_that_cannot_be_read_is_told_of_once_and_named_once(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported_once(tmp_path: Path) -> None:
     home = home_with(tmp_path, "model: [\n")
     (problem,) = check_settings(home, {})
     assert problem.severity is Severity.ERROR
     assert str(problem).count(str(home.config)) == 1
 
 
-def test_many_that_nothing_uses_are_one(tmp_path: Path) -> None:
+def test_many_unused_settings_are_grouped(tmp_path: Path) -> None:
     unused = {"auxiliary": {"moa_aggregator": {"model": "a"}, "moa_reference": {"model": "b"}}}
     few = home_with(tmp_path, f"{json.dumps(unused)}\n")
     assert group_unused(check_settings(few, {})) == check_settings(few, {})
@@ -70,8 +72,6 @@ def test_many_that_nothing_uses_are_one(tmp_path: Path) -> None:
     many = home_with(tmp_path, f"{json.dumps(unused)}\n")
     skin, together = group_unused(check_settings(many, {}))
     assert skin.key == "display.skin"
-    assert together.message == (
-        "4 settings have no effect here: 3 of auxiliary, agent.verify_guidance"
-    )
+    assert together.message == ("4 settings have no effect: 3 of auxiliary, agent.verify_guidance")
     assert "--verbose" in together.hint
     assert len(check_settings(many, {})) == 5

@@ -1,4 +1,4 @@
-"""`hermes status` counts what waits, and looks on when something cannot be read."""
+"""`hermes status` counts open items and tolerates unreadable parts."""
 
 import io
 from argparse import Namespace
@@ -34,37 +34,39 @@ def env(home: Home) -> Env:
     return Env({"HOME": str(home.path.parent), "PATH": ""})
 
 
-def waits(kind: str, name: str, *, still: bool = True) -> PutRecord:
+def open_record(kind: str, name: str, *, still: bool = True) -> PutRecord:
     now = SystemClock().now()
     return PutRecord(
         StateRecord(kind=kind, id=name, session="s", state="x", at=now, body=Raw(b"{}"), open=still)
     )
 
 
-async def test_an_empty_home_is_looked_at_without_a_trace(home: Home) -> None:
+async def test_status_of_an_empty_home_creates_nothing(home: Home) -> None:
     seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.model, seen.gateway, seen.sessions) == ("no model yet", "not running", 0)
     assert not home.state_db.exists()
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ("platforms: {api_server: {enabled: true}, webhook: {enabled: true}}\n",
-         "api_server, webhook (on; the gateway does not run)"),
+         "api_server, webhook (enabled; the gateway is not running)"),
         ("", "none"),
     ],
 )  # fmt: skip
-def test_channels_that_wait_for_a_gateway_are_named(home: Home, settings: str, told: str) -> None:
+def test_enabled_channels_are_listed_without_a_gateway(
+    home: Home, settings: str, expected: str
+) -> None:
     home.config.write_text(settings)
     out = io.StringIO()
     given = Env({**env(home), "HERMES_HOME": str(home.path)})
     assert show_status(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
     (line,) = [one for one in out.getvalue().splitlines() if one.startswith("channels")]
-    assert line.split(maxsplit=1)[1] == told
+    assert line.split(maxsplit=1)[1] == expected
 
 
-async def test_a_model_without_a_key_is_told_as_a_turn_would(home: Home) -> None:
+async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
     home.config.write_text("model: {provider: openai, default: gpt-5-mini}\n")
     seen = await collect_overview(home, env(home), SystemClock())
     assert seen.model_trouble.startswith("there is no key for OpenAI. Set it with ")
@@ -74,16 +76,16 @@ async def test_a_model_without_a_key_is_told_as_a_turn_would(home: Home) -> None
     assert (seen.model, seen.model_trouble) == ("openai/gpt-5-mini", "")
 
 
-async def test_what_waits_is_counted_and_what_is_over_is_not(home: Home) -> None:
+async def test_only_open_items_are_counted(home: Home) -> None:
     async with open_store(home.state_db, SystemClock()) as store:
         await store.commit(
             *simple_session("one"),
             *simple_session("two"),
-            waits("question", "q1"),
-            waits("question", "q2"),
-            waits("question", "q3", still=False),
-            waits("process", "p1"),
-            waits("delegation", "d1", still=False),
+            open_record("question", "q1"),
+            open_record("question", "q2"),
+            open_record("question", "q3", still=False),
+            open_record("process", "p1"),
+            open_record("delegation", "d1", still=False),
         )
     seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.sessions, seen.stored_messages) == (2, 4)
@@ -91,7 +93,7 @@ async def test_what_waits_is_counted_and_what_is_over_is_not(home: Home) -> None
     assert (waiting.questions, waiting.processes, waiting.delegations) == (2, 1, 0)
 
 
-async def test_broken_parts_do_not_hide_the_others(home: Home) -> None:
+async def test_broken_database_does_not_hide_other_rows(home: Home) -> None:
     home.config.write_text("agent: [\n")
     home.state_db.write_bytes(b"this is no database at all" * 1000)
     seen = await collect_overview(home, env(home), SystemClock())
@@ -100,16 +102,19 @@ async def test_broken_parts_do_not_hide_the_others(home: Home) -> None:
     assert seen.gateway == "not running"
 
 
-def test_a_sandbox_that_fails_in_the_running_gateway_is_told(home: Home) -> None:
-    """Not what this process would find: the commands of chats run in the other."""
-    told = "Every command needs approval, because the sandbox cannot be set up: out of order."
+def test_failing_sandbox_of_the_running_gateway_is_shown(home: Home) -> None:
+    """The gateway's result counts, because it runs the commands of chats."""
+    expected = "Every command needs approval, because the sandbox cannot be set up: out of order."
     record = own_record(home, SystemClock().now(), ["hermes"])
     lock = take_lock(home, record)
     try:
         StateFile(home, record, SystemClock()).write(
             Snapshot(
                 gateway_state=Phase.RUNNING,
-                sandboxes={"default": (f"sandbox auto: {told}",), "other": ("sandbox auto: fine",)},
+                sandboxes={
+                    "default": (f"sandbox auto: {expected}",),
+                    "other": ("sandbox auto: fine",),
+                },
             )
         )
         given = Env({**env(home), "HERMES_HOME": str(home.path)})
@@ -120,6 +125,6 @@ def test_a_sandbox_that_fails_in_the_running_gateway_is_told(home: Home) -> None
             out = io.StringIO()
             assert look(args, CliContext(given, None, (out, out, out))) == 0
             lines = [one for one in out.getvalue().splitlines() if one.startswith("sandbox")]
-            assert [one.split(maxsplit=1)[1] for one in lines] == [f"auto: {told}"]
+            assert [one.split(maxsplit=1)[1] for one in lines] == [f"auto: {expected}"]
     finally:
         lock.release()

@@ -1,4 +1,4 @@
-"""What a tool answered in JSON is shown as a person reads it."""
+"""JSON results of tools are formatted for reading."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from hermes.cli.verbs.sessions.transcript import readable_result
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("text", "shown"),
     [
-        ("plain words", "plain words"),
+        ("plain text", "plain text"),
         ("[not json", "[not json"),
         ('{"output": "one\\ntwo", "exit_code": 0, "error": null}', "one\ntwo\nexit_code: 0"),
         ('{"error": "no such file", "files": []}', "no such file"),
@@ -18,10 +18,10 @@ from hermes.cli.verbs.sessions.transcript import readable_result
         ("[1, 2]", "- 1\n- 2"),
     ],
 )
-def test_json_is_told_in_lines(words: str, shown: str) -> None:
-    assert readable_result(words) == shown
+def test_json_result_is_formatted_as_lines(text: str, shown: str) -> None:
+    assert readable_result(text) == shown
 
 
-def test_what_is_nested_without_end_stays_as_it_is() -> None:
+def test_deeply_nested_json_is_unchanged() -> None:
     deep = "[" * 5_000
     assert readable_result(deep) == deep

@@ -1,4 +1,4 @@
-"""What a person sees of a run, on paper and on a terminal."""
+"""Events of a run as printed to a terminal or a file."""
 
 import io
 import json
@@ -52,12 +52,12 @@ def result(text: str, *, of: str = "c1", failed: bool = False, shown: str = "") 
     return MessageAdded(Result("m", of, (Text(text),), failed, shown))
 
 
-def said(text: str) -> MessageAdded:
+def answer(text: str) -> MessageAdded:
     return MessageAdded(Assistant("m", (Text(text),), Stop.END))
 
 
-async def seen(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
-    """What stands there after the events; every call takes `wait` seconds."""
+async def printed(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
+    """The output for the events; every call takes `wait` seconds."""
     out = out or io.StringIO()
     clock = FakeClock(NOON)
     screen = EventPrinter(out, Style(out, None, "xterm"), clock, reasoning=True)
@@ -68,32 +68,34 @@ async def seen(*events: Event, out: io.StringIO | None = None, wait: float = 0.0
     return out.getvalue()
 
 
-async def test_words_stream_and_end_in_a_new_line() -> None:
-    shown = await seen(TextDelta("\n\nHel"), TextDelta("lo\n\n  there"), said("…"), ENDED)
+async def test_streamed_text_ends_with_a_line_break() -> None:
+    shown = await printed(TextDelta("\n\nHel"), TextDelta("lo\n\n  there"), answer("…"), ENDED)
     assert shown == "Hello\n\n  there\n"
 
 
-async def test_a_call_that_was_not_run_is_shown_with_what_it_was() -> None:
+async def test_call_that_was_not_run_is_shown() -> None:
     wanted = MessageAdded(Assistant("m", (call(),), Stop.TOOLS))
-    shown = await seen(wanted, result("Not run: no.", failed=True), said("Well."), ENDED)
+    shown = await printed(wanted, result("Not run: no.", failed=True), answer("Well."), ENDED)
     first, second = shown.splitlines()
     assert first.startswith("● ")
     assert "ls" in first
     assert second == "  ✗ Not run: no."
 
 
-async def test_thoughts_and_words_do_not_share_a_line() -> None:
-    shown = await seen(ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), said("Yes."))
+async def test_reasoning_and_text_are_on_separate_lines() -> None:
+    shown = await printed(
+        ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), answer("Yes.")
+    )
     assert shown == "hmm\nYes.\n"
 
 
-async def test_what_goes_wrong_is_said_on_a_line_of_its_own() -> None:
-    shown = await seen(
+async def test_errors_are_on_their_own_line() -> None:
+    shown = await printed(
         TextDelta("half an"),
         StreamReset("the connection broke"),
         Notice("waiting 2 s"),
         TextDelta("Whole."),
-        said("Whole."),
+        answer("Whole."),
         RunEnded("r", Outcome.FAILED, "No more\nmoney."),
     )
     assert shown == (
@@ -102,15 +104,15 @@ async def test_what_goes_wrong_is_said_on_a_line_of_its_own() -> None:
     )
 
 
-async def test_a_call_and_its_result_are_two_lines() -> None:
-    shown = await seen(
-        TextDelta("Look:"), said("Look:"), started(call()), result("{}", shown="a\nb")
+async def test_call_and_result_are_two_lines() -> None:
+    shown = await printed(
+        TextDelta("Look:"), answer("Look:"), started(call()), result("{}", shown="a\nb")
     )
     assert shown == "Look:\n● terminal ls\n  ✓ a\n    b\n"
 
 
-async def test_calls_that_run_together_name_their_results() -> None:
-    shown = await seen(
+async def test_results_of_parallel_calls_name_their_call() -> None:
+    shown = await printed(
         started(call("c1", "read_file", b'{"path":"a"}')),
         started(call("c2", "read_file", b'{"path":"b"}')),
         result("{}", of="c1", shown="a: 1 line"),
@@ -119,26 +121,26 @@ async def test_calls_that_run_together_name_their_results() -> None:
     assert shown.splitlines()[2:] == ["  ✓ read_file a · a: 1 line", "  ✗ gone"]
 
 
-async def test_only_a_long_wait_is_counted() -> None:
+async def test_duration_is_shown_only_for_slow_calls() -> None:
     events = started(call()), result("{}", shown="done")
-    assert (await seen(*events, wait=0.4)).splitlines()[-1] == "  ✓ done"
-    assert (await seen(*events, wait=12.34)).splitlines()[-1] == "  ✓ 12.3 s · done"
+    assert (await printed(*events, wait=0.4)).splitlines()[-1] == "  ✓ done"
+    assert (await printed(*events, wait=12.34)).splitlines()[-1] == "  ✓ 12.3 s · done"
 
 
-async def test_a_terminal_gets_colours_and_hints_that_vanish() -> None:
-    shown = await seen(RunStarted("r", "s"), TextDelta("Hi."), said("Hi."), out=Terminal())
+async def test_terminal_gets_colours_and_temporary_hints() -> None:
+    shown = await printed(RunStarted("r", "s"), TextDelta("Hi."), answer("Hi."), out=Terminal())
     assert shown == "\r\x1b[K\x1b[2mthinking…\x1b[0m\r\x1b[KHi.\n"
-    shown = await seen(started(call()), ToolProgress("c1", "one\ntwo\n"), out=Terminal())
+    shown = await printed(started(call()), ToolProgress("c1", "one\ntwo\n"), out=Terminal())
     assert shown.endswith("\r\x1b[K\x1b[2mtwo\x1b[0m")
 
 
-async def test_paper_gets_neither() -> None:
-    assert await seen(RunStarted("r", "s"), ToolProgress("c1", "x")) == ""
+async def test_file_output_has_no_colours_or_hints() -> None:
+    assert await printed(RunStarted("r", "s"), ToolProgress("c1", "x")) == ""
 
 
-async def test_nothing_that_is_shown_can_steer_the_terminal() -> None:
+async def test_output_contains_no_foreign_escape_codes() -> None:
     nasty = "\x1b]0;owned\x07\x1b[2J\r\u202e"
-    shown = await seen(
+    shown = await printed(
         TextDelta(nasty),
         ReasoningDelta(nasty),
         Notice(nasty),
@@ -155,13 +157,13 @@ async def test_nothing_that_is_shown_can_steer_the_terminal() -> None:
     assert "\u202e" not in shown
 
 
-async def test_lines_fit_the_width() -> None:
+async def test_lines_fit_the_terminal_width() -> None:
     long = call(args=b'{"command": "' + b"x" * 500 + b'"}')
-    shown = await seen(started(long), result("{}", shown="日本語" * 100 + "\n" + "y" * 300))
+    shown = await printed(started(long), result("{}", shown="日本語" * 100 + "\n" + "y" * 300))
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_a_call_is_described_by_what_says_most() -> None:
+def test_call_is_described_by_its_main_argument() -> None:
     assert describe_call(call(args=b'{"timeout": 5, "command": "ls\\n -la"}')) == "terminal ls -la"
     assert describe_call(call(name="todo", args=b'{"todos": []}')) == "todo"
     assert describe_call(call(args=b"[1]")) == "terminal"
@@ -181,14 +183,14 @@ def test_a_call_is_described_by_what_says_most() -> None:
         ("{}", False, DIFF, "+1 -1", ("@@ -1 +1 @@", "-a", "+b")),
     ],
 )  # fmt: skip
-def test_a_result_is_put_into_few_words(
+def test_result_is_summarized(
     text: str, failed: bool, shown: str, head: str, lines: tuple[str, ...]
 ) -> None:
     gist = describe_result(Result("m", "c", (Text(text),), failed, shown))
     assert (gist.head, gist.lines) == (head, lines)
 
 
-def test_of_much_output_both_ends_are_shown() -> None:
+def test_long_output_shows_first_and_last_lines() -> None:
     output = "\n".join(f"line {number}" for number in range(1000))
     gist = describe_result(Result("m", "c", (Text("{}"),), shown=output))
     assert gist.head == "line 0"
@@ -200,7 +202,7 @@ def test_of_much_output_both_ends_are_shown() -> None:
     assert (gist.head, len(gist.lines), gist.lines[-1]) == ("+100 -0", 41, "… 60 more lines")
 
 
-def test_style_is_for_terminals_that_want_it() -> None:
+def test_style_depends_on_terminal_and_environment() -> None:
     assert Style(Terminal(), None)("x", "bold", "red") == "\x1b[1;31mx\x1b[0m"
     assert Style(Terminal(), "")("x", "red") == "\x1b[31mx\x1b[0m"
     assert Style(Terminal(), None)("", "red") == ""
@@ -215,35 +217,35 @@ def test_style_is_for_terminals_that_want_it() -> None:
     assert Style(io.StringIO(), None).columns == 100
 
 
-async def test_the_quiet_listener_speaks_only_to_a_person() -> None:
-    for err, told in ((Terminal(), "hermes: waiting\n"), (io.StringIO(), "")):
+async def test_answer_listener_prints_notices_only_to_a_terminal() -> None:
+    for err, expected in ((Terminal(), "hermes: waiting\n"), (io.StringIO(), "")):
         listener = AnswerListener(err)
-        for event in (Notice("waiting"), TextDelta("x"), said("x"), ENDED):
+        for event in (Notice("waiting"), TextDelta("x"), answer("x"), ENDED):
             listener(event)
-        assert err.getvalue() == told
+        assert err.getvalue() == expected
         assert (listener.answer, listener.ended) == ("x", ENDED)
 
 
-async def test_json_lines_are_lines() -> None:
+async def test_json_listener_prints_one_line_per_event() -> None:
     out = io.StringIO()
     listener = JsonListener(out)
     listener(TextDelta("a\nb\u2028ü"))
     assert out.getvalue() == '{"type":"text_delta","text":"a\\nb\u2028ü"}\n'
 
 
-async def test_a_call_is_one_line_of_json_however_the_model_wrote_it() -> None:
+async def test_multiline_call_arguments_stay_on_one_json_line() -> None:
     out = io.StringIO()
     JsonListener(out)(started(call(args=b'{\n  "command": "a\\nb"\n}')))
     (line,) = out.getvalue().splitlines()
     assert json.loads(line)["call"]["args"] == {"command": "a\nb"}
 
 
-async def test_what_came_in_by_itself_is_named_before_the_answer() -> None:
+async def test_message_from_elsewhere_is_shown_before_the_answer() -> None:
     text = "[IMPORTANT: Background process proc_1 ended (exit code 0).\nOutput: x]"
     news = User("msg_1", (Text(text),))
     typed = structs.replace(news, trust=Trust.OWNER)
-    shown = await seen(
+    shown = await printed(
         MessageAdded(structs.replace(news, trust=Trust.DATA)), TextDelta("It is done.")
     )
     assert shown == "● Background process proc_1 ended (exit code 0).\nIt is done."
-    assert await seen(MessageAdded(typed), TextDelta("It is done.")) == "It is done."
+    assert await printed(MessageAdded(typed), TextDelta("It is done.")) == "It is done."

@@ -1,4 +1,4 @@
-"""A session leaves the house and comes back the same; people can read it on the way."""
+"""Export formats: lossless JSON lines, HTML and Markdown."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -99,14 +99,14 @@ copies = st.builds(
 
 
 @given(copies)
-def test_a_line_brings_everything_back(copy: SessionExport) -> None:
+def test_jsonl_round_trip_is_lossless(copy: SessionExport) -> None:
     line = encode(copy)
     assert line.count(b"\n") == 1
     assert decode(line, 1) == copy
 
 
 @given(copies)
-def test_every_line_is_also_a_chat_that_other_programs_read(copy: SessionExport) -> None:
+def test_jsonl_messages_are_chat_api_messages(copy: SessionExport) -> None:
     chat = json.loads(encode(copy))["messages"]
     roles = {User: "user", Assistant: "assistant", Result: "tool"}
     assert [each["role"] for each in chat] == [roles[type(s.message)] for s in copy.messages]
@@ -138,13 +138,13 @@ NESTED = '{"a":' * 5_000 + "1" + "}" * 5_000
         ),
     ],
 )
-def test_a_line_that_cannot_be_says_so(fields: str, why: str) -> None:
+def test_invalid_field_is_reported(fields: str, why: str) -> None:
     line = f'{{"id": "s", "started_at": 0, {fields}}}'
     with pytest.raises(UsageError, match=f"Line 7 is not an exported session, .*{why}"):
         decode(line.encode(), 7)
 
 
-def test_the_shape_of_a_line() -> None:
+def test_jsonl_format() -> None:
     answer = Assistant(
         "m2",
         (Text("Look."), ToolCall("c1", "terminal", Raw(b'{"command": "ls"}'))),
@@ -239,7 +239,7 @@ def test_the_shape_of_a_line() -> None:
     )
 
 
-def test_the_export_of_another_program_is_understood() -> None:
+def test_export_of_another_program_is_imported() -> None:
     line = {
         "id": "20250101_000000_abcdef",
         "started_at": 1735689600.5,
@@ -290,12 +290,12 @@ def test_the_export_of_another_program_is_understood() -> None:
         b'{"id": "x", "started_at": 0, "title": "\xff"}',
     ],
 )
-def test_a_line_that_is_no_session_is_named(line: bytes) -> None:
+def test_invalid_line_is_reported_with_its_number(line: bytes) -> None:
     with pytest.raises(UsageError, match="Line 7 is not an exported session, so nothing was imp"):
         decode(line, 7)
 
 
-def nasty() -> SessionExport:
+def hostile_session() -> SessionExport:
     messages = [
         User("m1", (Text(HOSTILE_TEXT), Media("d", "image/png", "<cat>.png"))),
         Assistant(
@@ -315,7 +315,7 @@ def nasty() -> SessionExport:
 
 
 class Balance(HTMLParser):
-    """Sees whether every tag that opens also closes, in order."""
+    """Checks that all tags are closed in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,9 +332,13 @@ class Balance(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "copies", [[nasty()], [nasty(), SessionExport(Session(id="s2", started_at=NOON), ())]]
+    "copies",
+    [
+        [hostile_session()],
+        [hostile_session(), SessionExport(Session(id="s2", started_at=NOON), ())],
+    ],
 )
-def test_the_page_is_whole_and_holds_no_markup_of_its_content(copies: list[SessionExport]) -> None:
+def test_html_page_is_balanced_and_escapes_content(copies: list[SessionExport]) -> None:
     lines = [*html.page_start([copy.session for copy in copies])]
     lines += [line for copy in copies for line in html.render(copy)]
     page = "\n".join([*lines, html.PAGE_END])
@@ -350,8 +354,8 @@ def test_the_page_is_whole_and_holds_no_markup_of_its_content(copies: list[Sessi
     assert "https://" not in page
 
 
-def test_markdown_keeps_its_structure_whatever_was_said() -> None:
-    text = "\n".join(markdown.render(nasty()))
+def test_markdown_structure_survives_hostile_text() -> None:
+    text = "\n".join(markdown.render(hostile_session()))
     assert "\x1b" not in text
     outside: list[str] = []
     fence = ""
@@ -366,16 +370,16 @@ def test_markdown_keeps_its_structure_whatever_was_said() -> None:
     assert fence == ""
     headings = [line.split(" (")[0] for line in outside if line.startswith("## ")]
     assert headings == ["## You", "## Hermes", "## Note to Hermes"]
-    assert "*(cut off at the longest answer)*" in outside
+    assert "*(cut off at the length limit)*" in outside
 
 
-def test_an_empty_session_can_be_exported() -> None:
+def test_empty_session_can_be_exported() -> None:
     copy = SessionExport(Session(id="s", started_at=NOON), ())
     assert decode(encode(copy), 1) == msgspec.structs.replace(copy, messages=[], usage=[])
     assert "# s" in list(markdown.render(copy))
 
 
-def test_pictures_are_part_of_the_page() -> None:
+def test_images_are_embedded_in_the_page() -> None:
     picture, drawing = Media("d1", "image/png", 'a "cat"'), Media("d2", "image/svg+xml", "plan")
     row = StoredMessage(1, NOON, "r", User("m", (picture, drawing)))
     copy = SessionExport(

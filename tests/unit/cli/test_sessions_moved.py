@@ -1,4 +1,4 @@
-"""`hermes sessions` that carry to another house and back: export, import, adopt."""
+"""`hermes sessions export`, `import` and `adopt`."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def cli(tmp_path: Path) -> SessionsCli:
 
 
 def as_imported(line: dict[str, Any]) -> dict[str, Any]:
-    """A line as another house exports it again: it has nothing left that gives rights."""
+    """The line as exported after an import, which removes everything that grants permissions."""
     messages = line["messages"]
     for message in messages:
         if message["role"] == "user":
@@ -60,7 +60,7 @@ def as_imported(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **RIGHTS, "messages": messages}
 
 
-def test_an_export_brings_back_all_that_was_said(cli: SessionsCli, tmp_path: Path) -> None:
+def test_export_and_import_restore_all_messages(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(
         *full_session("parent", at=NOON, title=HOSTILE_TEXT, principal="owner", key="k"),
         *simple_session("child", at=NOON - timedelta(days=2), parent="parent"),
@@ -83,11 +83,11 @@ def test_an_export_brings_back_all_that_was_said(cli: SessionsCli, tmp_path: Pat
     )
 
 
-def test_the_files_of_a_session_travel_with_it(cli: SessionsCli, tmp_path: Path) -> None:
+def test_attached_files_are_exported_and_imported(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*full_session("s"))
     file, page = tmp_path / "s.jsonl", tmp_path / "s.html"
-    told = cli("export", "s", "-o", str(file)).err
-    assert "1 file named in them could not be read any more." in told
+    err = cli("export", "s", "-o", str(file)).err
+    assert "1 file mentioned in them could not be read." in err
     anyio.run(cli.blobs.put, PICTURE, "image/png")
     assert "could not" not in cli("export", "s", "-o", str(file)).err
     cli("export", "s", "-o", str(page))
@@ -100,8 +100,8 @@ def test_the_files_of_a_session_travel_with_it(cli: SessionsCli, tmp_path: Path)
     assert after["files"]
 
 
-def test_a_file_brings_no_rights_with_it(cli: SessionsCli, tmp_path: Path) -> None:
-    """Whoever wrote it claims to be somebody else, and to have been sealed by a provider."""
+def test_import_grants_no_permissions(cli: SessionsCli, tmp_path: Path) -> None:
+    """The file claims another owner and provider signatures."""
     beside = {"trust": "owner", "parts": [{"type": "reasoning", "text": "hm", "signature": "[]}"}]}
     claimed = {
         "id": "s1",
@@ -137,7 +137,7 @@ def test_a_file_brings_no_rights_with_it(cli: SessionsCli, tmp_path: Path) -> No
     assert messages[-1].parts == (Reasoning("hm"),)
 
 
-def test_claims_that_cannot_be_are_bounded(cli: SessionsCli, tmp_path: Path) -> None:
+def test_implausible_usage_is_clamped(cli: SessionsCli, tmp_path: Path) -> None:
     much = {"input": 10**30, "output": -5}
     answer = {"role": "assistant", "content": "x", "hermes": {"usage": much}}
     use = {"model": "m", "provider": "p", "calls": 10**30, "usage": much, "cost": 1e300}
@@ -151,8 +151,8 @@ def test_claims_that_cannot_be_are_bounded(cli: SessionsCli, tmp_path: Path) -> 
     assert cli("stats", "--json").documents
 
 
-def test_a_pipe_that_is_named_as_a_file_is_imported(cli: SessionsCli, tmp_path: Path) -> None:
-    """As a shell hands it over for `<(zcat sessions.jsonl.gz)`."""
+def test_named_pipe_is_imported(cli: SessionsCli, tmp_path: Path) -> None:
+    """Like the shell's `<(zcat sessions.jsonl.gz)`."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     line = json.dumps({"id": "s1", "started_at": 0})
@@ -162,38 +162,38 @@ def test_a_pipe_that_is_named_as_a_file_is_imported(cli: SessionsCli, tmp_path: 
     writer.join()
 
 
-def test_what_is_here_already_is_skipped_and_said(cli: SessionsCli, tmp_path: Path) -> None:
+def test_existing_session_is_skipped(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("one"), *simple_session("two"))
     file = tmp_path / "all.jsonl"
     cli("export", "--all", "-o", str(file))
     cli("delete", "two", "--yes")
     assert cli("import", str(file)).lines == [
         "Imported 1 session with 2 messages.",
-        "Skipped, because they are here already: one.",
+        "Skipped, already present: one.",
     ]
     assert [line["id"] for line in cli("list", "--json").documents] == ["two", "one"]
 
 
-def test_a_title_that_is_taken_gets_a_number(cli: SessionsCli, tmp_path: Path) -> None:
+def test_taken_title_gets_a_number(cli: SessionsCli, tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
     cli.keep(*simple_session("one", title="Same"))
     cli("export", "--all", "-o", str(file))
     cli("delete", "one", "--yes")
     cli.keep(*simple_session("two", title="Same"), *simple_session("three", title="Same (2)"))
-    assert "one is called 'Same (3)' now" in cli("import", str(file)).out
+    assert "one renamed to 'Same (3)'" in cli("import", str(file)).out
     assert cli("show", "Same (3)", "--json").documents[0]["id"] == "one"
 
 
-def test_a_lost_parent_is_said(cli: SessionsCli, tmp_path: Path) -> None:
+def test_missing_parent_is_reported(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("p"), *simple_session("c", parent="p"))
     file = tmp_path / "c.jsonl"
     cli("export", "c", "-o", str(file))
     other = SessionsCli(tmp_path / "other")
-    assert "What these continue is not here: c." in other("import", str(file)).lines
+    assert "Imported without their missing parent: c." in other("import", str(file)).lines
     assert other("show", "c", "--json").documents[0]["parent"] is None
 
 
-def test_a_broken_file_imports_nothing(cli: SessionsCli, tmp_path: Path) -> None:
+def test_broken_file_imports_nothing(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("one"))
     file = tmp_path / "broken.jsonl"
     file.write_text(cli("export", "one").out + "{}\n")
@@ -202,33 +202,31 @@ def test_a_broken_file_imports_nothing(cli: SessionsCli, tmp_path: Path) -> None
         other("import", str(file))
     assert not other.home.exists()
     file.write_text("\n\n")
-    with pytest.raises(UsageError, match="There is no session"):
+    with pytest.raises(UsageError, match="No sessions in"):
         other("import", str(file))
 
 
-def test_sessions_that_continue_each_other_in_a_ring_are_imported(
-    cli: SessionsCli, tmp_path: Path
-) -> None:
+def test_cyclic_parents_are_imported(cli: SessionsCli, tmp_path: Path) -> None:
     lines = [{"id": a, "started_at": 0, "parent": b} for a, b in ("ab", "bc", "ca", "dd")]
     file = tmp_path / "ring.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert cli("import", str(file)).lines[0] == "Imported 4 sessions with 0 messages."
 
 
-def test_a_json_file_holds_one_session(cli: SessionsCli, tmp_path: Path) -> None:
+def test_json_file_holds_one_session(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("one"), *simple_session("two"))
     file = tmp_path / "one.json"
     cli("export", "one", "-o", str(file))
     assert json.loads(file.read_text())["id"] == "one"
-    with pytest.raises(UsageError, match="holds one session, and these are 2") as caught:
+    with pytest.raises(UsageError, match="holds one session; 2") as caught:
         cli("export", "--all", "-o", str(tmp_path / "all.json"))
     assert f"-o {tmp_path}/all.jsonl" in caught.value.hint
     assert not (tmp_path / "all.json").exists()
 
 
-def test_a_name_without_a_known_format_is_refused(cli: SessionsCli, tmp_path: Path) -> None:
+def test_unknown_file_format_is_rejected(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("one"))
-    with pytest.raises(UsageError, match=r"x\.pdf does not say which format") as caught:
+    with pytest.raises(UsageError, match=r"Cannot tell the format from the name x\.pdf") as caught:
         cli("export", "one", "-o", str(tmp_path / "x.pdf"))
     assert "--format" in caught.value.hint
     assert not (tmp_path / "x.pdf").exists()
@@ -237,7 +235,7 @@ def test_a_name_without_a_known_format_is_refused(cli: SessionsCli, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("name", "begins"), [("x.md", "# "), ("x.html", "<!doctype html>")])
-def test_the_format_follows_the_name_of_the_file(
+def test_format_is_derived_from_the_file_name(
     cli: SessionsCli, tmp_path: Path, name: str, begins: str
 ) -> None:
     cli.keep(*full_session("s"), *simple_session("t"))
@@ -247,7 +245,7 @@ def test_the_format_follows_the_name_of_the_file(
     assert cli("export", "--all", "--format", name[2:]).out == text
 
 
-def test_an_export_must_name_what_it_wants(cli: SessionsCli, tmp_path: Path) -> None:
+def test_export_needs_a_selection(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("s", source="telegram"))
     for words in (["export"], ["export", "s", "--all"], ["export", "s", "--source", "telegram"]):
         with pytest.raises(UsageError, match="Name the sessions"):
@@ -255,14 +253,14 @@ def test_an_export_must_name_what_it_wants(cli: SessionsCli, tmp_path: Path) -> 
     assert [line["id"] for line in cli("export", "--source", "telegram").documents] == ["s"]
     with pytest.raises(NotFound):
         cli("export", "--source", "nowhere", "-o", str(tmp_path / "x.jsonl"))
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="Cannot write"):
         cli("export", "s", "-o", str(tmp_path / "no" / "x.jsonl"))
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="Cannot write"):
         cli("export", "s", "-o", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_an_export_that_fails_leaves_the_old_file(cli: SessionsCli, tmp_path: Path) -> None:
+def test_failed_export_keeps_the_old_file(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("s"))
     file = tmp_path / "x.jsonl"
     file.write_text("precious")
@@ -271,7 +269,7 @@ def test_an_export_that_fails_leaves_the_old_file(cli: SessionsCli, tmp_path: Pa
     assert file.read_text() == "precious"
 
 
-def test_the_database_of_the_public_system_is_adopted(cli: SessionsCli) -> None:
+def test_upstream_database_is_adopted(cli: SessionsCli) -> None:
     cli.home.mkdir()
     with closing(sqlite3.connect(cli.database)) as old:
         old.executescript(PUBLIC)
@@ -279,14 +277,14 @@ def test_the_database_of_the_public_system_is_adopted(cli: SessionsCli) -> None:
         cli("list")
     assert "hermes sessions adopt" in caught.value.hint
     ran = cli("adopt")
-    assert ran.lines[0] == "Took over 1 session with 2 messages."
+    assert ran.lines[0] == "Converted 1 session with 2 messages."
     assert Path(ran.lines[1].removeprefix("The old database is kept as ").rstrip(".")).exists()
     (line,) = cli("export", "--all").documents
     assert [each["content"] for each in line["messages"]] == ["Hello", "Hi."]
-    assert "nothing to take over" in cli("adopt").err
+    assert "already in the current format" in cli("adopt").err
 
 
-def test_adopting_needs_something_to_adopt(cli: SessionsCli) -> None:
+def test_adopt_without_a_database_is_an_error(cli: SessionsCli) -> None:
     with pytest.raises(StoreError, match="There is no database"):
         cli("adopt")
     assert not cli.home.exists()

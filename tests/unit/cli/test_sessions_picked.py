@@ -1,4 +1,4 @@
-"""The list of sessions in the terminal UI: whoever searches sees where their words stand."""
+"""The session list of the terminal UI shows matching snippets."""
 
 import io
 from contextlib import AbstractContextManager
@@ -12,20 +12,20 @@ from hermes.tui.screens.picker import session_row
 from support.stored_sessions import simple_session, write_store
 
 
-def nobody() -> AbstractContextManager[AgentClient]:
-    raise AssertionError("nobody is needed to look")
+def no_agent() -> AbstractContextManager[AgentClient]:
+    raise AssertionError("listing sessions needs no agent")
 
 
-def test_a_session_that_is_found_says_where(tmp_path: Path) -> None:
-    said = ("Plan the garden", "Put the beans into the first bed.")
+def test_found_session_shows_the_matching_snippet(tmp_path: Path) -> None:
+    texts = ("Plan the garden", "Put the beans into the first bed.")
     write_store(
         tmp_path / "state.db",
-        *simple_session("ses_one", words=said),
+        *simple_session("ses_one", words=texts),
         *simple_session("ses_two", title="Beans"),
     )
     streams = (io.StringIO(), io.StringIO(), io.StringIO())
     companion = TerminalClient(
-        nobody, CliContext(Env({"HERMES_HOME": str(tmp_path)}), None, streams)
+        no_agent, CliContext(Env({"HERMES_HOME": str(tmp_path)}), None, streams)
     )
     by_name, by_words = companion.sessions("beans")
     assert (by_name.id, by_name.found) == ("ses_two", "")

@@ -1,4 +1,4 @@
-"""`hermes sessions` that look: list, show, search, on a real database."""
+"""`hermes sessions list`, `show` and `search` on a real database."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -28,9 +28,9 @@ def cli(tmp_path: Path) -> SessionsCli:
 @pytest.mark.parametrize(
     "words", [("list",), ("search", "x"), ("stats",), ("optimize",), ("prune", "--source", "x")]
 )
-def test_looking_at_an_empty_home_creates_nothing(cli: SessionsCli, words: tuple[str, ...]) -> None:
+def test_reading_an_empty_home_creates_nothing(cli: SessionsCli, words: tuple[str, ...]) -> None:
     ran = cli(*words)
-    assert (ran.code, ran.out, ran.err) == (0, "", "There are no sessions yet.\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "No sessions yet.\n")
     assert not cli.home.exists()
 
 
@@ -45,13 +45,13 @@ def test_looking_at_an_empty_home_creates_nothing(cli: SessionsCli, words: tuple
         ("backup", "copy.db"),
     ],
 )
-def test_a_session_of_an_empty_home_is_not_found(cli: SessionsCli, words: tuple[str, ...]) -> None:
-    with pytest.raises(NotFound, match="There are no sessions yet"):
+def test_session_in_an_empty_home_is_not_found(cli: SessionsCli, words: tuple[str, ...]) -> None:
+    with pytest.raises(NotFound, match="No sessions yet"):
         cli(*words)
     assert not cli.home.exists()
 
 
-def test_the_list_has_the_last_used_first(cli: SessionsCli) -> None:
+def test_list_is_sorted_by_last_use(cli: SessionsCli) -> None:
     cli.keep(
         *simple_session(
             "20260131_000001_aaaaaa", at=NOON - timedelta(days=40), title="Old but busy"
@@ -71,7 +71,7 @@ def test_the_list_has_the_last_used_first(cli: SessionsCli) -> None:
     assert rows[2].endswith("Old but busy")
 
 
-def test_marks_choose_among_sessions(cli: SessionsCli, tmp_path: Path) -> None:
+def test_filters_select_sessions(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(
         *simple_session("a", at=NOON - timedelta(days=50), title="Alpha 100%", source="telegram"),
         *simple_session("b", at=NOON - timedelta(days=20), model="big", words=["x"] * 6),
@@ -92,10 +92,10 @@ def test_marks_choose_among_sessions(cli: SessionsCli, tmp_path: Path) -> None:
     assert chosen("--older-than", "30d") == "a"
     assert chosen("--min-messages", "3") == "b"
     assert chosen("--max-messages", "5") == "ca"
-    assert cli("list", "--source", "nowhere").err == "No session fits.\n"
+    assert cli("list", "--source", "nowhere").err == "No matching sessions.\n"
 
 
-def test_subagents_are_listed_by_their_goals_and_only_when_asked_for(cli: SessionsCli) -> None:
+def test_subagent_sessions_are_listed_by_goal_on_request(cli: SessionsCli) -> None:
     order = task_text(Task(goal="Count the\nleaves", context="of the oak"))
     cli.keep(
         *simple_session("own", at=NOON, words=["Count them.", "Counting."]),
@@ -106,15 +106,15 @@ def test_subagents_are_listed_by_their_goals_and_only_when_asked_for(cli: Sessio
     assert (row["id"], row["preview"]) == ("sub", "Count the leaves")
 
 
-def test_an_old_session_that_is_still_used_is_not_old(cli: SessionsCli) -> None:
+def test_recently_used_session_is_not_old(cli: SessionsCli) -> None:
     late = [*simple_session("busy", at=NOON - timedelta(days=99), words=["x"] * 2)]
     cli.keep(*late[:-1], type(late[-1])("busy", "r", late[-1].message, NOON))
-    assert cli("list", "--older-than", "90d").err == "No session fits.\n"
-    assert "nothing would go" in cli("prune", "--older-than", "90d", "--yes").err
+    assert cli("list", "--older-than", "90d").err == "No matching sessions.\n"
+    assert "No matching sessions" in cli("prune", "--older-than", "90d", "--yes").err
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
-def test_the_list_fits_the_terminal_whatever_the_titles_are(cli: SessionsCli, columns: int) -> None:
+def test_list_fits_the_terminal_for_any_title(cli: SessionsCli, columns: int) -> None:
     cli.keep(
         *simple_session("20260131_000001_aaaaaa", title=HOSTILE_TEXT * 5),
         *simple_session("20260131_000002_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
@@ -128,9 +128,9 @@ def test_the_list_fits_the_terminal_whatever_the_titles_are(cli: SessionsCli, co
         assert "\u202e" not in line
 
 
-def test_a_hint_says_that_there_is_more(cli: SessionsCli) -> None:
+def test_truncated_list_gives_a_hint(cli: SessionsCli) -> None:
     cli.keep(*(write for n in range(5) for write in simple_session(f"s{n}")))
-    assert cli("list", "-n", "4").err == "There are more; `-n 8` shows them.\n"
+    assert cli("list", "-n", "4").err == "There are more. Show them: -n 8\n"
     assert cli("list", "-n", "5").err == ""
 
 
@@ -150,19 +150,19 @@ def test_show_prints_a_readable_transcript(cli: SessionsCli) -> None:
     assert '{"path":' in full
 
 
-def test_show_raw_is_exact_and_show_is_harmless(cli: SessionsCli) -> None:
+def test_show_raw_is_exact_and_show_is_escaped(cli: SessionsCli) -> None:
     cli.keep(*simple_session("s", words=[HOSTILE_TEXT]))
     assert cli("show", "s", "--raw").out == HOSTILE_TEXT + "\n"
     assert "\x1b" not in cli("show", "s").out
     assert "␛[31mred" in cli("show", "s").out
 
 
-def test_show_json_is_the_line_of_an_export(cli: SessionsCli) -> None:
+def test_show_json_equals_an_export_line(cli: SessionsCli) -> None:
     cli.keep(*full_session("s"))
     assert cli("show", "s", "--json").out == cli("export", "s").out
 
 
-def test_a_session_is_found_by_beginning_and_by_title(cli: SessionsCli) -> None:
+def test_session_is_found_by_id_prefix_and_title(cli: SessionsCli) -> None:
     cli.keep(*simple_session("20260131_a", title="Fix the build"), *simple_session("20260131_b"))
     assert cli("show", "Fix the build", "--json").documents[0]["id"] == "20260131_a"
     assert cli("show", "20260131_b", "--json").documents[0]["id"] == "20260131_b"
@@ -172,7 +172,7 @@ def test_a_session_is_found_by_beginning_and_by_title(cli: SessionsCli) -> None:
         cli("show", "nothing like it")
 
 
-def test_search_shows_where_words_were_said(cli: SessionsCli) -> None:
+def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
     cli.keep(
         *simple_session("s1", words=["a red fish", "blue fish"], title="Fish"),
         *simple_session("s2"),
@@ -187,14 +187,14 @@ def test_search_shows_where_words_were_said(cli: SessionsCli) -> None:
     assert "a red \x1b[1;33mfish\x1b[0m" in cli("search", "red", "fish", columns=80).out.replace(
         "\x1b[1;33mred\x1b[0m", "red"
     )
-    assert cli("search", '"whale"').err == "Nothing was found.\n"
+    assert cli("search", '"whale"').err == "No matches.\n"
     with pytest.raises(UsageError):
         cli("search", "  ")
 
 
-def test_search_finds_what_is_meant_as_the_agent_does(cli: SessionsCli) -> None:
-    said = ["The cat takes pills.", "Trains are late."]
-    cli.keep(*simple_session("s1", words=said))
+def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
+    texts = ["The cat takes pills.", "Trains are late."]
+    cli.keep(*simple_session("s1", words=texts))
     # A search of its own waits two seconds for vectors; a busy machine may take longer.
     anyio.run(with_vectors, cli.home / "state.db")
     (hit,) = cli("search", "feline", "medication", "--json").documents
@@ -209,16 +209,16 @@ async def with_vectors(path: Path) -> None:
                 pass
 
 
-def test_search_can_look_at_tools_only(cli: SessionsCli) -> None:
+def test_search_can_be_limited_to_tool_results(cli: SessionsCli) -> None:
     cli.keep(*full_session("s"))
     (hit,) = cli("search", "file", "two", "--role", "tool", "--json").documents
     assert hit["role"] == "tool"
 
 
-def test_sessions_without_messages_and_odd_ids_are_shown(cli: SessionsCli) -> None:
+def test_empty_sessions_and_unusual_ids_are_shown(cli: SessionsCli) -> None:
     cli.keep(OpenSession(Session(id="a\x1b[31m b", started_at=NOON)))
     assert "a␛[31m b" in cli("list").out
-    assert "Nothing was said in this session." in cli("show", "a\x1b[31m b").out
+    assert "This session has no messages." in cli("show", "a\x1b[31m b").out
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_sessions_without_messages_and_odd_ids_are_shown(cli: SessionsCli) -> No
         (),
     ],
 )
-def test_wrong_words_are_refused_by_the_parser(
+def test_invalid_arguments_are_rejected(
     cli: SessionsCli, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -1,4 +1,4 @@
-"""`hermes sessions` that change or count: rename, delete, prune, stats, backup."""
+"""`hermes sessions rename`, `delete`, `prune`, `stats`, `backup` and `optimize`."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -20,9 +20,9 @@ def cli(tmp_path: Path) -> SessionsCli:
     return SessionsCli(tmp_path / "home")
 
 
-def test_rename_gives_and_takes_a_title(cli: SessionsCli) -> None:
+def test_rename_sets_and_removes_a_title(cli: SessionsCli) -> None:
     cli.keep(*simple_session("s"), *simple_session("t", title="Taken"))
-    assert cli("rename", "s", "A", "new  title").out == "s is called “A new title” now.\n"
+    assert cli("rename", "s", "A", "new  title").out == "s renamed to “A new title”.\n"
     assert cli("show", "A new title", "--json").documents[0]["id"] == "s"
     assert cli("rename", "s", "").out == "s has no title now.\n"
     with pytest.raises(StoreError, match="already called"):
@@ -31,18 +31,18 @@ def test_rename_gives_and_takes_a_title(cli: SessionsCli) -> None:
         cli("rename", "s", "x" * 201)
 
 
-def test_delete_asks_first(cli: SessionsCli) -> None:
+def test_delete_asks_for_confirmation(cli: SessionsCli) -> None:
     cli.keep(*simple_session("s", title="Mine"), *simple_session("t"), *simple_session("u"))
     ran = cli("delete", "Mine", "t", typed="n\n")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "  s  Mine\n  t\nDelete 2 sessions for good? [y/N] Nothing was changed.\n"
+    assert ran.err == "  s  Mine\n  t\nDelete 2 sessions permanently? [y/N] Nothing was changed.\n"
     assert cli("delete", "s", "t", "s", typed="yes\n").out == "Deleted 2 sessions.\n"
     assert [line["id"] for line in cli("list", "--json").documents] == ["u"]
 
 
-def test_delete_refuses_when_nobody_can_be_asked(cli: SessionsCli) -> None:
+def test_delete_without_terminal_needs_yes(cli: SessionsCli) -> None:
     cli.keep(*simple_session("s"))
-    with pytest.raises(UsageError, match="nobody to ask") as caught:
+    with pytest.raises(UsageError, match="needs confirmation") as caught:
         cli("delete", "s")
     assert caught.value.exit_code == 2
     with pytest.raises(NotFound):
@@ -50,7 +50,7 @@ def test_delete_refuses_when_nobody_can_be_asked(cli: SessionsCli) -> None:
     assert len(cli("list", "--json").lines) == 1
 
 
-def test_a_session_with_a_running_turn_stays(cli: SessionsCli) -> None:
+def test_session_with_running_turn_is_not_deleted(cli: SessionsCli) -> None:
     cli.keep(*simple_session("s"), *simple_session("t"))
 
     async def hold() -> None:
@@ -66,7 +66,7 @@ def test_a_session_with_a_running_turn_stays(cli: SessionsCli) -> None:
     assert [line["id"] for line in cli("list", "--json").documents] == ["s"]
 
 
-def test_prune_says_what_would_go(cli: SessionsCli) -> None:
+def test_prune_previews_what_would_be_deleted(cli: SessionsCli) -> None:
     old = [
         write
         for n in range(30)
@@ -75,24 +75,24 @@ def test_prune_says_what_would_go(cli: SessionsCli) -> None:
     cli.keep(*old, *simple_session("new"))
     dry = cli("prune", "--older-than", "90d", "--dry-run")
     assert len(dry.lines) == 31
-    assert dry.err == "30 sessions with 60 messages would go.\n"
-    with pytest.raises(UsageError, match="nobody to ask"):
+    assert dry.err == "30 sessions with 60 messages would be deleted.\n"
+    with pytest.raises(UsageError, match="needs confirmation"):
         cli("prune", "--older-than", "90d")
     asked = cli("prune", "--older-than", "90d", typed="\n")
     assert (asked.code, len(asked.lines)) == (1, 21)
-    assert "10 of them not shown" in asked.err
+    assert "10 not shown" in asked.err
     assert cli("prune", "--older-than", "90d", "--yes").lines[-1] == "Deleted 30 sessions."
     assert [line["id"] for line in cli("list", "--json").documents] == ["new"]
-    with pytest.raises(UsageError, match="Say which"):
+    with pytest.raises(UsageError, match="Choose which"):
         cli("prune", "--yes")
 
 
-def test_stats_are_honest_about_prices(cli: SessionsCli) -> None:
+def test_stats_mention_unknown_prices(cli: SessionsCli) -> None:
     cli.keep(*full_session("s"), *simple_session("t", source="telegram"))
     text = cli("stats").out
     assert "2 sessions, 10 messages" in text
     assert "price unknown" in text
-    assert "It cost $0.7500, not counting 1 model with price unknown." in text
+    assert "Cost: $0.7500, not counting 1 model with price unknown." in text
     (document,) = cli("stats", "--json").documents
     assert document["sources"] == [
         {"source": "cli", "sessions": 1, "messages": 8},
@@ -105,29 +105,29 @@ def test_stats_are_honest_about_prices(cli: SessionsCli) -> None:
     assert document["bytes"] > 0
 
 
-def test_stats_do_not_guess_a_price(cli: SessionsCli) -> None:
+def test_stats_without_prices_show_no_cost(cli: SessionsCli) -> None:
     cli.keep(*simple_session("t"))
     assert "cost" not in cli("stats").out.lower()
     cli.keep(RecordUsage("t", "r", "m", "p", Usage(5, 1), None, NOON))
-    assert "What it cost is not known: price unknown for 1 model." in cli("stats").out
+    assert "Cost unknown: price unknown for 1 model." in cli("stats").out
     assert "$" not in cli("stats").out
 
 
-def test_a_backup_is_a_whole_database(cli: SessionsCli, tmp_path: Path) -> None:
+def test_backup_is_a_complete_database(cli: SessionsCli, tmp_path: Path) -> None:
     cli.keep(*simple_session("s"))
     copy = SessionsCli(tmp_path / "copy")
     copy.home.mkdir()
     assert cli("backup", str(copy.database)).out.startswith("Copied ")
     assert copy("list", "--json").out == cli("list", "--json").out
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         cli("backup", str(copy.database))
-    with pytest.raises(UsageError, match="There is no folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         cli("backup", str(tmp_path / "no" / "x.db"))
 
 
-def test_optimize_gives_space_back(cli: SessionsCli) -> None:
+def test_optimize_shrinks_the_database(cli: SessionsCli) -> None:
     cli.keep(*simple_session("s", words=["word " * 20_000] * 20), *simple_session("t"))
     before = cli("stats", "--json").documents[0]["bytes"]
     cli("delete", "s", "--yes")
-    assert "The database takes" in cli("optimize").out
+    assert "The database now takes" in cli("optimize").out
     assert cli("stats", "--json").documents[0]["bytes"] < before / 2

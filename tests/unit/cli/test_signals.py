@@ -1,4 +1,4 @@
-"""Signals end what is going on, in order; what was ignored stays ignored."""
+"""Signals stop a turn cleanly; ignored signals stay ignored."""
 
 import signal
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_behind() -> Iterator[None]:
+def check_handlers_restored() -> Iterator[None]:
     before = [signal.getsignal(one) for one in WATCHED]
     yield
     assert [signal.getsignal(one) for one in WATCHED] == before
@@ -27,35 +27,35 @@ def nothing_stays_behind() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_ends_and_the_second_is_nobodys(number: signal.Signals) -> None:
+def test_first_signal_ends_and_second_has_default_effect(number: signal.Signals) -> None:
     ended: list[str] = []
-    with end_on_signals(lambda: ended.append("yes")) as heard:
-        assert heard.exit_code is None
+    with end_on_signals(lambda: ended.append("yes")) as received:
+        assert received.exit_code is None
         signal.raise_signal(number)
         assert signal.getsignal(number) is signal.SIG_DFL
-    assert (ended, heard.exit_code) == (["yes"], 128 + number)
+    assert (ended, received.exit_code) == (["yes"], 128 + number)
 
 
-def test_what_was_ignored_stays_ignored() -> None:
+def test_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with end_on_signals(lambda: pytest.fail("it was to be ignored")) as heard:
+        with end_on_signals(lambda: pytest.fail("the signal is ignored")) as received:
             signal.raise_signal(signal.SIGHUP)
-        assert heard.signal is None
+        assert received.signal is None
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_ctrl_c_at_a_terminal_stops_and_is_remembered() -> None:
+def test_ctrl_c_stops_and_is_recorded() -> None:
     stopped: list[str] = []
-    with stop_on_signals(lambda: stopped.append("yes"), b"") as heard:
+    with stop_on_signals(lambda: stopped.append("yes"), b"") as received:
         signal.raise_signal(signal.SIGINT)
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    assert (stopped, heard.signal) == (["yes"], signal.SIGINT)
+    assert (stopped, received.signal) == (["yes"], signal.SIGINT)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_being_told_to_end_waits_for_the_end(number: signal.Signals) -> None:
+def test_termination_waits_for_the_work_to_end(number: signal.Signals) -> None:
     done: list[str] = []
 
     def work() -> None:
@@ -63,24 +63,24 @@ def test_being_told_to_end_waits_for_the_end(number: signal.Signals) -> None:
             signal.raise_signal(number)
             done.append("in order")
 
-    with pytest.raises(Terminated) as told:
+    with pytest.raises(Terminated) as caught:
         work()
-    assert (done, told.value.exit_code) == (["in order"], 128 + number)
+    assert (done, caught.value.exit_code) == (["in order"], 128 + number)
 
 
-def test_an_end_that_does_not_come_is_not_waited_for() -> None:
+def test_termination_does_not_wait_forever() -> None:
     def work() -> None:
         with stop_on_signals(lambda: None, b""):
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGALRM)
-            raise AssertionError("it was to leave at once")
+            raise AssertionError("termination did not end the wait")
 
-    with pytest.raises(Terminated) as told:
+    with pytest.raises(Terminated) as caught:
         work()
-    assert told.value.exit_code == 143
+    assert caught.value.exit_code == 143
 
 
-def test_at_the_prompt_it_is_raised() -> None:
-    with pytest.raises(Terminated) as told, raise_on_terminate():
+def test_termination_is_raised_at_the_prompt() -> None:
+    with pytest.raises(Terminated) as caught, raise_on_terminate():
         signal.raise_signal(signal.SIGHUP)
-    assert told.value.exit_code == 129
+    assert caught.value.exit_code == 129

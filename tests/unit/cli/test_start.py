@@ -1,4 +1,4 @@
-"""From the flags of a chat to what it starts with."""
+"""Chat flags become conversation options."""
 
 import os
 from pathlib import Path
@@ -18,11 +18,11 @@ def started(*words: str) -> ConversationOptions:
     return conversation_options(parser.parse_args(words))
 
 
-def test_without_flags_everything_is_left_to_the_settings() -> None:
+def test_options_without_flags_are_defaults() -> None:
     assert started() == ConversationOptions(cwd=str(Path.cwd()))
 
 
-def test_every_flag_arrives(tmp_path: Path) -> None:
+def test_every_flag_is_passed_on(tmp_path: Path) -> None:
     start = started(
         "-r", "abc", "-m", "m", "--provider", "p", "-t", "file, ,todo", "--max-turns", "4",
         "--source", "script", "--cwd", str(tmp_path),
@@ -33,17 +33,17 @@ def test_every_flag_arrives(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_going_on_with_the_last_or_a_named_session() -> None:
+def test_continue_selects_last_or_named_session() -> None:
     assert (started("-c").latest, started("-c").resume) == (True, "")
     assert started("-c", "a title").resume == "a title"
 
 
-def test_a_folder_must_exist() -> None:
+def test_missing_folder_is_rejected() -> None:
     with pytest.raises(UsageError, match="/nowhere is not a folder"):
         started("--cwd", "/nowhere")
 
 
-def test_pictures_are_named_from_the_root() -> None:
+def test_image_paths_are_absolute() -> None:
     assert image_paths(["a/../b.png", "/c.png", "~nobody-here/x", "\udcff.png"]) == (
         os.fsencode(Path.cwd() / "b.png"),
         b"/c.png",

@@ -1,4 +1,4 @@
-"""A terminal that was closed is no crash."""
+"""Closing the terminal during a full-screen chat is not an error."""
 
 import os
 import subprocess
@@ -7,37 +7,37 @@ from pathlib import Path
 
 import pytest
 
-LEAVE = """
+PROGRAM = """
 import sys
 from hermes.cli.boundary import run_guarded
 from hermes.cli.context import make_context
-from hermes.cli.verbs.chat.full_screen import _leave
-from hermes.tui.client import Now
+from hermes.cli.verbs.chat.full_screen import _print_ending
+from hermes.tui.client import ConversationState
 
-def leave():
-    _leave(make_context(None), Now(session="s1", started=True), "What was said.")
+def end():
+    _print_ending(make_context(None), ConversationState(session="s1", started=True), "Text.")
     return 0
 
-sys.exit(run_guarded(leave))
+sys.exit(run_guarded(end))
 """
 
 
 @pytest.mark.slow
-def test_leaving_a_terminal_that_is_gone_is_quiet(tmp_path: Path) -> None:
+def test_closed_terminal_causes_no_error(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    ours, theirs = os.openpty()
-    os.close(ours)
+    controller, terminal = os.openpty()
+    os.close(controller)
     try:
         ran = subprocess.run(
-            [sys.executable, "-c", LEAVE],
+            [sys.executable, "-c", PROGRAM],
             env={**os.environ, "HERMES_HOME": str(tmp_path)},
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
+            stdout=terminal,
             stderr=subprocess.PIPE,
             timeout=120,
             check=False,
         )
     finally:
-        os.close(theirs)
+        os.close(terminal)
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert list((tmp_path / "logs").iterdir()) == []

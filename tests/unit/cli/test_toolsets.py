@@ -1,4 +1,4 @@
-"""`hermes tools`: toolsets are switched for one platform or for all, and nothing else changes."""
+"""`hermes tools` turns toolsets on and off without other changes."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from hermes.schema.errors import UsageError
 from hermes.tools.toolsets import TOOLSETS
 
 
-class Desk:
+class ToolsCli:
     def __init__(self, root: Path) -> None:
         self.env = Env({"HERMES_HOME": str(root / "home"), "HOME": str(root)})
         self.config_file = root / "home" / "config.yaml"
@@ -46,75 +46,75 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def cli(tmp_path: Path) -> ToolsCli:
+    return ToolsCli(tmp_path)
 
 
-def test_what_a_small_model_is_not_offered_is_told(desk: Desk) -> None:
-    assert "small" not in desk("list")
-    desk.write("model: {provider: embedded}\n")
-    assert "offered only a few of these" in desk("list")
+def test_embedded_model_note_is_shown(cli: ToolsCli) -> None:
+    assert "small" not in cli("list")
+    cli.write("model: {provider: embedded}\n")
+    assert "gets only some of these" in cli("list")
 
 
-def test_at_first_everything_is_on(desk: Desk) -> None:
-    lines = desk("list").splitlines()
+def test_all_toolsets_are_on_by_default(cli: ToolsCli) -> None:
+    lines = cli("list").splitlines()
     assert lines[0].split() == ["TOOLSET", "CLI", "TOOLS"]
     assert lines[1].split()[:3] == ["file", "on", "read_file,"]
     assert not any(" off " in line for line in lines)
-    assert not desk.config_file.exists()
+    assert not cli.config_file.exists()
 
 
-def test_off_everywhere_and_on_again(desk: Desk) -> None:
-    desk("disable memory skills")
-    assert desk.config.agent.disabled_toolsets == ("memory", "skills")
-    assert desk.on("cli") == desk.on("webhook") == set(TOOLSETS) - {"memory", "skills"}
-    desk("enable memory")
-    assert desk.on("cli") == set(TOOLSETS) - {"skills"}
-    desk("enable skills")
-    assert desk.on("cli") == desk.on("webhook") == set(TOOLSETS)
+def test_toolset_is_disabled_and_enabled_everywhere(cli: ToolsCli) -> None:
+    cli("disable memory skills")
+    assert cli.config.agent.disabled_toolsets == ("memory", "skills")
+    assert cli.on("cli") == cli.on("webhook") == set(TOOLSETS) - {"memory", "skills"}
+    cli("enable memory")
+    assert cli.on("cli") == set(TOOLSETS) - {"skills"}
+    cli("enable skills")
+    assert cli.on("cli") == cli.on("webhook") == set(TOOLSETS)
 
 
-def test_off_on_one_platform_takes_only_its_own_set_apart(desk: Desk) -> None:
-    desk.write("# mine\nagent:\n  max_turns: 5  # few\n")
-    desk("disable terminal --platform webhook")
-    assert desk.on("webhook") == set(TOOLSETS) - {"terminal"}
-    assert desk.on("cli") == set(TOOLSETS)
-    assert desk.config_file.read_text().startswith("# mine\nagent:\n  max_turns: 5  # few\n")
-    desk("enable terminal --platform webhook")
-    assert desk.on("webhook") == set(TOOLSETS)
+def test_disabling_on_one_platform_leaves_others_unchanged(cli: ToolsCli) -> None:
+    cli.write("# mine\nagent:\n  max_turns: 5  # few\n")
+    cli("disable terminal --platform webhook")
+    assert cli.on("webhook") == set(TOOLSETS) - {"terminal"}
+    assert cli.on("cli") == set(TOOLSETS)
+    assert cli.config_file.read_text().startswith("# mine\nagent:\n  max_turns: 5  # few\n")
+    cli("enable terminal --platform webhook")
+    assert cli.on("webhook") == set(TOOLSETS)
 
 
-def test_an_empty_list_means_no_tools(desk: Desk) -> None:
-    desk.write("platform_toolsets:\n  webhook: []\n")
-    assert desk.on("webhook") == set()
-    assert desk.on("cli") == set(TOOLSETS)
+def test_empty_list_means_no_tools(cli: ToolsCli) -> None:
+    cli.write("platform_toolsets:\n  webhook: []\n")
+    assert cli.on("webhook") == set()
+    assert cli.on("cli") == set(TOOLSETS)
 
 
-def test_a_platform_without_any_tool_has_really_none(desk: Desk) -> None:
-    desk("disable hermes-cli --platform webhook")
-    assert desk.on("webhook") == set()
-    desk("enable todo --platform webhook")
-    assert desk.on("webhook") == {"todo"}
-    assert configured_toolsets(desk.config, "webhook") == ["todo"]
+def test_platform_can_have_no_tools(cli: ToolsCli) -> None:
+    cli("disable hermes-cli --platform webhook")
+    assert cli.on("webhook") == set()
+    cli("enable todo --platform webhook")
+    assert cli.on("webhook") == {"todo"}
+    assert configured_toolsets(cli.config, "webhook") == ["todo"]
 
 
-def test_enabling_everywhere_reaches_platforms_with_lists_of_their_own(desk: Desk) -> None:
-    desk.write("platform_toolsets:\n  cli: [file]\n  webhook: [todo]\n")
-    desk("enable memory")
-    assert desk.on("cli") == {"file", "memory"}
-    assert desk.on("webhook") == {"todo", "memory"}
+def test_enabling_everywhere_updates_platform_lists(cli: ToolsCli) -> None:
+    cli.write("platform_toolsets:\n  cli: [file]\n  webhook: [todo]\n")
+    cli("enable memory")
+    assert cli.on("cli") == {"file", "memory"}
+    assert cli.on("webhook") == {"todo", "memory"}
 
 
-def test_what_the_settings_name_and_nobody_knows_stays(desk: Desk) -> None:
-    desk.write("platform_toolsets:\n  cli: [file, web, coding]\n")
-    assert "  web: the settings name it" in desk("list")
-    desk("disable terminal --platform cli")
-    assert desk.config.platform_toolsets["cli"] == ("file", "web", "todo", "code_execution")
+def test_unknown_names_in_settings_are_kept(cli: ToolsCli) -> None:
+    cli.write("platform_toolsets:\n  cli: [file, web, coding]\n")
+    assert "  web: the settings name it" in cli("list")
+    cli("disable terminal --platform cli")
+    assert cli.config.platform_toolsets["cli"] == ("file", "web", "todo", "code_execution")
 
 
-def test_a_sandbox_that_is_not_there_is_told(desk: Desk) -> None:
-    desk.write("terminal:\n  backend: modal\n")
-    (row,) = [one for one in json.loads(desk("list --json")) if one["name"] == "terminal"]
+def test_missing_sandbox_is_reported(cli: ToolsCli) -> None:
+    cli.write("terminal:\n  backend: modal\n")
+    (row,) = [one for one in json.loads(cli("list --json")) if one["name"] == "terminal"]
     assert row["on"] == {"cli": True}
     assert "'modal' is not supported" in row["missing"][0]
 
@@ -127,22 +127,22 @@ def test_a_sandbox_that_is_not_there_is_told(desk: Desk) -> None:
         ("disable file --platform telegrm", "Did you mean telegram?"),
     ],
 )
-def test_a_slip_is_pointed_out(desk: Desk, line: str, hint: str) -> None:
+def test_misspelled_name_gets_a_suggestion(cli: ToolsCli, line: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        desk(line)
+        cli(line)
     assert caught.value.hint == hint
-    assert not desk.config_file.exists()
+    assert not cli.config_file.exists()
 
 
-def test_one_platform_cannot_have_what_is_off_everywhere(desk: Desk) -> None:
-    desk("disable file")
+def test_globally_disabled_toolset_cannot_be_enabled_on_one_platform(cli: ToolsCli) -> None:
+    cli("disable file")
     with pytest.raises(UsageError, match="all platforms") as caught:
-        desk("enable file --platform webhook")
+        cli("enable file --platform webhook")
     assert caught.value.hint == "Switch on everywhere: hermes tools enable file"
 
 
-def test_it_is_said_that_roles_cut_further_in_chats(desk: Desk) -> None:
-    assert "role" not in desk("list")
-    desk.write("platforms:\n  telegram:\n    enabled: true\n")
-    assert "a guest only reads" in desk("list")
-    assert "/toolsets" in desk("list")
+def test_roles_note_is_shown(cli: ToolsCli) -> None:
+    assert "role" not in cli("list")
+    cli.write("platforms:\n  telegram:\n    enabled: true\n")
+    assert "guests have only the toolset safe" in cli("list")
+    assert "/toolsets" in cli("list")

@@ -1,4 +1,4 @@
-"""A line from a terminal, and a Ctrl+C that comes when nobody can be woken by it."""
+"""Reading a line from the terminal, interrupted by Ctrl+C."""
 
 import os
 import signal
@@ -14,49 +14,49 @@ TRIES = 300
 
 
 class Pressed(Exception):
-    """What a Ctrl+C raises, but for pytest's own."""
+    """Raised instead of KeyboardInterrupt, which pytest handles itself."""
 
 
-def test_a_line_is_read_from_wherever_it_comes() -> None:
+def test_line_is_read_from_terminal_and_pipe() -> None:
     assert read_line(StringIO("y\n")) == "y\n"
-    ours, theirs = os.openpty()
-    with os.fdopen(theirs) as terminal:
-        os.write(ours, b"yes\n\x04")
+    controller, device = os.openpty()
+    with os.fdopen(device) as terminal:
+        os.write(controller, b"yes\n\x04")
         assert [read_line(terminal), read_line(terminal)] == ["yes\n", ""]
-    os.close(ours)
+    os.close(controller)
 
 
-def test_a_signal_is_heard_that_has_not_ended_the_wait() -> None:
-    """As one that comes just before it: here another thread of the process is the one it meets."""
-    heard = threading.Event()
-    ours, theirs = os.openpty()
+def test_signal_before_the_wait_is_handled() -> None:
+    """A signal delivered to another thread does not interrupt the wait itself."""
+    received = threading.Event()
+    controller, device = os.openpty()
 
-    def hear(number: int, frame: object) -> None:
-        if not heard.is_set():
-            heard.set()
+    def on_signal(number: int, frame: object) -> None:
+        if not received.is_set():
+            received.set()
             raise Pressed
 
     def press() -> None:
         for _ in range(TRIES):
-            if heard.wait(POLL_INTERVAL):
+            if received.wait(POLL_INTERVAL):
                 return
             signal.raise_signal(signal.SIGUSR1)
-        # What is heard now is heard because a key was pressed.
-        heard.set()
-        os.write(ours, b"too late\n")
+        # From here on the key press ends the wait, not the signal.
+        received.set()
+        os.write(controller, b"too late\n")
 
     def wait(terminal: TextIO) -> None:
-        # Not earlier: what is heard before somebody expects it ends the test.
+        # Start only now: an earlier signal would end the test.
         pressing.start()
         read_line(terminal)
 
-    before = signal.signal(signal.SIGUSR1, hear)
+    before = signal.signal(signal.SIGUSR1, on_signal)
     pressing = threading.Thread(target=press)
     try:
-        with os.fdopen(theirs) as terminal, pytest.raises(Pressed):
+        with os.fdopen(device) as terminal, pytest.raises(Pressed):
             wait(terminal)
     finally:
-        heard.set()
+        received.set()
         pressing.join()
         signal.signal(signal.SIGUSR1, before)
-        os.close(ours)
+        os.close(controller)

@@ -1,4 +1,4 @@
-"""Times as they are written on the command line and shown in a list."""
+"""Parsing and formatting of times."""
 
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("30d", timedelta(days=30)),
         ("12h", timedelta(hours=12)),
@@ -23,28 +23,28 @@ NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
         ("1y", timedelta(days=365)),
     ],
 )
-def test_an_age_is_a_number_and_a_unit(text: str, meant: timedelta) -> None:
-    assert parse_age(text) == meant
+def test_age_is_parsed(text: str, expected: timedelta) -> None:
+    assert parse_age(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "d", "90", "5m", "-3d", "3 moons", "1.5d", "99999999y", "٣d x"]
 )
-def test_what_is_no_age_is_refused(text: str) -> None:
+def test_invalid_age_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         parse_age(text)
 
 
-def test_a_date_means_its_beginning_here() -> None:
+def test_date_means_local_midnight() -> None:
     here = TimePoint("2026-01-31").at(NOW).astimezone()
     assert (here.year, here.month, here.day, here.hour, here.minute) == (2026, 1, 31, 0, 0)
 
 
-def test_a_time_with_a_zone_is_that_time() -> None:
+def test_time_with_zone_is_converted() -> None:
     assert TimePoint("2026-01-31T18:00+02:00").at(NOW) == datetime(2026, 1, 31, 16, tzinfo=UTC)
 
 
-def test_days_have_names() -> None:
+def test_today_and_yesterday_are_parsed() -> None:
     today = TimePoint("today").at(NOW)
     assert today <= NOW
     assert NOW - today < timedelta(days=1)
@@ -53,18 +53,18 @@ def test_days_have_names() -> None:
     assert yesterday.hour == 0
 
 
-def test_an_age_is_also_a_moment() -> None:
+def test_age_is_a_time_in_the_past() -> None:
     assert TimePoint("7d").at(NOW) == NOW - timedelta(days=7)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "0001-01-01T00:00+23:00", "12"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         TimePoint(text)
 
 
 @pytest.mark.parametrize(
-    ("back", "said"),
+    ("back", "expected"),
     [
         (timedelta(seconds=20), "just now"),
         (timedelta(minutes=5), "5 min ago"),
@@ -75,11 +75,11 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
         (timedelta(hours=-5), "in the future"),
     ],
 )
-def test_how_long_ago_it_was(back: timedelta, said: str) -> None:
-    assert relative_time(NOW - back, NOW) == said
+def test_relative_time_is_formatted(back: timedelta, expected: str) -> None:
+    assert relative_time(NOW - back, NOW) == expected
 
 
 @given(st.integers(0, 4_000_000_000).map(lambda n: datetime.fromtimestamp(n, UTC)))
-def test_what_is_shown_can_be_typed_in_again(then: datetime) -> None:
+def test_formatted_time_can_be_parsed(then: datetime) -> None:
     shown = local_time(then)
     assert local_time(TimePoint(shown).at(NOW)) == shown

@@ -1,4 +1,4 @@
-"""`hermes profile`: keep several agents apart, each with a home of its own."""
+"""`hermes profile`: manage profiles, each with its own home."""
 
 import argparse
 from pathlib import Path
@@ -10,28 +10,28 @@ from hermes.schema.errors import HermesError, UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    verbs.add_parser("list", help="list all profiles; * marks the one in use")
-    create = verbs.add_parser("create", help="make a new profile")
-    create.add_argument("name", help="small letters, digits, - and _")
+    verbs.add_parser("list", help="list all profiles; * marks the current one")
+    create = verbs.add_parser("create", help="create a profile")
+    create.add_argument("name", help="lowercase letters, digits, - and _")
     create.add_argument(
         "--clone",
         metavar="FROM",
         nargs="?",
         const="",
-        help="copy settings, keys of models and tools, soul, skills and memory of a profile "
+        help="copy settings, model and tool keys, soul, skills and memory from a profile "
         "(default: the current one)",
     )
     create.add_argument(
-        "--clone-all", action="store_true", help="copy everything but history and running state"
+        "--clone-all", action="store_true", help="copy everything except history and runtime state"
     )
-    use = verbs.add_parser("use", help="make a profile the one that is used without -p")
+    use = verbs.add_parser("use", help="set the profile that is used without -p")
     use.add_argument("name")
-    show = verbs.add_parser("show", help="tell about one profile")
+    show = verbs.add_parser("show", help="show a profile")
     show.add_argument("name", nargs="?", help="default: the current one")
-    delete = verbs.add_parser("delete", help="remove a profile with everything in it")
+    delete = verbs.add_parser("delete", help="delete a profile and everything in it")
     delete.add_argument("name")
-    delete.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    rename = verbs.add_parser("rename", help="give a profile another name")
+    delete.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    rename = verbs.add_parser("rename", help="rename a profile")
     rename.add_argument("name")
     rename.add_argument("new")
 
@@ -71,13 +71,13 @@ def _create(context: CliContext, name: str, clone: str | None, everything: bool)
     home = create_profile(root, name, clone=source, everything=everything)
     origin = f" as a copy of {source.profile}" if source else ""
     context.stdout.write(
-        f"Profile {name} is created{origin} in {_one_line(home.path)}\n"
-        f"Use it once with `hermes -p {name}`, or from now on with `hermes profile use {name}`.\n"
+        f"Profile {name} created{origin} in {_one_line(home.path)}\n"
+        f"Use it with `hermes -p {name}`, or make it the default: hermes profile use {name}\n"
     )
     if source is not None:
         _print_credentials(context, source, home, everything)
     else:
-        context.stdout.write(f"It has no model of its own yet: `hermes -p {name} setup`.\n")
+        context.stdout.write(f"It has no model yet. Choose one: hermes -p {name} setup\n")
     return 0
 
 
@@ -88,11 +88,11 @@ def _print_credentials(context: CliContext, source: Home, home: Home, everything
     if own.renewed:
         context.stdout.write(
             f"It has a new {' and a new '.join(own.renewed)} in {_one_line(home.dotenv)}; "
-            f"whoever calls it needs that, not the one of {source.profile}.\n"
+            f"its clients must use that instead of the one of {source.profile}.\n"
         )
     if own.left_out:
         context.stdout.write(
-            f"Not copied, as each profile needs its own: {_one_line(', '.join(own.left_out))}\n"
+            f"Not copied (each profile needs its own): {_one_line(', '.join(own.left_out))}\n"
         )
 
 
@@ -104,7 +104,7 @@ def _use(context: CliContext, name: str) -> int:
     from hermes.config.profiles import use_profile
 
     home = use_profile(hermes_root(context.env), name)
-    context.stdout.write(f"Profile {home.profile} is in use from now on\n")
+    context.stdout.write(f"Now using profile {home.profile}\n")
     return 0
 
 
@@ -128,7 +128,7 @@ def _show(context: CliContext, name: str | None) -> int:
 
 
 def _sessions(home: Home) -> str:
-    """How many there are: their file alone says little."""
+    """The number of sessions and messages."""
     if not home.state_db.exists():
         return "none yet"
     import anyio
@@ -161,7 +161,7 @@ def _model(context: CliContext, home: Home) -> str:
 
 
 def _file(path: Path) -> str:
-    return str(path) if path.exists() else f"{path} (not there)"
+    return str(path) if path.exists() else f"{path} (missing)"
 
 
 def _count(folder: Path, name: str) -> int:
@@ -176,7 +176,7 @@ def _delete(context: CliContext, name: str, sure: bool) -> int:
     if name != DEFAULT_PROFILE and not sure:
         _confirm_delete(context, profile_home(root, name))
     path = delete_profile(root, name)
-    context.stdout.write(f"Profile {name} is deleted; {_one_line(path)} is gone\n")
+    context.stdout.write(f"Profile {name} deleted, including {_one_line(path)}\n")
     return 0
 
 
@@ -194,14 +194,14 @@ def _refuse_while_served(root: Path, name: str) -> None:
 def _confirm_delete(context: CliContext, home: Home) -> None:
     if not context.stdin.isatty():
         raise UsageError(
-            f"Profile {home.profile} was not deleted: nobody is there to confirm it",
-            hint=f"Say so on the command line: hermes profile delete {home.profile} --yes",
+            f"Profile {home.profile} was not deleted: this needs confirmation",
+            hint=f"In a script: hermes profile delete {home.profile} --yes",
         )
     from hermes.cli.dialog import read_line
 
     context.stderr.write(
-        f"This removes {_one_line(home.path)} with its settings, memory, skills and sessions.\n"
-        f"Type {home.profile} to go on: "
+        f"This deletes {_one_line(home.path)} with its settings, memory, skills and sessions.\n"
+        f"Type {home.profile} to confirm: "
     )
     context.stderr.flush()
     if read_line(context.stdin).strip() != home.profile:

@@ -1,4 +1,4 @@
-"""What `hermes auth` does: add, list, remove, reset keys; tell which would be used."""
+"""The actions of `hermes auth`: add, list, remove and reset keys, and show the next one."""
 
 import math
 from argparse import Namespace
@@ -33,22 +33,22 @@ _REST_REASONS = {
 
 
 def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
-    desk = _AuthActions(context, clock)
+    actions = _AuthActions(context, clock)
     match args.action:
         case "add":
-            return desk.add(args.provider, args.key, args.label, oauth=args.oauth)
+            return actions.add(args.provider, args.key, args.label, oauth=args.oauth)
         case "remove":
-            return desk.remove(args.provider, args.which)
+            return actions.remove(args.provider, args.which)
         case "reset":
-            return desk.reset(args.provider)
+            return actions.reset(args.provider)
         case "status":
-            return desk.status(args.provider, as_json=args.json)
+            return actions.status(args.provider, as_json=args.json)
         case _:
-            return desk.list(args.provider, as_json=args.json)
+            return actions.list(args.provider, as_json=args.json)
 
 
 def masked_key(key: str) -> str:
-    """Enough to know it again, too little to use it."""
+    """The key's first and last characters."""
     return f"{key[:4]}…{key[-4:]}" if len(key) >= 16 else "…" * bool(key)
 
 
@@ -62,39 +62,39 @@ class _AuthActions:
         self._settings: ModelSettings = model_settings(load_config(home, self._env).config)
 
     def add(self, provider: str, key: str | None, label: str, *, oauth: bool) -> int:
-        name = self._named(provider)
+        name = self._provider_name(provider)
         address = self._custom_address() if name == CUSTOM.name else None
         ensure_home(self._context.home())
         if oauth:
             return self._log_in(name, label)
-        key = key or self._asked(name)
+        key = key or self._read_key(name)
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(
-                "The key holds a character that no key has.",
-                hint="A line break or blank may have been copied along: copy it again.",
+                "The key contains a space or another invalid character.",
+                hint="Copy it again, without spaces or line breaks.",
             )
         credential = Credential(access_token=key, label=label, base_url=address)
         made = self._file.add(name, credential, self._clock.now())
-        count = len(self._held(name))
+        count = len(self._keys_of(name))
         self._say(
-            f"{name} has {plural(count, 'key')}; the new one is {single_line(made.label)} "
-            f"({masked_key(made.access_token)})"
+            f"Added {single_line(made.label)} ({masked_key(made.access_token)}) to {name}, which "
+            f"now has {plural(count, 'key')}"
         )
         return 0
 
     def _custom_address(self) -> str:
-        """The one custom address that is set now: the key is sent to no other."""
+        """The custom address in the settings; the key is sent only there."""
         settings = self._settings
         own = settings.base_url if configured_provider(settings) == CUSTOM.name else ""
         url = own or self._env.get("OPENAI_BASE_URL", "").strip()
         if not url:
             raise UsageError(
-                "Which server the key is for is not known.",
+                "No server address is set for this key.",
                 hint="Set its address first: hermes setup --base-url URL --key-stdin",
             )
         return normalize_url(url)
 
-    def _asked(self, name: str) -> str:
+    def _read_key(self, name: str) -> str:
         stdin = self._context.stdin
         if not stdin.isatty():
             key = stdin.readline().strip()
@@ -104,7 +104,7 @@ class _AuthActions:
             key = getpass(f"Key for {name}: ", stream=self._context.stderr).strip()
         if not key:
             raise UsageError(
-                "No key was given.", hint=f"Give it as a word: hermes auth add {name} KEY"
+                "No key given.", hint=f"Pass it as an argument: hermes auth add {name} KEY"
             )
         return key
 
@@ -112,7 +112,7 @@ class _AuthActions:
         login = self._settings.logins.get(name)
         if login is None:
             raise UsageError(
-                f"How to log in at {name} is not known.",
+                f"Login is not configured for {name}.",
                 hint=f"Add a key instead (hermes auth add {name}), or set device_url, token_url "
                 f"and client_id under providers.{name}.oauth in config.yaml: hermes config edit",
             )
@@ -120,48 +120,46 @@ class _AuthActions:
 
         from hermes.models.oauth import OAuthClient
 
-        broker = OAuthClient(self._file, self._clock)
+        client = OAuthClient(self._file, self._clock)
 
-        async def logged_in() -> Credential:
-            asked = await broker.begin(login)
-            page = asked.verification_uri_complete or asked.verification_uri
+        async def log_in() -> Credential:
+            started = await client.begin(login)
+            page = started.verification_uri_complete or started.verification_uri
             self._context.stderr.write(
-                f"Open {single_line(page)}\nand type the code {single_line(asked.user_code)}\n"
+                f"Open {single_line(page)}\nand enter the code {single_line(started.user_code)}\n"
             )
             self._context.stderr.flush()
-            return await broker.keep(name, await broker.wait(login, asked), label)
+            return await client.keep(name, await client.wait(login, started), label)
 
-        made = anyio.run(logged_in)
-        self._say(f"Logged in at {name} as {single_line(made.label)}")
+        made = anyio.run(log_in)
+        self._say(f"Logged in to {name} as {single_line(made.label)}")
         return 0
 
     def remove(self, provider: str, which: str) -> int:
-        name = self._named(provider)
-        gone = self._file.remove(name, which, self._clock.now())
-        self._say(f"{single_line(gone.label or gone.id)} of {name} is forgotten")
-        told = configured_keys(self._settings, self._env.get, name)
-        if any(key == gone.access_token for key, _ in told):
-            source = next(where for key, where in told if key == gone.access_token)
+        name = self._provider_name(provider)
+        removed = self._file.remove(name, which, self._clock.now())
+        self._say(f"Removed {single_line(removed.label or removed.id)} from {name}")
+        configured = configured_keys(self._settings, self._env.get, name)
+        if any(key == removed.access_token for key, _ in configured):
+            source = next(where for key, where in configured if key == removed.access_token)
             self._context.stderr.write(
-                f"hermes: the same key is in {source} as well, and is still used from there\n"
+                f"hermes: warning: the same key is also in {source} and is still used from there\n"
             )
         return 0
 
     def reset(self, provider: str) -> int:
-        name = self._named(provider)
-        woken = self._file.wake(name, self._clock.now())
-        self._say(f"{plural(woken, 'key')} of {name} woken")
+        name = self._provider_name(provider)
+        count = self._file.wake(name, self._clock.now())
+        self._say(f"{plural(count, 'key')} of {name} reset")
         return 0
 
     def list(self, provider: str | None, *, as_json: bool) -> int:
-        names = [self._named(provider)] if provider else self._all()
-        rows = [(name, one) for name in names for one in self._held(name)]
+        names = [self._provider_name(provider)] if provider else self._providers_with_keys()
+        rows = [(name, one) for name in names for one in self._keys_of(name)]
         if as_json:
             return self._print([_json_key(name, one) for name, one in rows])
         if not rows:
-            self._context.stderr.write(
-                "There are no keys yet. Add one with: hermes auth add PROVIDER\n"
-            )
+            self._context.stderr.write("No keys yet. Add one: hermes auth add PROVIDER\n")
             return 0
         from hermes.cli.output import Printer
 
@@ -183,25 +181,23 @@ class _AuthActions:
         return 0
 
     def status(self, provider: str | None, *, as_json: bool) -> int:
-        names = [self._named(provider)] if provider else self._all()
-        told: list[dict[str, object]] = []
+        names = [self._provider_name(provider)] if provider else self._providers_with_keys()
+        statuses: list[dict[str, object]] = []
         for name in names:
-            held = self._held(name)
+            keys = self._keys_of(name)
             strategy = self._settings.strategies.get(name, KeyStrategy.FILL_FIRST)
-            verdict = next_key(held, strategy)
+            verdict = next_key(keys, strategy)
             if verdict is None:
-                told.append({"provider": name, "keys": 0})
+                statuses.append({"provider": name, "keys": 0})
                 continue
-            chosen = _json_key(name, held[verdict.place])
-            told.append(chosen | {"keys": len(held), "strategy": strategy, "why": verdict.why})
+            chosen = _json_key(name, keys[verdict.place])
+            statuses.append(chosen | {"keys": len(keys), "strategy": strategy, "why": verdict.why})
         if as_json:
-            return self._print(told)
-        if not told:
-            self._context.stderr.write(
-                "There are no keys yet. Add one with: hermes auth add PROVIDER\n"
-            )
-        for one in told:
-            self._say(_status_line(one))
+            return self._print(statuses)
+        if not statuses:
+            self._context.stderr.write("No keys yet. Add one: hermes auth add PROVIDER\n")
+        for status in statuses:
+            self._say(_status_line(status))
         return 0
 
     def _print(self, document: object) -> int:
@@ -211,7 +207,7 @@ class _AuthActions:
     def _say(self, text: str) -> None:
         self._context.stdout.write(f"{text}\n")
 
-    def _held(self, name: str) -> Sequence[KeyStatus]:
+    def _keys_of(self, name: str) -> Sequence[KeyStatus]:
         return key_statuses(
             configured_keys(self._settings, self._env.get, name),
             self._file.credentials(name),
@@ -223,13 +219,13 @@ class _AuthActions:
         known = self._file.credentials(name)
         return {one.id: str(number) for number, one in enumerate(known, 1)}
 
-    def _all(self) -> Sequence[str]:
+    def _providers_with_keys(self) -> Sequence[str]:
         names = [one.name for one in PROVIDERS]
         names += [one.name for one in self._settings.custom_providers]
         names += self._file.providers()
-        return [name for name in dict.fromkeys(names) if self._held(name)]
+        return [name for name in dict.fromkeys(names) if self._keys_of(name)]
 
-    def _named(self, provider: str) -> str:
+    def _provider_name(self, provider: str) -> str:
         customs = {one.name.lower(): one.name for one in self._settings.custom_providers}
         if custom := customs.get(provider.lower().removeprefix("custom:")):
             return custom
@@ -240,16 +236,16 @@ class _AuthActions:
             return provider
         near = did_you_mean(provider, [*(one.name for one in PROVIDERS), *customs.values()])
         raise UsageError(
-            f"There is no provider {provider!r}.",
-            hint=near or "`hermes model` and docs/models.md name them.",
+            f"Unknown provider {provider!r}.",
+            hint=near or "docs/models.md lists the providers.",
         )
 
     def _state(self, one: KeyStatus) -> str:
         if one.rests:
-            return f"rests {_duration(one.rests)} ({_REST_REASONS.get(one.why, one.why)})"
+            return f"paused for {_duration(one.rests)} ({_REST_REASONS.get(one.why, one.why)})"
         if one.kind == OAUTH and one.expires is not None:
             left = one.expires - self._clock.now().timestamp()
-            return f"good for {_duration(left)}" if left > 0 else "to be renewed"
+            return f"valid for {_duration(left)}" if left > 0 else "expired; will be renewed"
         return "ready"
 
 
@@ -268,10 +264,10 @@ def _json_key(name: str, one: KeyStatus) -> dict[str, object]:
 
 def _status_line(one: dict[str, object]) -> str:
     if not one["keys"]:
-        return f"{one['provider']}: no key. Add one with: hermes auth add {one['provider']}"
+        return f"{one['provider']}: no key. Add one: hermes auth add {one['provider']}"
     label = f" {single_line(str(one['label']))}" if one["label"] else ""
     return (
-        f"{one['provider']}: uses{label} {one['key']} from {one['from']}, as {one['why']} "
+        f"{one['provider']}: uses{label} {one['key']} from {one['from']}: {one['why']} "
         f"({plural(int(str(one['keys'])), 'key')})"
     )
 

@@ -1,4 +1,4 @@
-"""`hermes bundles`: several skills under one name."""
+"""`hermes bundles`: group several skills under one name."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -10,7 +10,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
     add_action(verbs, "list", "list the bundles and their skills")
     _named(add_action(verbs, "show", "show a bundle"))
-    create = add_action(verbs, "create", "put several skills under one name")
+    create = add_action(verbs, "create", "create a bundle of skills")
     _named(create)
     create.add_argument(
         "-s",
@@ -19,13 +19,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="SKILL",
-        help="a skill that belongs to it; give one -s for each",
+        help="skill in the bundle; repeat -s for each",
     )
     create.add_argument(
-        "-i", "--instruction", default="", metavar="TEXT", help="what to do besides what they say"
+        "-i", "--instruction", default="", metavar="TEXT", help="extra instruction for the bundle"
     )
-    create.add_argument("-d", "--description", default="", metavar="TEXT", help="what it is for")
-    _named(add_action(verbs, "delete", "take a bundle away; its skills stay"))
+    create.add_argument("-d", "--description", default="", metavar="TEXT", help="short description")
+    _named(add_action(verbs, "delete", "delete a bundle but not its skills"))
 
 
 def run(args: Namespace, context: CliContext) -> int:
@@ -35,4 +35,4 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _named(parser: ArgumentParser) -> None:
-    parser.add_argument("name", help="the name of the bundle")
+    parser.add_argument("name", help="name of the bundle")

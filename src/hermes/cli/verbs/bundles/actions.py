@@ -1,4 +1,4 @@
-"""What `hermes bundles` does. Each change is in the book of the skills, and can be undone there."""
+"""The actions of `hermes bundles`. Changes are logged and undone with `hermes skills`."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from hermes.store.sqlite import open_store
 
 class _BundlesAction(Struct, frozen=True):
     home: Home
-    shelf: SkillCatalog
+    catalog: SkillCatalog
     clock: Clock
     args: Namespace
     context: CliContext
@@ -45,49 +45,49 @@ class _BundlesAction(Struct, frozen=True):
 def perform(args: Namespace, context: CliContext) -> int:
     home = context.home()
     ensure_home(home)
-    elsewhere = load_config(home, context.env).config.skills.external_dirs
-    shelf = SkillCatalog(home.skills, [Path(name).expanduser() for name in elsewhere])
-    desk = _BundlesAction(home, shelf, SystemClock(), args, context)
+    external = load_config(home, context.env).config.skills.external_dirs
+    catalog = SkillCatalog(home.skills, [Path(name).expanduser() for name in external])
+    action = _BundlesAction(home, catalog, SystemClock(), args, context)
     actions: dict[str, Callable[[_BundlesAction], None]] = {
         "list": _list,
         "show": _show,
         "create": _create,
         "delete": _delete,
     }
-    actions[args.action](desk)
+    actions[args.action](action)
     return 0
 
 
-def _list(desk: _BundlesAction) -> None:
-    found = list_bundles(desk.home.path)
+def _list(action: _BundlesAction) -> None:
+    found = list_bundles(action.home.path)
     for one in found:
         about = f": {one_line(one.description, 60)}" if one.description else ""
-        desk.say(f"{one.name:<28} ({', '.join(one.skills)}){about}")
+        action.say(f"{one.name:<28} ({', '.join(one.skills)}){about}")
     if not found:
-        desk.say("There are no bundles. `hermes bundles create NAME -s SKILL -s SKILL` makes one.")
+        action.say("No bundles. Create one: hermes bundles create NAME -s SKILL -s SKILL")
 
 
-def _show(desk: _BundlesAction) -> None:
-    one = _find_bundle(desk)
-    there = {skill.name for skill in desk.shelf.skills()}
-    desk.say(f"/{one.name}" + (f": {one.description}" if one.description else ""))
-    for name in one.skills:
-        desk.say(f"  {name}" + ("" if name in there else "  (not here)"))
-    if one.instruction:
-        desk.say(f"\n{one.instruction}")
+def _show(action: _BundlesAction) -> None:
+    bundle = _find_bundle(action)
+    known = {skill.name for skill in action.catalog.skills()}
+    action.say(f"/{bundle.name}" + (f": {bundle.description}" if bundle.description else ""))
+    for name in bundle.skills:
+        action.say(f"  {name}" + ("" if name in known else "  (missing)"))
+    if bundle.instruction:
+        action.say(f"\n{bundle.instruction}")
 
 
-def _create(desk: _BundlesAction) -> None:
-    args = desk.args
-    if bundle_file(desk.home.path, args.name):
+def _create(action: _BundlesAction) -> None:
+    args = action.args
+    if bundle_file(action.home.path, args.name):
         raise UsageError(
-            f"There is a bundle {args.name} already.",
-            hint=f"`hermes bundles delete {args.name}` takes it away.",
+            f"The bundle {args.name} already exists.",
+            hint=f"Delete it: hermes bundles delete {args.name}",
         )
-    if taken := _name_in_use(desk, args.name):
-        raise UsageError(f"/{args.name} {taken} already.", hint="Take another name.")
+    if taken := _name_in_use(action, args.name):
+        raise UsageError(f"/{args.name} {taken} already.", hint="Choose another name.")
     for name in args.skills:
-        _check_skill(desk, name)
+        _check_skill(action, name)
     skills = tuple(dict.fromkeys(args.skills))
     bundle = Bundle(
         name=args.name,
@@ -96,65 +96,65 @@ def _create(desk: _BundlesAction) -> None:
         instruction=args.instruction.strip(),
     )
     file, data = encode_bundle(bundle)
-    _apply(desk, f"create bundle {args.name}", FileEdit(file, None, data))
-    desk.say(f"/{args.name} now follows {', '.join(skills)}.")
+    _apply(action, f"create bundle {args.name}", FileEdit(file, None, data))
+    action.say(f"/{args.name} now runs {', '.join(skills)}.")
 
 
-def _delete(desk: _BundlesAction) -> None:
-    name = desk.args.name
-    file = bundle_file(desk.home.path, name)
+def _delete(action: _BundlesAction) -> None:
+    name = action.args.name
+    file = bundle_file(action.home.path, name)
     if file is None:
-        raise _unknown_bundle(desk)
-    edit = FileEdit(file, read_if_present(desk.home.path / file), None)
-    done = _apply(desk, f"delete bundle {name}", edit)
-    desk.say(f"{name} is gone; `hermes skills undo {short_id(done)}` brings it back.")
+        raise _unknown_bundle(action)
+    edit = FileEdit(file, read_if_present(action.home.path / file), None)
+    done = _apply(action, f"delete bundle {name}", edit)
+    action.say(f"{name} deleted. Undo: hermes skills undo {short_id(done)}")
 
 
-def _name_in_use(desk: _BundlesAction, name: str) -> str:
+def _name_in_use(action: _BundlesAction, name: str) -> str:
     from hermes.commands.catalog import COMMANDS
 
     if any(name in {one.name, *one.aliases} for one in COMMANDS):
         return "is a command"
-    return "is a skill" if desk.shelf.find(name) is not None else ""
+    return "is a skill" if action.catalog.find(name) is not None else ""
 
 
-def _check_skill(desk: _BundlesAction, name: str) -> None:
+def _check_skill(action: _BundlesAction, name: str) -> None:
     check_name(name)
-    names = [skill.name for skill in desk.shelf.skills()]
+    names = [skill.name for skill in action.catalog.skills()]
     if name not in names:
-        hint = did_you_mean(name, names) or "`hermes skills list` shows them all."
+        hint = did_you_mean(name, names) or "List them: hermes skills list"
         raise UsageError(f"There is no skill {name!r}.", hint=hint)
 
 
-def _find_bundle(desk: _BundlesAction) -> Bundle:
-    found = find_bundle(desk.home.path, desk.args.name)
+def _find_bundle(action: _BundlesAction) -> Bundle:
+    found = find_bundle(action.home.path, action.args.name)
     if found is None:
-        raise _unknown_bundle(desk)
+        raise _unknown_bundle(action)
     return found
 
 
-def _unknown_bundle(desk: _BundlesAction) -> UsageError:
-    near = did_you_mean(desk.args.name, (one.name for one in list_bundles(desk.home.path)))
+def _unknown_bundle(action: _BundlesAction) -> UsageError:
+    near = did_you_mean(action.args.name, (one.name for one in list_bundles(action.home.path)))
     return UsageError(
-        f"There is no bundle {desk.args.name!r}.",
-        hint=near or "`hermes bundles list` shows them all.",
+        f"There is no bundle {action.args.name!r}.",
+        hint=near or "List them: hermes bundles list",
     )
 
 
-def _apply(desk: _BundlesAction, summary: str, edit: FileEdit) -> str:
-    """The id of the change."""
+def _apply(action: _BundlesAction, summary: str, edit: FileEdit) -> str:
+    """Apply and log the edit; return the id of the change."""
 
     async def carry_out() -> str:
-        async with open_store(desk.home.state_db, desk.clock) as store:
+        async with open_store(action.home.state_db, action.clock) as store:
             change = Change(
                 id=new_id("chg"),
                 kind=SKILL_KIND,
-                name=desk.args.name,
+                name=action.args.name,
                 summary=summary,
                 by=Author.PERSON,
-                at=desk.clock.now(),
+                at=action.clock.now(),
                 edits=(edit,),
             )
-            return (await Ledger(store, desk.home.path, desk.clock).apply(change)).id
+            return (await Ledger(store, action.home.path, action.clock).apply(change)).id
 
     return anyio.run(carry_out)

@@ -1,4 +1,4 @@
-"""`hermes`, `hermes chat`, `-z`, `-q`: talk to the agent, once or for as long as you like."""
+"""`hermes` and `hermes chat`: chat with the agent, or answer one prompt (`-z`, `-q`)."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 
@@ -7,40 +7,42 @@ from hermes.schema.errors import UsageError
 
 STDIN_LIMIT = 10_000_000
 STDIN_NOTICE_SECONDS = 2.0
-"""Seconds after which a person is told what is being waited for."""
+"""Seconds without input before the wait is announced."""
 _EXAMPLE = 'Try: hermes -z "What is this folder?"'
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    ask = parser.add_argument_group("what to say (text piped in is added to it)")
-    ask.add_argument("-z", "--oneshot", metavar="PROMPT", help="print the answer, nothing else")
-    ask.add_argument("-q", "--query", metavar="PROMPT", help="answer one prompt, show the work")
-    ask.add_argument("--image", metavar="PATH", action="append", default=[], help="show a picture")
-    back = parser.add_argument_group("which session")
-    back.add_argument(
-        "-c", "--continue", dest="go_on", metavar="NAME", nargs="?", const="", default=None,
-        help="go on with the last session, or the one of this id or title",
+    prompt = parser.add_argument_group("prompt (piped text is added to it)")
+    prompt.add_argument("-z", "--oneshot", metavar="PROMPT", help="print only the answer")
+    prompt.add_argument("-q", "--query", metavar="PROMPT", help="answer and show the steps")
+    prompt.add_argument(
+        "--image", metavar="PATH", action="append", default=[], help="attach an image; repeatable"
+    )
+    session = parser.add_argument_group("session")
+    session.add_argument(
+        "-c", "--continue", dest="continue_session", metavar="NAME", nargs="?", const="",
+        help="continue the last session, or the one with this id or title",
     )  # fmt: skip
-    back.add_argument("-r", "--resume", metavar="ID", help="go on with this session")
-    mind = parser.add_argument_group("how")
-    mind.add_argument("-m", "--model", metavar="NAME", help="model to use")
-    mind.add_argument("--provider", metavar="NAME", help="provider to use")
-    mind.add_argument("-t", "--toolsets", metavar="A,B", help="tools to offer")
-    mind.add_argument("--max-turns", metavar="N", type=_step_count, help="steps one turn may take")
-    mind.add_argument("--cwd", metavar="DIR", help="folder to work in (default: this one)")
-    mind.add_argument("--yolo", action="store_true", help="ask for nothing before acting")
-    mind.add_argument("--accept-hooks", action="store_true", help="as `hermes hooks accept` before")
-    mind.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
-    out = parser.add_argument_group("what to print")
-    out.add_argument("-Q", "--quiet", action="store_true", help="only the answer on stdout")
-    out.add_argument("--plain", action="store_true", help="line by line, no escape codes")
-    out.add_argument("--cli", action="store_true", help="line by line, with colours")
-    out.add_argument("--tui", action="store_true", help="chat on the whole screen")
-    out.add_argument("--json", action="store_true", help="every event as a line of JSON")
-    out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost there as JSON")
+    session.add_argument("-r", "--resume", metavar="ID", help="continue this session")
+    agent = parser.add_argument_group("agent")
+    agent.add_argument("-m", "--model", metavar="NAME", help="model to use")
+    agent.add_argument("--provider", metavar="NAME", help="provider to use")
+    agent.add_argument("-t", "--toolsets", metavar="A,B", help="toolsets to use")
+    agent.add_argument("--max-turns", metavar="N", type=_step_count, help="maximum number of steps")
+    agent.add_argument("--cwd", metavar="DIR", help="working directory (default: current)")
+    agent.add_argument("--yolo", action="store_true", help="skip all approvals")
+    agent.add_argument("--accept-hooks", action="store_true", help="accept all hooks first")
+    agent.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
+    out = parser.add_argument_group("output")
+    out.add_argument("-Q", "--quiet", action="store_true", help="print only the answer")
+    out.add_argument("--plain", action="store_true", help="line mode without escape codes")
+    out.add_argument("--cli", action="store_true", help="line mode with colours")
+    out.add_argument("--tui", action="store_true", help="full-screen mode")
+    out.add_argument("--json", action="store_true", help="print each event as a line of JSON")
+    out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost as JSON")
     parser.epilog = (
-        "Exit codes: 0 answered, 1 failed, 2 wrong usage, 3 ran out of steps, "
-        "75 session in use, 78 wrong configuration, 130 interrupted."
+        "Exit codes: 0 success, 1 failure, 2 usage error, 3 step limit reached, "
+        "75 session in use, 78 configuration error, 130 interrupted."
     )
 
 
@@ -74,7 +76,7 @@ def _wants_tui(args: Namespace, context: CliContext) -> bool:
 
 
 def _tui_is_default(context: CliContext) -> bool:
-    """As the settings say, which may also want no escape code at all."""
+    """Whether the settings choose full-screen mode; `plain` also turns escape codes off."""
     from hermes.config.dotenv import profile_env
     from hermes.config.loader import load_config
 
@@ -86,11 +88,11 @@ def _tui_is_default(context: CliContext) -> bool:
 
 
 def _supports_tui(context: CliContext) -> bool:
-    """A terminal that can move its cursor, and the library that draws on it."""
-    drawn_on = (context.stdin, context.stdout, context.stderr)
+    """Whether this is a capable terminal and Textual is installed."""
+    streams = (context.stdin, context.stdout, context.stderr)
     if context.env.get("TERM") in {None, "", "dumb"}:
         return False
-    if not all(stream.isatty() for stream in drawn_on):
+    if not all(stream.isatty() for stream in streams):
         return False
     from importlib.util import find_spec
 
@@ -108,32 +110,32 @@ def _check_flags(args: Namespace) -> None:
         raise UsageError("Use either -z or -q, not both.")
     if args.plain + args.cli + args.tui > 1:
         raise UsageError("Use only one of --plain, --cli and --tui.")
-    if args.resume and args.go_on is not None:
+    if args.resume and args.continue_session is not None:
         raise UsageError("Use either -c or -r, not both.")
 
 
 def _prompt(args: Namespace, context: CliContext) -> str | None:
-    """What to ask once; None when a person at a terminal wants to talk."""
-    asked: str | None = args.oneshot if args.oneshot is not None else args.query
-    piped = _read_stdin(context, waited_for=asked is None)
+    """The prompt to answer once; None for an interactive chat."""
+    given: str | None = args.oneshot if args.oneshot is not None else args.query
+    piped = _read_stdin(context, waited_for=given is None)
     once = args.json or args.quiet or args.usage_file
-    if asked is None and not piped and not args.image:
+    if given is None and not piped and not args.image:
         if context.stdin.isatty() and not once:
             return None
-        raise UsageError("There is nothing to answer.", hint=_EXAMPLE)
-    prompt = "\n\n".join(part for part in (decode_argument(asked or ""), piped) if part.strip())
+        raise UsageError("No prompt given.", hint=_EXAMPLE)
+    prompt = "\n\n".join(part for part in (decode_argument(given or ""), piped) if part.strip())
     if not prompt and not args.image:
         raise UsageError("The prompt is empty.", hint=_EXAMPLE)
     return prompt
 
 
 def decode_argument(given: str) -> str:
-    """An argument or a typed line; bytes in it that were no UTF-8 become a mark."""
+    """Replace bytes that are not UTF-8 in an argument or a typed line."""
     return given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _read_stdin(context: CliContext, *, waited_for: bool) -> str:
-    """What comes through stdin, to its end. Nothing is lost when it takes a while to come."""
+    """Read stdin to its end; say so when input takes a while to arrive."""
     stdin = context.stdin
     if stdin.closed or stdin.isatty() or not _has_input(stdin.fileno()):
         return ""
@@ -143,13 +145,14 @@ def _read_stdin(context: CliContext, *, waited_for: bool) -> str:
     data = stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
         raise UsageError(
-            "More than 10 MB were piped in.", hint="Write it to a file and name the file instead."
+            "The piped input is larger than 10 MB.",
+            hint="Save it to a file and mention the file instead.",
         )
     return data.decode("utf-8", "replace")
 
 
 def _has_input(fd: int) -> bool:
-    """Pipes, files and sockets are read; anything else (/dev/null, a closed end) is no input."""
+    """Whether stdin is a pipe, file or socket; anything else (/dev/null) is not read."""
     import os
     import stat
 
@@ -158,16 +161,16 @@ def _has_input(fd: int) -> bool:
 
 
 def _has_data(fd: int) -> bool:
-    """Whether there is something to read, or the end of it, within a moment."""
+    """Whether data or the end of input arrives within a moment."""
     from select import select
 
     return bool(select([fd], [], [], STDIN_NOTICE_SECONDS)[0])
 
 
 def choose_first_model(args: Namespace, context: CliContext) -> None:
-    """Nothing happens in a home that has settings, or where some model can be reached.
+    """Run the setup in a new home without a reachable model.
 
-    Raises `UsageError` when the person does not choose.
+    Raises `UsageError` if no model is chosen.
     """
     home = context.home()
     if args.model or args.provider or home.config.exists() or home.dotenv.exists():
@@ -188,7 +191,9 @@ def choose_first_model(args: Namespace, context: CliContext) -> None:
         return
     from hermes.cli.verbs.setup.wizard import run_setup
 
-    context.stderr.write("There is no model yet; this is asked once, and `hermes setup` later.\n")
+    context.stderr.write(
+        "No model configured. Choose one now (change it later with `hermes setup`).\n"
+    )
     run_setup(_default_setup_args(), context)
 
 
@@ -204,7 +209,7 @@ def _has_local_model(context: CliContext) -> bool:
 
 
 def _default_setup_args() -> Namespace:
-    """As `hermes setup` without a word more."""
+    """The arguments of `hermes setup` without flags."""
     from hermes.cli.verbs.setup import add_arguments
 
     parser = ArgumentParser(add_help=False)

@@ -1,4 +1,4 @@
-"""What the settings say of how a chat is shown."""
+"""Read the display options of a chat from the settings."""
 
 from hermes.cli.context import CliContext
 from hermes.config.dotenv import profile_env
@@ -9,7 +9,7 @@ from hermes.tui.display_options import DEFAULT_OPTIONS, DisplayOptions
 
 
 def load_display_options(context: CliContext) -> DisplayOptions:
-    """The usual one where the settings cannot be read: of that, others tell."""
+    """The display options; defaults if the settings are invalid, which is reported elsewhere."""
     try:
         home = context.home()
         return display_options_of(load_config(home, profile_env(home.dotenv, context.env)).config)

@@ -1,4 +1,4 @@
-"""A run as a person sees it: words as they come, a line for each call and what came of it."""
+"""Print the events of a run: streamed text, and a line per tool call and result."""
 
 from typing import TextIO
 
@@ -26,9 +26,9 @@ from hermes.schema.questions import Question
 from hermes.tui.display_options import DEFAULT_OPTIONS, DisplayOptions
 
 MAX_NEWS = 160
-"""Characters of what came in by itself."""
+"""Characters shown of a message that the user did not type."""
 MIN_SHOWN_SECONDS = 0.5
-"""Seconds from which on it is told how long a call took."""
+"""Minimum duration of a call in seconds for it to be shown."""
 
 
 class EventPrinter(Listener):
@@ -41,7 +41,7 @@ class EventPrinter(Listener):
         reasoning: bool,
         taste: DisplayOptions = DEFAULT_OPTIONS,
     ) -> None:
-        """Thoughts are shown where they can be told from words, and `taste` wants them."""
+        """`reasoning` is whether the terminal can show reasoning; `taste` whether it should."""
         super().__init__()
         self._display_options = taste
         self._out = out
@@ -51,8 +51,8 @@ class EventPrinter(Listener):
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
-        self._wanted: dict[str, ToolCall] = {}
-        """Calls that were neither begun nor answered yet."""
+        self._requested: dict[str, ToolCall] = {}
+        """Requested calls that have neither started nor finished."""
 
     def show(self, event: Event) -> None:
         match event:
@@ -63,15 +63,15 @@ class EventPrinter(Listener):
             case StreamReset() | Notice() | QuestionAsked() | QuestionAnswered():
                 self._note(event)
             case ToolStarted(call=call):
-                self._begin(call)
+                self._show_call(call)
             case ToolProgress(text=text):
                 self._show_hint(text.rstrip().rpartition("\n")[2])
             case MessageAdded(message=message):
-                self._said(message)
+                self._show_message(message)
             case RunEnded(reason=reason):
                 self._add_note(reason)
             case RunStarted():
-                self._begin_thinking()
+                self._show_thinking()
         self._out.flush()
 
     def _note(self, event: StreamReset | Notice | QuestionAsked | QuestionAnswered) -> None:
@@ -81,28 +81,28 @@ class EventPrinter(Listener):
             case Notice(text=text):
                 self._add_note(f"({text})")
             case QuestionAsked(question=question):
-                self._asked(question)
+                self._show_question(question)
             case QuestionAnswered(answer=answer):
-                self._add_note("" if answer else "(nobody answered in time)")
+                self._add_note("" if answer else "(no answer in time)")
 
-    def _asked(self, question: Question) -> None:
-        """All that is needed to decide; what would be done is shown exactly as it is."""
+    def _show_question(self, question: Question) -> None:
+        """Show the question, the exact command or text it is about, and the reasons."""
         self._line(self._style(self._style.wrapped(single_line(question.text)), "yellow"))
         for line in question.subject.splitlines():
             self._line("    " + escape_controls(line))
-        for name, words in (("why", question.reason), ("for", question.origin)):
-            if words:
-                told = self._style.wrapped(f"  {name}: {single_line(words)}", " " * 7)
-                self._line(self._style(told, "dim"))
+        for name, text in (("why", question.reason), ("for", question.origin)):
+            if text:
+                line = self._style.wrapped(f"  {name}: {single_line(text)}", " " * 7)
+                self._line(self._style(line, "dim"))
 
-    def _said(self, message: Message) -> None:
+    def _show_message(self, message: Message) -> None:
         if isinstance(message, Result):
             self._result(message)
         elif isinstance(message, Assistant):
-            self._wanted = {call.id: call for call in message.calls}
+            self._requested = {call.id: call for call in message.calls}
             self._break()
         elif message.trust is Trust.DATA:
-            # Something came in that nobody typed: without a word about it, the answer would puzzle.
+            # The turn was started by a message the user did not type: show it.
             self._break()
             self._line(self._style("● " + headline(text_of(message), MAX_NEWS), "dim"))
 
@@ -124,75 +124,75 @@ class EventPrinter(Listener):
             text = text.lstrip("\n")
         if text:
             if not self._mode:
-                self._hush()
+                self._clear_hint()
             self._mode = mode
-            words = escape_controls(text)
-            self._out.write(self._style(words, "dim") if mode == "reasoning" else words)
+            shown = escape_controls(text)
+            self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
 
     def _break(self) -> None:
-        """Go to the beginning of an empty line."""
+        """Move to the beginning of an empty line."""
         if self._mode:
             self._out.write("\n")
             self._mode = ""
         else:
-            self._hush()
+            self._clear_hint()
 
     def _line(self, text: str) -> None:
         self._break()
         self._out.write(text + "\n")
 
     def _show_hint(self, text: str) -> None:
-        """A hint that the next output takes the place of; only where that is possible."""
+        """Show a hint that the next output replaces, if the terminal can do that."""
         if self._style.moves and not self._mode:
-            words = fit(single_line(text), self._style.columns - 1)
-            self._out.write(f"\r\x1b[K{self._style(words, 'dim')}")
+            shown = fit(single_line(text), self._style.columns - 1)
+            self._out.write(f"\r\x1b[K{self._style(shown, 'dim')}")
 
-    def _begin_thinking(self) -> None:
-        """Somebody who looks on is told, also where it cannot be taken back."""
+    def _show_thinking(self) -> None:
+        """Show that the turn started, also on terminals where the hint cannot be replaced."""
         if self._style.watched and not self._style.moves:
             self._out.write("thinking…\n")
         else:
             self._show_hint("thinking…")
 
-    def _hush(self) -> None:
-        """Take back a hint, and what the terminal itself wrote there: a typed `^C`, say."""
+    def _clear_hint(self) -> None:
+        """Erase the hint and anything the terminal echoed there, such as `^C`."""
         if self._style.moves:
             self._out.write("\r\x1b[K")
 
-    def _begin(self, call: ToolCall) -> None:
-        self._wanted.pop(call.id, None)
+    def _show_call(self, call: ToolCall) -> None:
+        self._requested.pop(call.id, None)
         self._running[call.id] = (call, self._clock.monotonic())
         self._last_call = call.id
-        self._line(f"{self._style('●', 'cyan')} {self._described(call, 2)}")
+        self._line(f"{self._style('●', 'cyan')} {self._call_text(call, 2)}")
 
-    def _described(self, call: ToolCall, taken: int) -> str:
+    def _call_text(self, call: ToolCall, taken: int) -> str:
         return fit(
             single_line(describe_call(call, self._display_options.preview)),
             self._style.columns - taken,
         )
 
     def _result(self, result: Result) -> None:
-        if call := self._wanted.get(result.call):
-            # It was not run; without its line nobody knew what was not.
-            self._begin(call)
-        gist = describe_result(result)
-        self._line(self._verdict(result, gist))
-        for line in gist.lines if self._display_options.diffs or not gist.diff else ():
-            words = fit(escape_controls(line).expandtabs(), self._style.columns - 4)
-            self._out.write("    " + self._coloured(words, diff=gist.diff) + "\n")
+        if call := self._requested.get(result.call):
+            # The call was never started: show what was not run.
+            self._show_call(call)
+        summary = describe_result(result)
+        self._line(self._result_line(result, summary))
+        for line in summary.lines if self._display_options.diffs or not summary.diff else ():
+            shown = fit(escape_controls(line).expandtabs(), self._style.columns - 4)
+            self._out.write("    " + self._coloured(shown, diff=summary.diff) + "\n")
         self._show_hint("thinking…")
 
-    def _verdict(self, result: Result, gist: ResultSummary) -> str:
+    def _result_line(self, result: Result, summary: ResultSummary) -> str:
         call, began = self._running.pop(result.call, (None, self._clock.monotonic()))
-        took = self._clock.monotonic() - began
-        said = [gist.head]
-        if took >= MIN_SHOWN_SECONDS:
-            said.insert(0, f"{took:.1f} s")
+        seconds = self._clock.monotonic() - began
+        parts = [summary.head]
+        if seconds >= MIN_SHOWN_SECONDS:
+            parts.insert(0, f"{seconds:.1f} s")
         if call is not None and result.call != self._last_call:
-            said.insert(0, self._described(call, 40))
-        words = fit(single_line(" · ".join(filter(None, said))), self._style.columns - 4)
+            parts.insert(0, self._call_text(call, 40))
+        text = fit(single_line(" · ".join(filter(None, parts))), self._style.columns - 4)
         sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
-        return f"  {sign} {self._style(words, 'dim')}".rstrip()
+        return f"  {sign} {self._style(text, 'dim')}".rstrip()
 
     def _coloured(self, line: str, *, diff: bool) -> str:
         if diff and line.startswith("+"):

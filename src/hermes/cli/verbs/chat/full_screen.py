@@ -1,4 +1,4 @@
-"""The terminal UI brought together with an agent, and the terminal afterwards."""
+"""Run the full-screen chat and print the end of the conversation afterwards."""
 
 import asyncio
 import re
@@ -33,17 +33,17 @@ _MAX_LISTED = 200
 _MAX_HITS = 30
 _HIT_MARKS = re.compile(">>>|<<<")
 _MAX_LINES = 400
-"""Lines of what was said that are left in the terminal afterwards."""
+"""Lines of the conversation that are printed after the screen closes."""
 FIRST_RUN_NOTE = "New here? Ask “What is in this folder?”, or press F1 for the keys."
-"""For whoever has never said anything in this home."""
+"""Shown in a home without sessions."""
 
 
 ConnectAgent: TypeAlias = Callable[[], AbstractContextManager[local.AgentClient]]
-"""Finds somebody to talk to, for as long as the context lasts."""
+"""Connects to an agent for the duration of the context."""
 
 
 def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) -> int:
-    """The screen comes first, the agent while the person begins to type."""
+    """Show the screen at once and connect to the agent in the background."""
     start = structs.replace(conversation_options(args), person=True, screen=True)
     home = context.home()
     config = load_config(home, profile_env(home.dotenv, context.env)).config
@@ -61,42 +61,42 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
 
         return connect(home, context.env, start, partial(has_gateway, home))
 
-    with closing(TerminalClient(find, context)) as companion:
-        ended = run_ui(companion, setting)
-        _print_ending(context, companion.now, ended.text)
+    with closing(TerminalClient(find, context)) as client:
+        ended = run_ui(client, setting)
+        _print_ending(context, client.now, ended.text)
     if ended.trouble is not None:
         print_error(ended.trouble)
     return ended.code
 
 
 def theme_name(config: Config, env: Env) -> str:
-    """As the settings say, else as the terminal says of itself, else dark."""
+    """The theme from the settings, or the one that fits the terminal's background."""
     skin = config.display.skin
     if skin in {"dark", "light"}:
         return skin
-    ground = (env.get("COLORFGBG") or "").rpartition(";")[2]
-    return "light" if ground in {"7", "15"} else "dark"
+    background = (env.get("COLORFGBG") or "").rpartition(";")[2]
+    return "light" if background in {"7", "15"} else "dark"
 
 
 def _print_ending(context: CliContext, now: tui.ConversationState, text: str) -> None:
-    """The screen of before comes back: the end of what was said goes there."""
+    """Print the end of the conversation on the restored screen."""
     lines = text.splitlines()
     if len(lines) > _MAX_LINES:
-        lines = [f"… {len(lines) - _MAX_LINES:,} lines before …", *lines[-_MAX_LINES:]]
+        lines = [f"… {len(lines) - _MAX_LINES:,} earlier lines …", *lines[-_MAX_LINES:]]
     if now.started:
-        lines.append(f"Go on later with: hermes -r {now.session}")
+        lines.append(f"Resume: hermes -r {now.session}")
     try:
         context.stdout.write("".join(line + "\n" for line in lines))
         context.stdout.flush()
     except OSError as error:
         if error.errno != EIO:
             raise
-        # The terminal was closed: nobody is left to tell, and all of it is kept.
+        # The terminal was closed; the session is stored.
         silence_stdout()
 
 
 class TerminalClient:
-    """An agent as the terminal UI knows it."""
+    """Adapts an agent connection to the client interface of the terminal UI."""
 
     def __init__(self, find: ConnectAgent, context: CliContext) -> None:
         self._find = find
@@ -113,14 +113,14 @@ class TerminalClient:
             self._commands = _command_summaries(self._found.greeting.commands)
 
     def close(self) -> None:
-        """Whoever leaves at once may have to wait for what is being opened."""
+        """Close the connection; waits for one that is still being opened."""
         with self._opening:
             self._open.close()
 
     @property
-    def _partner(self) -> local.AgentClient:
+    def _agent(self) -> local.AgentClient:
         if self._found is None:
-            raise RuntimeError("nobody was found yet")
+            raise RuntimeError("not connected yet")
         return self._found
 
     @property
@@ -146,45 +146,45 @@ class TerminalClient:
         return tui.ConversationState(**structs.asdict(self._found.state))
 
     def say(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
-        return self._partner.say(local.UserInput(parts), show)
+        return self._agent.say(local.UserInput(parts), show)
 
     def answer(self, question: str, words: str) -> None:
-        self._partner.answer(question, words)
+        self._agent.answer(question, words)
 
     def steer(self, word: str, text: str) -> None:
-        self._partner.steer(word, text)
+        self._agent.steer(word, text)
 
     def news(self) -> bool:
-        return self._partner.news()
+        return self._agent.news()
 
     def command(self, line: str) -> tui.CommandReply:
-        reply = self._partner.command(line)
+        reply = self._agent.command(line)
         match reply:
-            case local.ResumedReply(told=told):
-                # The screen shows more than a recap.
-                return tui.ResumedReply(told)
+            case local.ResumedReply(told=text):
+                # The screen loads the history itself.
+                return tui.ResumedReply(text)
             case local.TextReply(text=text, clear=clear, clip=clip, undone=undone):
                 return tui.TextReply(text, clear, clip, undone)
-            case local.SubmitReply(parts=parts, told=told, undone=undone):
-                return tui.SubmitReply(parts, told, undone)
+            case local.SubmitReply(parts=parts, told=text, undone=undone):
+                return tui.SubmitReply(parts, text, undone)
             case local.QuitReply():
                 return tui.QuitReply()
-            case local.ScreenReply(what=what, words=words):
-                return tui.ScreenReply(what, words)
+            case local.ScreenReply(what=what, words=argument):
+                return tui.ScreenReply(what, argument)
             case local.NotACommand():
                 return tui.NotACommand()
             case _:
                 assert_never(reply)
 
     def before(self) -> tui.RecentHistory:
-        past = self._partner.past()
+        past = self._agent.past()
         return tui.RecentHistory(rows=past.rows, cut=past.cut, asked=past.asked, more=past.more)
 
     def cost(self, ended: RunEnded) -> float | None:
-        return self._partner.report(ended).estimated_cost_usd
+        return self._agent.report(ended).estimated_cost_usd
 
     def interrupt(self) -> None:
-        self._partner.interrupt()
+        self._agent.interrupt()
 
     def compose_text(self, draft: str) -> str:
         from hermes.cli.editor import compose_text
@@ -202,19 +202,19 @@ class TerminalClient:
             return []
         async with open_archive(home, SystemClock()) as store:
             archive = store.archive_for(OWNER)
-            digests = await archive.list(SessionFilter(min_messages=1), _MAX_LISTED)
+            summaries = await archive.list(SessionFilter(min_messages=1), _MAX_LISTED)
             if not words.strip():
-                return [_session_option(one) for one in digests]
-            fitting = [one for one in digests if _matches(one, words)]
-            said: dict[str, str] = {}
+                return [_session_option(one) for one in summaries]
+            found = [one for one in summaries if _matches(one, words)]
+            snippets: dict[str, str] = {}
             for hit in await archive.search(words, _MAX_HITS):
-                said.setdefault(hit.session.id, _HIT_MARKS.sub("", hit.snippet))
-        named = {one.session.id for one in fitting}
-        fitting += [one for one in digests if one.session.id in said.keys() - named]
-        # One whose name fits needs no other reason to be there.
+                snippets.setdefault(hit.session.id, _HIT_MARKS.sub("", hit.snippet))
+        matched = {one.session.id for one in found}
+        found += [one for one in summaries if one.session.id in snippets.keys() - matched]
+        # A session whose title matches needs no snippet.
         return [
-            _session_option(one, "" if one.session.id in named else said[one.session.id])
-            for one in fitting
+            _session_option(one, "" if one.session.id in matched else snippets[one.session.id])
+            for one in found
         ]
 
     def models(self) -> Sequence[tui.ModelOption]:
@@ -239,29 +239,29 @@ class TerminalClient:
 
 
 def _command_summaries(names: Sequence[str]) -> Mapping[str, str]:
-    """What each command is for; other names of one come last."""
+    """Command summaries by name; aliases come last."""
     from hermes.commands.registry import standard_commands
 
     known = standard_commands().commands
-    own = {one.name: one.summary for one in known}
-    other = {name: f"the same as /{one.name}" for one in known for name in one.aliases}
-    explained = own | other
-    order = sorted(names, key=lambda name: (name in other, name))
+    summaries = {command.name: command.summary for command in known}
+    aliases = {name: f"alias of /{command.name}" for command in known for name in command.aliases}
+    explained = summaries | aliases
+    order = sorted(names, key=lambda name: (name in aliases, name))
     return {name: explained.get(name, "") for name in order}
 
 
-def _matches(digest: SessionSummary, words: str) -> bool:
-    session = digest.session
-    text = f"{session.id} {session.title} {digest.preview}".lower()
+def _matches(summary: SessionSummary, words: str) -> bool:
+    session = summary.session
+    text = f"{session.id} {session.title} {summary.preview}".lower()
     return all(word in text for word in words.lower().split())
 
 
-def _session_option(digest: SessionSummary, found: str = "") -> tui.SessionOption:
-    session = digest.session
+def _session_option(summary: SessionSummary, found: str = "") -> tui.SessionOption:
+    session = summary.session
     return tui.SessionOption(
         id=session.id,
-        about=session.title or digest.preview or "(no words)",
-        messages=digest.messages,
-        last_at=digest.last_at,
+        about=session.title or summary.preview or "(no text)",
+        messages=summary.messages,
+        last_at=summary.last_at,
         found=found,
     )

@@ -1,8 +1,8 @@
-"""A plain chat: read a line, have it answered, show what happens.
+"""The line-mode chat: read a line, run the turn, print its events.
 
-While something is going on Ctrl+C ends it, and the next one the chat; at the prompt it is an
-ordinary KeyboardInterrupt, so that the line editor works as in any shell. A line that is typed
-while a turn runs interrupts it, waits for it or steers it, as `/busy` says.
+During a turn the first Ctrl+C stops the turn and the second one ends the chat; at the prompt
+Ctrl+C is an ordinary KeyboardInterrupt, so that line editing works as in a shell. A line typed
+during a turn interrupts it, is queued or steers it, depending on `/busy`.
 """
 
 import os
@@ -63,38 +63,38 @@ from hermes.tui.display_options import toggle
 T = TypeVar("T")
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
 _COPY_SEQUENCE = "\x1b]52;c;{}\x07"
-"""How a terminal is asked to put something into its clipboard, also from far away."""
+"""OSC 52: puts text into the terminal's clipboard, also over ssh."""
 
 
 def run_chat(args: Namespace, context: CliContext) -> int:
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
     start = structs.replace(conversation_options(args), person=True, screen=style.moves)
     home = context.home()
-    with connect(home, context.env, start, partial(has_gateway, home)) as partner:
-        return InteractiveChat(partner, context, style).run()
+    with connect(home, context.env, start, partial(has_gateway, home)) as agent:
+        return InteractiveChat(agent, context, style).run()
 
 
 class InteractiveChat:
-    def __init__(self, partner: AgentClient, context: CliContext, style: Style) -> None:
-        self._partner = partner
+    def __init__(self, agent: AgentClient, context: CliContext, style: Style) -> None:
+        self._agent = agent
         self._context = context
         self._style = style
         self._display_options = load_display_options(context)
         history = context.home().path / "cli_history"
         self._editor = LineEditor(
-            history, partner.greeting.commands, self._style, partner.greeting.folder
+            history, agent.greeting.commands, self._style, agent.greeting.folder
         )
-        self._heard: ReceivedSignal | None = None
+        self._received: ReceivedSignal | None = None
         self._background_reader: BackgroundReader | None = None
-        self._waiting: deque[str] = deque()
-        """Lines that were typed meanwhile and are still to be said."""
+        self._queued: deque[str] = deque()
+        """Lines typed during a turn that are still to be sent."""
         self._steering: dict[str, str] = {}
-        """Words to the turn that it has not heard yet, by their ids."""
-        self._unsaid: list[str] = []
-        """Lines that waited when somebody gave the turn up, to be given back at its end."""
-        self._given_up = False
+        """Steering messages that the turn has not received yet, by id."""
+        self._dropped: list[str] = []
+        """Lines that were queued when the turn was stopped; returned to the history afterwards."""
+        self._stopped = False
         self._leaving = False
-        """Ctrl+C was the last thing that was said: once more, and the chat is over."""
+        """Ctrl+C was the last input; another one ends the chat."""
 
     def run(self) -> int:
         try:
@@ -103,15 +103,15 @@ class InteractiveChat:
                 with self._editor:
                     code = self._converse()
             self._print_resume_hint()
-        except Terminated as told:
-            return told.exit_code
+        except Terminated as terminated:
+            return terminated.exit_code
         return code
 
     def _converse(self) -> int:
         while True:
             news = False
             try:
-                line = self._next_queued() or decode_argument(self._editor.read(self._partner.news))
+                line = self._next_queued() or decode_argument(self._editor.read(self._agent.news))
             except NewsArrived:
                 line, news = "", True
                 self._print("")
@@ -122,23 +122,23 @@ class InteractiveChat:
                 if self._leaving:
                     return INTERRUPTED
                 self._leaving = True
-                self._print(self._style("Ctrl+C once more leaves; so do Ctrl+D and /quit.", "dim"))
+                self._print(self._style("Press Ctrl+C again, Ctrl+D or type /quit to exit.", "dim"))
                 continue
             self._leaving = False
-            if (news or line.strip()) and not self._obey(line):
+            if (news or line.strip()) and not self._handle_line(line):
                 return 0
 
-    def _obey(self, line: str) -> bool:
-        """One line; False when it was the last one. What goes wrong in it does not end the chat.
+    def _handle_line(self, line: str) -> bool:
+        """Handle one line; False if it ends the chat. Errors are printed.
 
-        No words at all ask about what came in by itself.
+        An empty line runs a turn for messages that arrived from elsewhere.
         """
         try:
-            # Only what begins with a slash can be a command; whether it is one, others know.
+            # A line with a slash may be a command; the agent decides.
             if not line.lstrip().startswith("/"):
-                self._ask([Text(line)] if line else [])
+                self._run_turn([Text(line)] if line else [])
                 return True
-            return self._follow(self._wait(lambda: self._partner.command(line)), line)
+            return self._handle_reply(self._wait(lambda: self._agent.command(line)), line)
         except Interrupted:
             self._print(self._style("Interrupted.", "yellow"))
         except HermesError as error:
@@ -146,52 +146,52 @@ class InteractiveChat:
             print_error(error)
         return True
 
-    def _follow(self, reply: CommandReply, line: str) -> bool:
+    def _handle_reply(self, reply: CommandReply, line: str) -> bool:
         match reply:
             case NotACommand():
-                self._ask([Text(line)])
+                self._run_turn([Text(line)])
             case TextReply():
-                self._tell(reply)
+                self._print_reply(reply)
             case ResumedReply(text=text):
                 self._print(escape_controls(text))
-            case SubmitReply(parts=parts, told=told):
-                if told:
-                    self._print(escape_controls(told))
-                self._print(self._style("> " + self._shown(parts), "dim"))
-                self._ask(parts)
+            case SubmitReply(parts=parts, told=text):
+                if text:
+                    self._print(escape_controls(text))
+                self._print(self._style("> " + self._preview(parts), "dim"))
+                self._run_turn(parts)
             case ScreenReply():
-                self._adjust(reply)
+                self._handle_screen_reply(reply)
             case QuitReply():
                 return False
         return True
 
-    def _tell(self, told: TextReply) -> None:
-        if told.clear:
+    def _print_reply(self, reply: TextReply) -> None:
+        if reply.clear:
             self._context.stdout.write(_CLEAR_SCREEN)
-        if told.clip:
-            words = b64encode(told.clip.encode()).decode()
-            self._context.stdout.write(_COPY_SEQUENCE.format(words))
-        self._print(escape_controls(told.text))
+        if reply.clip:
+            encoded = b64encode(reply.clip.encode()).decode()
+            self._context.stdout.write(_COPY_SEQUENCE.format(encoded))
+        self._print(escape_controls(reply.text))
 
-    def _adjust(self, wish: ScreenReply) -> None:
-        match wish.what:
+    def _handle_screen_reply(self, reply: ScreenReply) -> None:
+        match reply.what:
             case "redraw":
                 self._context.stdout.write(_CLEAR_SCREEN)
             case "times":
-                on = toggle(wish.words, was=self._display_options.times)
+                on = toggle(reply.words, was=self._display_options.times)
                 self._display_options = structs.replace(self._display_options, times=on)
-                self._print(f"Times are {'shown from now on' if on else 'not shown'}.")
+                self._print(f"Timestamps {'on' if on else 'off'}.")
             case "compose":
-                if text := compose_text(wish.words, self._context.env).strip():
+                if text := compose_text(reply.words, self._context.env).strip():
                     self._editor.keep(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
-                    self._ask([Text(text)])
+                    self._run_turn([Text(text)])
             case _:
-                self._print("There is no status bar here.")
+                self._print("The line-mode chat has no status bar.")
 
-    def _ask(self, parts: Sequence[Text | Media]) -> None:
-        """Run a turn. Ctrl+C ends it; a second Ctrl+C does not wait for it any more."""
-        screen = EventPrinter(
+    def _run_turn(self, parts: Sequence[Text | Media]) -> None:
+        """Run a turn. Ctrl+C stops it; a second Ctrl+C exits without waiting."""
+        printer = EventPrinter(
             self._context.stdout,
             self._style,
             SystemClock(),
@@ -203,139 +203,137 @@ class InteractiveChat:
             self._print(self._style(f"{SystemClock().now().astimezone():%H:%M}", "dim"))
 
         def show(event: Event) -> None:
-            screen(event)
+            printer(event)
             if isinstance(event, QuestionAsked):
                 self._answer(event)
             elif isinstance(event, MessageAdded) and self._steering.pop(event.message.id, None):
-                self._print(self._style("(heard)", "dim"))
+                self._print(self._style("(received)", "dim"))
 
-        self._given_up = False
+        self._stopped = False
         self._background_reader = BackgroundReader(
             self._context.stdin.fileno(), self._handle_typed_line
         )
         try:
             with self._background_reader.open():
-                self._wait(lambda: self._partner.say(question, show))
+                self._wait(lambda: self._agent.say(question, show))
         finally:
             self._background_reader = None
             if self._leaving:
-                self._give_up()
-            unheard, self._steering = list(self._steering.values()), {}
-            if self._given_up:
-                self._give_back([*self._unsaid, *unheard])
+                self._drop_queue()
+            unreceived, self._steering = list(self._steering.values()), {}
+            if self._stopped:
+                self._return_lines([*self._dropped, *unreceived])
             else:
-                self._waiting.extendleft(reversed(unheard))
-        self._after_turn(screen.ended)
+                self._queued.extendleft(reversed(unreceived))
+        self._after_turn(printer.ended)
 
     def _after_turn(self, ended: RunEnded | None) -> None:
-        spent = (
-            self._partner.report(ended).estimated_cost_usd if self._display_options.cost else None
-        )
-        if spent is not None:
-            self._print(self._style(f"(cost: ${spent:.4f})", "dim"))
+        cost = self._agent.report(ended).estimated_cost_usd if self._display_options.cost else None
+        if cost is not None:
+            self._print(self._style(f"(cost: ${cost:.4f})", "dim"))
         if self._display_options.bell:
             self._context.stdout.write("\a")
         if not self._display_options.compact:
             self._print("")
 
     def _handle_typed_line(self, line: str) -> None:
-        """Called by the thread that overhears."""
-        manner, words = mode_of_line(
-            decode_argument(line), parse_busy_mode(self._partner.state.busy)
-        )
-        match manner:
-            case BusyMode.INTERRUPT if words:
-                self._waiting.append(words)
-                self._partner.interrupt()
+        """Handle a line typed during a turn; called from the reader thread."""
+        mode, text = mode_of_line(decode_argument(line), parse_busy_mode(self._agent.state.busy))
+        match mode:
+            case BusyMode.INTERRUPT if text:
+                self._queued.append(text)
+                self._agent.interrupt()
             case BusyMode.INTERRUPT:
-                self._give_up()
-                self._partner.interrupt()
+                self._drop_queue()
+                self._agent.interrupt()
             case BusyMode.STEER:
-                word = new_id("msg")
-                self._steering[word] = words
-                self._partner.steer(word, words)
-                self._show_hint("(passed on)")
+                message_id = new_id("msg")
+                self._steering[message_id] = text
+                self._agent.steer(message_id, text)
+                self._show_hint("(sent)")
             case BusyMode.QUEUE | BusyMode.COLLECT:
-                self._waiting.append(words)
+                self._queued.append(text)
                 self._show_hint("(queued)")
 
     def _show_hint(self, text: str) -> None:
-        """Not through the stream, which another thread writes to just now."""
+        """Write to the descriptor, because another thread is using the stream."""
         os.write(self._context.stdout.fileno(), (self._style(text, "dim") + "\n").encode())
 
     def _next_queued(self) -> str:
-        """What was typed meanwhile and is said now, shown as if it were typed now."""
-        if not self._waiting:
+        """The next line typed during the turn, printed as if typed now."""
+        if not self._queued:
             return ""
-        lines = [self._waiting.popleft()]
-        if parse_busy_mode(self._partner.state.busy) is BusyMode.COLLECT:
-            lines += self._waiting
-            self._waiting.clear()
+        lines = [self._queued.popleft()]
+        if parse_busy_mode(self._agent.state.busy) is BusyMode.COLLECT:
+            lines += self._queued
+            self._queued.clear()
         for line in lines:
             self._editor.keep(line)
             self._print(self._style("> ", "bold") + single_line(line))
         return "\n".join(lines)
 
-    def _give_up(self) -> None:
-        """Whoever interrupts by hand does not want to go on with what waits until now."""
-        self._given_up = True
-        self._unsaid += self._waiting
-        self._waiting.clear()
+    def _drop_queue(self) -> None:
+        """Stopping a turn by hand also drops the queued lines."""
+        self._stopped = True
+        self._dropped += self._queued
+        self._queued.clear()
 
-    def _give_back(self, lines: Sequence[str]) -> None:
+    def _return_lines(self, lines: Sequence[str]) -> None:
         for line in lines:
             self._editor.keep(line)
-            self._print(self._style(f"(not said, Up brings it back: {single_line(line)})", "dim"))
-        self._unsaid.clear()
+            self._print(self._style(f"(not sent; press Up to edit: {single_line(line)})", "dim"))
+        self._dropped.clear()
 
-    def _answer(self, asked: QuestionAsked) -> None:
-        """Ask the person at the terminal; what they leave open is refused."""
+    def _answer(self, event: QuestionAsked) -> None:
+        """Ask at the terminal; no answer means denial."""
         with self._background_reader.paused() if self._background_reader else nullcontext():
-            words = ask_at_terminal(
-                asked.question,
+            answer = ask_at_terminal(
+                event.question,
                 self._context.stdin,
                 self._context.stdout,
                 SystemClock(),
-                interrupted=lambda: self._heard is not None and self._heard.signal is not None,
+                interrupted=lambda: (
+                    self._received is not None and self._received.signal is not None
+                ),
             )
-        if words is not None:
-            self._partner.answer(asked.question.id, words)
+        if answer is not None:
+            self._agent.answer(event.question.id, answer)
 
     def _wait(self, work: Callable[[], T]) -> T:
-        reminder = self._style("Stopping. Ctrl+C again leaves at once.", "dim") + "\n"
-        with stop_on_signals(self._partner.interrupt, reminder.encode()) as heard:
-            self._heard = heard
+        reminder = self._style("Stopping. Press Ctrl+C again to exit immediately.", "dim") + "\n"
+        with stop_on_signals(self._agent.interrupt, reminder.encode()) as received:
+            self._received = received
             try:
                 return work()
             finally:
-                self._heard = None
-                self._leaving = heard.signal is signal.SIGINT
+                self._received = None
+                self._leaving = received.signal is signal.SIGINT
 
     def _greet(self) -> None:
-        greeting = self._partner.greeting
+        greeting = self._agent.greeting
         for note in greeting.notes:
             self._context.stderr.write(f"hermes: {note}\n")
         self._print(
             f"{self._style('hermes', 'bold')} · {greeting.model} · {single_line(greeting.folder)}\n"
-            + self._style("Type a request, or /help. Ctrl+C interrupts, Ctrl+D leaves.", "dim")
+            + self._style("Type a message, or /help. Ctrl+C interrupts, Ctrl+D exits.", "dim")
         )
-        for who, words in greeting.recap:
-            lead = f"{who}: " if who else "  "
-            self._print(self._style(lead + one_line(single_line(words), 200), "dim"))
+        for speaker, text in greeting.recap:
+            prefix = f"{speaker}: " if speaker else "  "
+            self._print(self._style(prefix + one_line(single_line(text), 200), "dim"))
         for warning in greeting.warnings:
             self._print(self._style(f"warning: {single_line(warning)}", "yellow"))
         if (trouble := greeting.trouble) is not None:
             self._print(self._style(f"{single_line(trouble.message)}\n{trouble.hint}", "yellow"))
         self._print("")
 
-    def _shown(self, parts: Sequence[Text | Media]) -> str:
-        words = " ".join(part.text for part in parts if isinstance(part, Text))
-        return one_line(single_line(words), self._style.columns - 2)
+    def _preview(self, parts: Sequence[Text | Media]) -> str:
+        text = " ".join(part.text for part in parts if isinstance(part, Text))
+        return one_line(single_line(text), self._style.columns - 2)
 
     def _print_resume_hint(self) -> None:
-        if self._partner.state.started:
-            again = f"hermes -r {self._partner.state.session}"
-            self._print(self._style(f"Go on later with: {again}", "dim"))
+        if self._agent.state.started:
+            command = f"hermes -r {self._agent.state.session}"
+            self._print(self._style(f"Resume: {command}", "dim"))
 
     def _print(self, text: str) -> None:
         self._context.stdout.write(text + "\n")

@@ -1,4 +1,4 @@
-"""Those who hear a run on the command line: only for its answer, or to pass it on as JSON."""
+"""Event listeners for `hermes -z`: collect the answer, or print events as JSON."""
 
 from typing import TextIO
 
@@ -9,7 +9,7 @@ from hermes.schema.messages import Message, final_text
 
 
 class Listener:
-    """Keeps what the run said; the other listeners add how to show it."""
+    """Collects messages and the end of a run; subclasses show events."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -23,7 +23,7 @@ class Listener:
         self.show(event)
 
     def show(self, event: Event) -> None:
-        """Nothing: the answer is taken at the end."""
+        """Show nothing; the answer is printed at the end."""
 
     @property
     def answer(self) -> str:
@@ -31,7 +31,7 @@ class Listener:
 
 
 class AnswerListener(Listener):
-    """Tells a person who waits why it takes so long; nobody else."""
+    """Prints notices to stderr if it is a terminal."""
 
     def __init__(self, err: TextIO) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class AnswerListener(Listener):
 
 
 class JsonListener(Listener):
-    """Every event as one line of JSON, for programs."""
+    """Prints every event as one line of JSON."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class JsonListener(Listener):
     def show(self, event: Event) -> None:
         line = msgspec.json.encode(event)
         if b"\n" in line:
-            # The arguments of a call are the model's own bytes, in its own layout.
+            # Tool call arguments are the model's raw JSON and may contain line breaks.
             line = msgspec.json.format(line, indent=-1)
         self._out.write(line.decode() + "\n")
         self._out.flush()

@@ -1,4 +1,4 @@
-"""Answer one prompt and leave: for people in a hurry, scripts and pipes."""
+"""Answer one prompt and exit (`-z`, `-q`)."""
 
 import os
 from argparse import Namespace
@@ -25,7 +25,7 @@ EXIT_CODES = {
     Outcome.EXHAUSTED: 3,
     Outcome.CANCELLED: 130,
 }
-_USAGE_FILE_HINT = "Give --usage-file another place."
+_USAGE_FILE_HINT = "Choose another path for --usage-file."
 
 
 def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
@@ -33,43 +33,40 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
         _check_usage_file(Path(args.usage_file))
     parts = (Text(prompt),) if prompt else ()
     question = UserInput(parts, image_paths(args.image))
-    with connect(context.home(), context.env, conversation_options(args)) as partner:
-        for note in partner.greeting.notes:
+    with connect(context.home(), context.env, conversation_options(args)) as agent:
+        for note in agent.greeting.notes:
             context.stderr.write(f"hermes: {note}\n")
-        for warning in partner.greeting.warnings:
+        for warning in agent.greeting.warnings:
             context.stderr.write(f"hermes: warning: {warning}\n")
-        return run_input(partner, question, args, context)
+        return run_input(agent, question, args, context)
 
 
-def run_input(
-    partner: AgentClient, question: UserInput, args: Namespace, context: CliContext
-) -> int:
+def run_input(agent: AgentClient, question: UserInput, args: Namespace, context: CliContext) -> int:
     listener = _make_listener(args, context)
     try:
-        code = _run(partner, question, listener)
+        code = _run(agent, question, listener)
     except HermesError as error:
         _emit_failure(error, listener)
         raise
     finally:
-        _print(args, partner, listener, context)
+        _print(args, agent, listener, context)
     if args.usage_file:
         from hermes.cli.verbs.chat.oneshot import write_usage
 
-        write_usage(Path(args.usage_file), partner.report(listener.ended))
+        write_usage(Path(args.usage_file), agent.report(listener.ended))
     return code
 
 
 def _check_usage_file(path: Path) -> None:
-    """Before anything is spent: can the file be written? Raises `UsageError`."""
+    """Raise `UsageError` before the turn if the file cannot be written."""
     if not path.parent.is_dir():
-        told = f"{path.parent}, where --usage-file points, is not a folder."
-        raise UsageError(told, hint=_USAGE_FILE_HINT)
+        raise UsageError(f"{path.parent} is not a folder.", hint=_USAGE_FILE_HINT)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written.", hint=_USAGE_FILE_HINT)
+        raise UsageError(f"Cannot write {path}.", hint=_USAGE_FILE_HINT)
 
 
-def _run(partner: AgentClient, question: UserInput, listener: Listener) -> int:
-    """One turn; a signal ends it, and so does a reader who has gone away."""
+def _run(agent: AgentClient, question: UserInput, listener: Listener) -> int:
+    """Run one turn; a signal or a closed output ends it."""
 
     def show(event: Event) -> None:
         try:
@@ -78,25 +75,25 @@ def _run(partner: AgentClient, question: UserInput, listener: Listener) -> int:
             silence_stdout()
             raise
 
-    with end_on_signals(partner.interrupt) as heard:
+    with end_on_signals(agent.interrupt) as received:
         try:
-            outcome = partner.say(question, show)
+            outcome = agent.say(question, show)
         except BrokenPipeError:
             raise
         except OSError as error:
             raise _output_error(error) from error
-    return heard.exit_code or EXIT_CODES[outcome]
+    return received.exit_code or EXIT_CODES[outcome]
 
 
 def _output_error(error: OSError) -> HermesError:
     return HermesError(
-        f"The output cannot be written: {error.strerror}.",
-        hint="Nothing is lost: `hermes -c` goes on with it, and `hermes sessions list` has it.",
+        f"Cannot write the output: {error.strerror}.",
+        hint="The answer is stored in the session: hermes -c, or hermes sessions list",
     )
 
 
 def _emit_failure(error: HermesError, listener: Listener) -> None:
-    """A program that reads events gets a last one, also when nothing could be started."""
+    """Emit a final JSON event even if the run never started."""
     if listener.ended is None and isinstance(listener, JsonListener):
         listener(RunEnded("", Outcome.FAILED, error.sentence, error.code))
 
@@ -112,23 +109,23 @@ def _make_listener(args: Namespace, context: CliContext) -> Listener:
     from hermes.kit.clock import SystemClock
 
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    taste = load_display_options(context)
-    return EventPrinter(context.stdout, style, SystemClock(), reasoning=style.on, taste=taste)
+    options = load_display_options(context)
+    return EventPrinter(context.stdout, style, SystemClock(), reasoning=style.on, taste=options)
 
 
-def _print(args: Namespace, partner: AgentClient, listener: Listener, context: CliContext) -> None:
-    """The answer for those who only want that; what else is to be known goes to stderr."""
+def _print(args: Namespace, agent: AgentClient, listener: Listener, context: CliContext) -> None:
+    """Print the answer to stdout and the session id to stderr."""
     if isinstance(listener, AnswerListener):
         _print_answer(listener, context)
     context.stdout.flush()
-    if args.query is not None and not args.json and partner.state.started:
-        write_stderr(f"session_id: {partner.state.session}\n")
+    if args.query is not None and not args.json and agent.state.started:
+        write_stderr(f"session_id: {agent.state.session}\n")
 
 
 def _print_answer(listener: Listener, context: CliContext) -> None:
-    words = listener.answer.rstrip("\n")
-    if words:
-        shown = escape_controls(words) if context.stdout.isatty() else words
+    answer = listener.answer.rstrip("\n")
+    if answer:
+        shown = escape_controls(answer) if context.stdout.isatty() else answer
         try:
             context.stdout.write(shown + "\n")
             context.stdout.flush()
@@ -145,4 +142,4 @@ def write_usage(path: Path, report: UsageReport) -> None:
     try:
         write_atomic(path, msgspec.json.encode(report) + b"\n")
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+        raise UsageError(f"Cannot write {path}: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""From the flags of a chat to what it starts with: session, model, folder, limits."""
+"""Turn the chat flags into conversation options: session, model, folder and limits."""
 
 import os
 from argparse import Namespace
@@ -11,13 +11,13 @@ from hermes.schema.errors import UsageError
 
 
 def conversation_options(args: Namespace) -> ConversationOptions:
-    """Raises `UsageError` when there is no such folder."""
+    """Raises `UsageError` if the working directory does not exist."""
     toolsets = (name.strip() for name in decode_argument(args.toolsets or "").split(","))
     return ConversationOptions(
         cwd=_workspace(args),
         moved=bool(args.cwd),
-        resume=decode_argument(args.resume or args.go_on or ""),
-        latest=args.go_on is not None,
+        resume=decode_argument(args.resume or args.continue_session or ""),
+        latest=args.continue_session is not None,
         model=decode_argument(args.model or ""),
         provider=decode_argument(args.provider or ""),
         source=args.source,
@@ -28,7 +28,7 @@ def conversation_options(args: Namespace) -> ConversationOptions:
 
 
 def has_gateway(home: Home) -> bool:
-    """Whether a process is the gateway of this home, or is to be: one that is restarted, too."""
+    """Whether the home's gateway is running or restarting."""
     from hermes.app.service.lock import running_gateway
     from hermes.app.service.status import read_state
 
@@ -39,7 +39,7 @@ def has_gateway(home: Home) -> bool:
 
 
 def image_paths(names: list[str]) -> tuple[bytes, ...]:
-    """From the root on: whoever opens them may stand in another folder."""
+    """Absolute paths: the process that opens them may run in another folder."""
     return tuple(os.fsencode(os.path.abspath(_expand_user(name))) for name in names)  # noqa: PTH100 - drops ".."
 
 
@@ -51,13 +51,13 @@ def _expand_user(name: str) -> Path:
 
 
 def _workspace(args: Namespace) -> str:
-    """The folder the agent works in. Raises `UsageError` when there is none."""
+    """The agent's working directory. Raises `UsageError` if it does not exist."""
     try:
         path = Path(args.cwd).expanduser() if args.cwd else Path.cwd()
     except (FileNotFoundError, RuntimeError) as error:
         raise UsageError(
-            "The current folder does not exist any more.", hint="Change to another one: cd"
+            "The current folder no longer exists.", hint="Change to another one: cd"
         ) from error
     if not path.is_dir():
-        raise UsageError(f"{path} is not a folder.", hint="Give --cwd one that exists.")
+        raise UsageError(f"{path} is not a folder.", hint="Pass an existing folder to --cwd.")
     return str(path.resolve())

@@ -1,4 +1,4 @@
-"""Signals that end what is going on in order; a second one does not wait for that."""
+"""Handle signals during a turn: the first one stops it cleanly, the second one exits."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from hermes.cli.boundary import INTERRUPTED
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REMINDER_SECONDS = 0.5
-"""Seconds after which a person wonders whether Ctrl+C was heard."""
+"""Seconds after Ctrl+C before a reminder is shown."""
 STOP_SECONDS = 5.0
-"""Seconds that a turn is given to end when the process is told to."""
+"""Seconds that a turn gets to stop after SIGTERM or SIGHUP."""
 
 
 class ReceivedSignal:
-    """Which signal came, if any; its exit code is the one shells use."""
+    """The received signal, if any, and its exit code (128 plus the number)."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -26,7 +26,7 @@ class ReceivedSignal:
 
 
 class Terminated(BaseException):
-    """Somebody wants this process to end; not an error, and not for those who catch errors."""
+    """SIGTERM or SIGHUP was received. A BaseException, so that error handlers let it pass."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -35,49 +35,48 @@ class Terminated(BaseException):
 
 @contextmanager
 def end_on_signals(end: Callable[[], object]) -> Generator[ReceivedSignal]:
-    """Call `end` for the first signal. What was ignored before (as under nohup) stays ignored.
+    """Call `end` on the first signal; the second one has its default effect.
 
-    The second signal does what it does to any program: all that matters is on disk by then.
+    Signals that were ignored before (as under nohup) stay ignored.
     """
-    heard = ReceivedSignal()
+    received = ReceivedSignal()
 
-    def hear(number: int, frame: object) -> None:
-        heard.signal = signal.Signals(number)
-        for each in _not_ignored(*_END_SIGNALS):
-            signal.signal(each, signal.SIG_DFL)
+    def on_signal(number: int, frame: object) -> None:
+        received.signal = signal.Signals(number)
+        for other in _not_ignored(*_END_SIGNALS):
+            signal.signal(other, signal.SIG_DFL)
         end()
 
-    with _signal_handlers(hear, *_END_SIGNALS):
-        yield heard
+    with _signal_handlers(on_signal, *_END_SIGNALS):
+        yield received
 
 
 @contextmanager
 def stop_on_signals(stop: Callable[[], None], reminder: bytes) -> Generator[ReceivedSignal]:
-    """At a terminal: Ctrl+C calls `stop`, and the next one leaves without waiting any longer.
+    """At a terminal: the first Ctrl+C calls `stop`, the second one exits immediately.
 
-    The reminder of that is written when a moment has passed. Everything that matters is on
-    disk, and child processes end with their owner. SIGTERM and SIGHUP call `stop`, too, and
-    become `Terminated` once the end has come, or has not come for too long.
+    `reminder` is written if stopping takes a moment. SIGTERM and SIGHUP also call `stop` and
+    raise `Terminated` when the work has ended or STOP_SECONDS have passed.
     """
-    heard = ReceivedSignal()
+    received = ReceivedSignal()
 
     def interrupt(number: int, frame: object) -> None:
-        if heard.signal is not None:
+        if received.signal is not None:
             os.write(1, b"\n")
             os._exit(INTERRUPTED)
-        heard.signal = signal.SIGINT
+        received.signal = signal.SIGINT
         stop()
         signal.setitimer(signal.ITIMER_REAL, REMINDER_SECONDS)
 
     def terminate(number: int, frame: object) -> None:
-        heard.signal = signal.Signals(number)
+        received.signal = signal.Signals(number)
         stop()
         signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
 
     def remind(number: int, frame: object) -> None:
-        if heard.signal is not signal.SIGINT:
-            raise Terminated(heard.signal or number)
-        # Not through the stream: it may be in the middle of a line just now.
+        if received.signal is not signal.SIGINT:
+            raise Terminated(received.signal or number)
+        # Not through the stream, which is not reentrant in a signal handler.
         os.write(1, reminder)
 
     with (
@@ -86,21 +85,21 @@ def stop_on_signals(stop: Callable[[], None], reminder: bytes) -> Generator[Rece
         _signal_handlers(remind, signal.SIGALRM),
     ):
         try:
-            yield heard
+            yield received
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    if heard.signal not in (None, signal.SIGINT):
-        raise Terminated(heard.signal)
+    if received.signal not in (None, signal.SIGINT):
+        raise Terminated(received.signal)
 
 
 @contextmanager
 def raise_on_terminate() -> Generator[None]:
-    """For code that waits in the main thread: SIGTERM and SIGHUP become `Terminated` there."""
+    """Raise `Terminated` in the main thread on SIGTERM and SIGHUP."""
 
-    def leave(number: int, frame: object) -> None:
+    def on_signal(number: int, frame: object) -> None:
         raise Terminated(number)
 
-    with _signal_handlers(leave, signal.SIGTERM, signal.SIGHUP):
+    with _signal_handlers(on_signal, signal.SIGTERM, signal.SIGHUP):
         yield
 
 
@@ -108,13 +107,13 @@ def raise_on_terminate() -> Generator[None]:
 def _signal_handlers(
     handler: Callable[[int, object], None], *numbers: signal.Signals
 ) -> Generator[None]:
-    before = [(one, signal.signal(one, handler)) for one in _not_ignored(*numbers)]
+    previous = [(number, signal.signal(number, handler)) for number in _not_ignored(*numbers)]
     try:
         yield
     finally:
-        for one, handler_before in before:
-            signal.signal(one, handler_before)
+        for number, previous_handler in previous:
+            signal.signal(number, previous_handler)
 
 
 def _not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
-    return [one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN]
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

@@ -1,4 +1,4 @@
-"""Reading lines from a person: history, completion of commands, several lines at once."""
+"""Read from the terminal: the prompt, lines typed during a turn, answers to questions."""
 
 import os
 import readline
@@ -22,17 +22,17 @@ from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 
 MAX_HISTORY = 1000
 NEWS_INTERVAL = 1.0
-"""Seconds between two looks at whether something came in by itself."""
+"""Seconds between checks for messages from elsewhere."""
 _CONTINUATION = "\\"
 
 
 class NewsArrived(Exception):
-    """Something came in while nobody typed."""
+    """A message arrived from elsewhere while the prompt was empty."""
 
 
 @contextmanager
 def _poll_news(news: Callable[[], bool], lines: list[str]) -> Generator[None]:
-    """Look now and then while `lines` are read; what somebody has begun is not taken away."""
+    """Raise `NewsArrived` while a line is read, unless something was already typed."""
 
     def look(number: int, frame: FrameType | None) -> None:
         if not lines and not readline.get_line_buffer() and news():
@@ -48,19 +48,19 @@ def _poll_news(news: Callable[[], bool], lines: list[str]) -> Generator[None]:
 
 
 class LineEditor:
-    """Use as a context: the history is read on entering, and every line is kept at once."""
+    """A readline prompt with history; use it as a context manager."""
 
     def __init__(
         self, history: Path, commands: Sequence[str], style: Style, folder: str = ""
     ) -> None:
-        """In `folder` are the files that are meant after an @."""
+        """`folder` is where `@` completes file names."""
         self._history = history
         self._folder = folder
-        self._words = [f"/{name}" for name in commands]
+        self._commands = [f"/{name}" for name in commands]
         self._prompt = _colour_prompt(style, "> ")
-        self._more = _colour_prompt(style, "… ")
-        self._paste = "on" if style.moves else "off"
-        self._found: list[str] = []
+        self._continuation_prompt = _colour_prompt(style, "… ")
+        self._bracketed_paste = "on" if style.moves else "off"
+        self._completions: list[str] = []
 
     def __enter__(self) -> Self:
         readline.set_history_length(MAX_HISTORY)
@@ -71,7 +71,7 @@ class LineEditor:
         readline.set_completer_delims(" \t\n")
         readline.set_completer(self._complete)
         readline.parse_and_bind("tab: complete")
-        readline.parse_and_bind(f"set enable-bracketed-paste {self._paste}")
+        readline.parse_and_bind(f"set enable-bracketed-paste {self._bracketed_paste}")
         return self
 
     def __exit__(
@@ -80,7 +80,7 @@ class LineEditor:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        """Only to keep the file from growing: the lines themselves are in it already."""
+        """Trim the history file; its lines were written as they were typed."""
         with suppress(OSError):
             if len(self._history.read_bytes().splitlines()) > 2 * MAX_HISTORY:
                 readline.clear_history()
@@ -89,10 +89,10 @@ class LineEditor:
                 self._history.chmod(0o600)
 
     def read(self, news: Callable[[], bool] = lambda: False) -> str:
-        """The next request. A line that ends with a backslash goes on; Ctrl+C drops what is typed.
+        """The next message. A trailing backslash continues the line; Ctrl+C clears the input.
 
-        Raises `EOFError` at the end, `KeyboardInterrupt` for Ctrl+C on an empty line, and `News`
-        when there is some while nothing is typed.
+        Raises `EOFError` at the end, `KeyboardInterrupt` for Ctrl+C on an empty line, and
+        `NewsArrived` for a message from elsewhere while nothing is typed.
         """
         lines: list[str] = []
         with _poll_news(news, lines):
@@ -101,15 +101,15 @@ class LineEditor:
     def _read(self, lines: list[str]) -> str:
         while True:
             try:
-                line = input(self._more if lines else self._prompt)
+                line = input(self._continuation_prompt if lines else self._prompt)
             except KeyboardInterrupt:
-                # The editor left the cursor behind what was typed.
+                # readline leaves the cursor at the end of the input.
                 sys.stdout.write("\n")
                 if not lines and not readline.get_line_buffer():
                     raise
                 lines.clear()
                 continue
-            # First of all: from here on no news take it away.
+            # Before anything else: from here on `NewsArrived` cannot discard the line.
             lines.append(line)
             self.keep(line)
             if not line.endswith(_CONTINUATION):
@@ -117,7 +117,7 @@ class LineEditor:
             lines[-1] = line.removesuffix(_CONTINUATION)
 
     def keep(self, line: str) -> None:
-        """Into the history and its file; the same line twice in a row is one."""
+        """Add a line to the history and its file, unless it repeats the last one."""
         length = readline.get_current_history_length()
         flat = " ".join(line.splitlines())
         if not flat.strip() or (length and readline.get_history_item(length) == flat):
@@ -128,12 +128,12 @@ class LineEditor:
 
     def _complete(self, text: str, state: int) -> str | None:
         if state == 0:
-            self._found = self._fitting(text)
-        return self._found[state] if state < len(self._found) else None
+            self._completions = self._matching(text)
+        return self._completions[state] if state < len(self._completions) else None
 
-    def _fitting(self, text: str) -> list[str]:
+    def _matching(self, text: str) -> list[str]:
         if text.startswith("/"):
-            return [word + " " for word in self._words if word.startswith(text)]
+            return [word + " " for word in self._commands if word.startswith(text)]
         if text.startswith("@"):
             from hermes.tui.completion import suggestions
 
@@ -143,79 +143,79 @@ class LineEditor:
 
 
 def _with_typed_prefix(text: str, found: Sequence[str]) -> list[str]:
-    """Those that begin as it was typed: the editor puts in what all of them have in common."""
+    """Only matches with the typed prefix, because readline inserts their common part."""
     kept = [one for one in found if one.startswith(text)]
     return kept or [one for one in found if one.startswith(f"@file:{text[1:]}")]
 
 
 def _colour_prompt(style: Style, prompt: str) -> str:
-    """Colours are marked as taking no room, so that the editor counts columns rightly."""
+    """Mark colour codes as zero-width, so that readline counts columns correctly."""
     if not style.on:
         return prompt
     return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"
 
 
 FOREGROUND_POLL = 0.2
-"""Seconds between two looks at whether we are in front again."""
+"""Seconds between checks whether this process is in the foreground again."""
 _READ_SIZE = 64 * 1024
 
 
 class BackgroundReader:
-    """Reads the terminal in a thread of its own, except while a question is being answered."""
+    """Reads lines from the terminal in a thread during a turn, except while `paused`."""
 
     def __init__(self, fd: int, heard: Callable[[str], None]) -> None:
         self._fd = fd
         self._heard = heard
         self._reading = threading.Lock()
-        self._free = threading.Event()
-        self._over = threading.Event()
+        self._unpaused = threading.Event()
+        self._closing = threading.Event()
         self._ended = threading.Event()
-        self._free.set()
+        self._unpaused.set()
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """What is typed now is for somebody else."""
-        self._free.clear()
+        """Leave the input to another reader, such as a question."""
+        self._unpaused.clear()
         try:
             with self._reading:
                 yield
         finally:
-            self._free.set()
+            self._unpaused.set()
 
     @contextmanager
     def open(self) -> Generator[None]:
-        """What is typed after the end is left where it is."""
-        woken, wake = os.pipe()
-        Worker("chat-hears", lambda: self._listen(woken)).start()
+        """Read while the context is open; later input stays in the terminal."""
+        wake_reader, wake_writer = os.pipe()
+        Worker("chat-hears", lambda: self._listen(wake_reader)).start()
         try:
             yield
         finally:
-            self._over.set()
-            os.write(wake, b"\0")
+            self._closing.set()
+            os.write(wake_writer, b"\0")
             self._ended.wait()
-            os.close(wake)
-            os.close(woken)
+            os.close(wake_writer)
+            os.close(wake_reader)
 
-    def _listen(self, woken: int) -> None:
+    def _listen(self, wake_reader: int) -> None:
         try:
-            while not self._over.is_set():
-                select([self._fd, woken], [], [])
-                self._free.wait()
+            while not self._closing.is_set():
+                select([self._fd, wake_reader], [], [])
+                self._unpaused.wait()
                 if not self._is_foreground():
-                    # Whoever reads from a terminal in the background is stopped.
-                    self._over.wait(FOREGROUND_POLL)
+                    # Reading from the terminal in the background would stop the process.
+                    self._closing.wait(FOREGROUND_POLL)
                 elif text := self._read():
                     self._heard(text)
         except OSError:
-            # The terminal is gone: whoever waits for the turn is told of that.
+            # The terminal is gone; the thread that waits for the turn handles it.
             pass
         finally:
             self._ended.set()
 
     def _read(self) -> str:
-        """A whole line, as a terminal gives it; empty when somebody else was faster."""
+        """The next line; empty if another reader took it."""
         with self._reading:
-            if self._over.is_set() or not select([self._fd], [], [], 0)[0]:
+            if self._closing.is_set() or not select([self._fd], [], [], 0)[0]:
                 return ""
             data = os.read(self._fd, _READ_SIZE)
         return data.decode("utf-8", "replace").strip()
@@ -227,7 +227,7 @@ class BackgroundReader:
 
 
 ANSWER_POLL = 0.2
-"""Seconds between two looks at the clock, and at whether somebody wants an end."""
+"""Seconds between checks for a timeout or an interrupt."""
 _CHOICE_KEYS = {choice.value[0]: choice for choice in ApprovalChoice}
 
 
@@ -239,17 +239,16 @@ def ask_at_terminal(
     *,
     interrupted: Callable[[], bool],
 ) -> str | None:
-    """The answer; None when the time was over, or when nobody wants to go on.
+    """The answer; None after a timeout or an interrupt.
 
-    An answer to a request for approval that is not understood decides nothing: it is asked again.
+    An approval is asked again if the answer is not one of the choices.
     """
-
     end = clock.monotonic() + question.time_left(clock.now())
 
     def over() -> bool:
         return interrupted() or clock.monotonic() >= end
 
-    # What was typed before anything was asked is no answer to it.
+    # Discard what was typed before the question appeared.
     with suppress(termios.error, OSError):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
     out.write(_answer_prompt(question, end - clock.monotonic()))
@@ -259,10 +258,7 @@ def ask_at_terminal(
             return line.strip() or None
         if chosen := _parse_choice(line, question.choices):
             return chosen
-        out.write(
-            f"I did not understand {one_line(single_line(line), 40)!r}, "
-            "so nothing is decided yet.\n"
-        )
+        out.write(f"{one_line(single_line(line), 40)!r} is not one of the choices.\n")
         out.write(_answer_prompt(question, end - clock.monotonic()))
         out.flush()
     out.write("\n")
@@ -275,11 +271,11 @@ def _answer_prompt(question: Question, seconds: float) -> str:
     if question.kind is QuestionKind.CLARIFY:
         return "".join(f"  {number}. {one}\n" for number, one in enumerate(choices, 1)) + "> "
     named = " / ".join(f"[{one[0]}]{one[1:]}" for one in choices)
-    return f"{named}, within {max(1, round(seconds))} s (Enter alone denies): "
+    return f"{named} (Enter denies; auto-denied in {max(1, round(seconds))} s): "
 
 
 def _parse_choice(line: str, choices: tuple[str, ...]) -> str:
-    """Nothing when it is not clearly one of the choices; Enter alone is a clear no."""
+    """The choice that was typed; empty if it is none of them. Enter alone means deny."""
     word = line.strip().strip(".!").lower()
     word = {"": "deny", "y": "once", "yes": "once", "n": "deny", "no": "deny"}.get(word, word)
     chosen = _CHOICE_KEYS.get(word, word)

@@ -1,4 +1,4 @@
-"""`hermes completion`: a script that lets a shell finish the words of this command line."""
+"""`hermes completion`: print shell completion scripts and the names they complete."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
@@ -8,19 +8,19 @@ from hermes.schema.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
 NAME_KINDS = ("provider", "toolset", "setting")
-"""Names that the program itself knows."""
+"""Kinds of names that are completed without reading the home."""
 
 _INSTALL_HELP = """\
-To use it once and from now on:
-  bash   eval "$(hermes completion bash)"            add this line to ~/.bashrc
-  zsh    eval "$(hermes completion zsh)"             add it to ~/.zshrc, after compinit
-  fish   hermes completion fish | source             add it to ~/.config/fish/config.fish"""
+To enable it, add this line to your shell's configuration:
+  bash   eval "$(hermes completion bash)"            in ~/.bashrc
+  zsh    eval "$(hermes completion zsh)"             in ~/.zshrc, after compinit
+  fish   hermes completion fish | source             in ~/.config/fish/config.fish"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = _INSTALL_HELP
-    parser.add_argument("shell", nargs="?", choices=SHELLS, help="which shell it is for")
+    parser.add_argument("shell", nargs="?", choices=SHELLS, help="shell to print the script for")
     parser.add_argument("--sessions", metavar="BEGINNING", help=SUPPRESS)
     parser.add_argument("--names", choices=NAME_KINDS, help=SUPPRESS)
 
@@ -36,7 +36,7 @@ def run(args: Namespace, context: CliContext) -> int:
         context.stdout.writelines(f"{name}\n" for name in known_names(args.names))
         return 0
     if args.shell is None:
-        raise UsageError("Say which shell: bash, zsh or fish.", hint=_INSTALL_HELP)
+        raise UsageError("Choose a shell: bash, zsh or fish.", hint=_INSTALL_HELP)
     from hermes.cli.verbs.completion.scripts import script
 
     context.stdout.write(script(args.shell))
@@ -44,7 +44,7 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def known_names(kind: str) -> Iterable[str]:
-    """Of settings, those that do something."""
+    """All names of a kind; settings without effect are omitted."""
     match kind:
         case "provider":
             from hermes.models.providers import CUSTOM, PROVIDERS

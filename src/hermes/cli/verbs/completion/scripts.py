@@ -1,4 +1,4 @@
-"""All verbs, their actions and flags, as one tree read from their own parsers."""
+"""Generate completion scripts from the argument parsers of all commands."""
 
 from argparse import SUPPRESS, Action, ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 _KIND_BY_ARGUMENT = {
-    ("hermes chat", "go_on"): "session",
+    ("hermes chat", "continue_session"): "session",
     ("hermes profile create", "clone"): "profile",
     ("hermes profile use", "name"): "profile",
     ("hermes profile show", "name"): "profile",
@@ -41,11 +41,11 @@ _KIND_BY_ARGUMENT = {
     ("hermes config set", "key"): "setting",
     ("hermes config unset", "key"): "setting",
 }
-"""Where the name of the value does not say what it is."""
+"""Kinds of arguments that cannot be derived from the metavar."""
 
 
 class Flag(Struct, frozen=True):
-    """`value` is empty for a switch; a leading `?` says that the value may be missing."""
+    """`value` is the kind of its value, empty for a switch; a leading `?` makes it optional."""
 
     names: tuple[str, ...]
     summary: str
@@ -53,10 +53,10 @@ class Flag(Struct, frozen=True):
 
 
 class CommandNode(Struct, frozen=True, kw_only=True):
-    """A place on the command line. `words` are the kinds of what follows; `more` repeats the last.
+    """A command or action. `words` are the kinds of its arguments; `more` repeats the last.
 
     A kind is `file`, `folder`, `session`, `profile`, `provider`, `toolset`, `setting`, `any`, or
-    `=` and the words to choose from.
+    `=` followed by the choices.
     """
 
     summary: str
@@ -72,14 +72,14 @@ _HELP = Flag(("-h", "--help"), "show help")
 
 
 def command_tree() -> CommandNode:
-    """The command itself has the flags of `chat`, which is what it does alone."""
+    """The tree of all commands; `hermes` itself has the flags of `chat`, its default."""
     verbs = {name: _verb(name, summary) for name, summary in VERBS.items()}
     flags = (*verbs["chat"].flags, _VERSION)
     return CommandNode(summary="", flags=flags, children=verbs)
 
 
 def walk_tree(node: CommandNode, path: str = "hermes") -> Iterator[tuple[str, CommandNode]]:
-    """Every node under the words that lead to it."""
+    """Yield every node with the words that lead to it."""
     yield path, node
     for name, child in node.children.items():
         yield from walk_tree(child, f"{path} {name}")
@@ -119,7 +119,7 @@ def _node(parser: ArgumentParser, summary: str) -> CommandNode:
 def _children(action: Action) -> Iterator[tuple[str, CommandNode]]:
     parsers = cast("dict[str, ArgumentParser]", action.choices)
     summaries = {
-        each.dest: each.help or "" for each in _argparse_actions(action, "_choices_actions")
+        choice.dest: choice.help or "" for choice in _argparse_actions(action, "_choices_actions")
     }
     for name, parser in parsers.items():
         if name in summaries:
@@ -127,7 +127,7 @@ def _children(action: Action) -> Iterator[tuple[str, CommandNode]]:
 
 
 def _argparse_actions(owner: ArgumentParser | Action, name: str) -> list[Action]:
-    # argparse has no public way to ask what was added to a parser.
+    # argparse has no public accessor for these.
     return cast("list[Action]", vars(owner)[name])
 
 
@@ -150,7 +150,7 @@ def _summary(action: Action) -> str:
 
 
 TableRow = tuple[str, Sequence[str]]
-"""The words to match (a star at the end stands for any) and the lines to print for them."""
+"""The words to match (a trailing star matches anything) and the lines to print."""
 
 
 class _Dialect(Struct, frozen=True):
@@ -160,7 +160,7 @@ class _Dialect(Struct, frozen=True):
 
 
 def script(shell: str) -> str:
-    """The text to be read by the shell; names and summaries are parted by a bar."""
+    """The completion script; names and summaries in it are separated by a bar."""
     text = (Path(__file__).parent / f"hermes.{shell}").read_text(encoding="utf-8")
     nodes = list(walk_tree(command_tree()))
     dialect = _FISH if shell == "fish" else _POSIX
@@ -173,12 +173,12 @@ def script(shell: str) -> str:
 
 
 def _node_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
-    """Whether some words are a place of their own."""
+    """Mark the words that form a command or action."""
     yield path, ["yes"]
 
 
 def _value_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
-    """What may follow a flag."""
+    """The kinds of flag values."""
     for flag in node.flags:
         for name in flag.names:
             if flag.value:
@@ -186,7 +186,7 @@ def _value_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
 
 
 def _word_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
-    """What the n-th plain word is."""
+    """The kind of each positional argument."""
     for number, kind in enumerate(node.words):
         yield f"{path} {number}", [kind]
     if node.more:

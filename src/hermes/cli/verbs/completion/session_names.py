@@ -1,4 +1,4 @@
-"""The sessions a shell may offer: the ones used last, each with its title."""
+"""Print recent sessions for shell completion."""
 
 import re
 
@@ -18,16 +18,16 @@ _SAFE_ID = re.compile(r"[\w.-]+", re.ASCII)
 
 
 def print_sessions(beginning: str, context: CliContext) -> int:
-    """One line per session, `id<TAB>title`; silence when anything is wrong."""
+    """Print `id<TAB>title` for each session; nothing on errors."""
     try:
-        digests = anyio.run(_recent_sessions, context)
+        summaries = anyio.run(_recent_sessions, context)
     except HermesError:
-        # The reader is in the middle of a line: a complaint there would only spoil it.
+        # An error message would garble the command line being completed.
         return 1
-    for digest in digests:
-        session = digest.session
+    for summary in summaries:
+        session = summary.session
         if session.id.startswith(beginning) and _SAFE_ID.fullmatch(session.id):
-            context.stdout.write(f"{session.id}\t{single_line(session.title or digest.preview)}\n")
+            context.stdout.write(f"{session.id}\t{single_line(session.title or summary.preview)}\n")
     return 0
 
 

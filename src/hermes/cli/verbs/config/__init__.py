@@ -1,4 +1,4 @@
-"""`hermes config`: show, change and check the settings of the home."""
+"""`hermes config`: show, change and check settings."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    show = verbs.add_parser("show", help="print the settings in effect, secrets masked")
-    show.add_argument("section", nargs="?", help="all of this section, such as agent")
-    show.add_argument("--all", action="store_true", help="also what has its default")
-    show.add_argument("--json", action="store_true", help="as JSON instead of YAML")
+    show = verbs.add_parser("show", help="print the effective settings, with secrets masked")
+    show.add_argument("section", nargs="?", help="only this section, such as agent")
+    show.add_argument("--all", action="store_true", help="include defaults")
+    show.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     get = verbs.add_parser("get", help="print one setting")
-    get.add_argument("key", help="its name, such as agent.max_turns")
-    get.add_argument("--json", action="store_true", help="as JSON")
-    change = verbs.add_parser(
-        "set", help="change one setting, or a variable such as OPENAI_API_KEY"
-    )
-    change.add_argument("key", help="its name, such as agent.max_turns")
+    get.add_argument("key", help="setting, such as agent.max_turns")
+    get.add_argument("--json", action="store_true", help="print JSON")
+    change = verbs.add_parser("set", help="change a setting, or a variable such as OPENAI_API_KEY")
+    change.add_argument("key", help="setting, such as agent.max_turns")
     change.add_argument(
-        "value", nargs="?", help="true, 12, [a, b] or text; left out, it is asked for or read"
+        "value",
+        nargs="?",
+        help="true, 12, [a, b] or text; if omitted, it is asked for or read from stdin",
     )
-    change.add_argument("--force", action="store_true", help="also what Hermes does not know")
-    unset = verbs.add_parser("unset", help="go back to the default of one setting")
-    unset.add_argument("key", help="its name, such as agent.max_turns")
-    verbs.add_parser("path", help="print where config.yaml is")
-    verbs.add_parser("env-path", help="print where .env is")
-    verbs.add_parser("edit", help="open config.yaml in your editor; checked before it is saved")
-    check = verbs.add_parser("check", help="look for mistakes; exit code 78 when there are errors")
+    change.add_argument("--force", action="store_true", help="accept unknown settings")
+    unset = verbs.add_parser("unset", help="reset a setting to its default")
+    unset.add_argument("key", help="setting, such as agent.max_turns")
+    verbs.add_parser("path", help="print the path of config.yaml")
+    verbs.add_parser("env-path", help="print the path of .env")
+    verbs.add_parser("edit", help="edit config.yaml in your editor; it is checked before saving")
+    check = verbs.add_parser("check", help="check the settings; exit code 78 if there are errors")
     check.add_argument(
-        "--verbose", action="store_true", help="a line for each setting that has no effect"
+        "--verbose", action="store_true", help="list every setting that has no effect"
     )
 
 
@@ -68,8 +68,8 @@ def _show(context: CliContext, section: str | None, everything: bool, as_json: b
     if as_json:
         return _say(context, _as_json(shown))
     if section is None and not everything:
-        rest = f"# {'All else has its' if shown else 'Everything has its'} default; to see it all: "
-        _say(context, rest + "hermes config show --all")
+        what = "Other settings" if shown else "All settings"
+        _say(context, f"# {what} have their defaults. To see them: hermes config show --all")
     return _say(context, as_yaml(shown)) if shown else 0
 
 
@@ -94,13 +94,13 @@ def _found(result: tuple[bool, object], key: str) -> object:
     if found and value is not None:
         return value
     if found:
-        raise HermesError(f"{key} is not set", hint=f"Set it with: hermes config set {key} VALUE")
+        raise HermesError(f"{key} is not set", hint=f"Set it: hermes config set {key} VALUE")
     from hermes.config.key_paths import parse_path
     from hermes.config.unknown_keys import suggested_setting
 
     near = suggested_setting(parse_path(key))
-    hint = f"Did you mean {near}?" if near else "`hermes config show --all` lists them all."
-    raise HermesError(f"There is no setting named {key}", hint=hint)
+    hint = f"Did you mean {near}?" if near else "List them: hermes config show --all"
+    raise HermesError(f"Unknown setting {key}", hint=hint)
 
 
 def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
@@ -112,29 +112,29 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
     value = given if given is not None else _read_value(context, key)
     if is_variable(key):
         set_variable(home, key, value)
-        return _say(context, f"{key} is set in {home.dotenv}")
+        return _say(context, f"{key} set in {home.dotenv}")
     edited = set_setting(home, _env(context), key, value, force=force)
     for warning in edited.warnings:
         context.stderr.write(f"warning: {warning}\n")
     _print_lint(context, edited.path)
     _print_connection_warnings(context, edited)
-    return _say(context, f"{format_path(edited.path)} is set in {home.config}")
+    return _say(context, f"{format_path(edited.path)} set in {home.config}")
 
 
 def _print_connection_warnings(context: CliContext, edited: "EditResult") -> None:
-    """What went with the old value, and whose key goes to a new address."""
+    """Warn about settings that were removed and about a key that goes to a new address."""
     from hermes.config.key_paths import format_path
 
     if edited.removed:
         names = " and ".join(map(format_path, edited.removed))
         context.stderr.write(
-            f"warning: {names} belonged to what was set before and {_were(edited)} removed\n"
+            f"warning: {names} belonged to the previous setting and {_were(edited)} removed\n"
             "  Set provider, address and key together: hermes setup\n"
         )
     if edited.exposed:
         context.stderr.write(
-            f"warning: the key of {edited.exposed} is sent to this address from now on\n"
-            "  If that is not meant: hermes config unset " + format_path(edited.path) + "\n"
+            f"warning: the key of {edited.exposed} will be sent to this address\n"
+            "  To undo this: hermes config unset " + format_path(edited.path) + "\n"
         )
 
 
@@ -143,16 +143,16 @@ def _were(edited: "EditResult") -> str:
 
 
 def _print_lint(context: CliContext, path: "KeyPath") -> None:
-    """What was just set may name something that there is not, or change nothing."""
+    """Warn if the new value is unknown or has no effect."""
     from hermes.cli.verbs.config.lint import lint_values
 
-    for one in lint_values(context.home(), _env(context)):
-        if one.path == path[: len(one.path)]:
-            context.stderr.write(f"warning: {one}\n  {one.hint}\n")
+    for problem in lint_values(context.home(), _env(context)):
+        if problem.path == path[: len(problem.path)]:
+            context.stderr.write(f"warning: {problem}\n  {problem.hint}\n")
 
 
 def _read_value(context: CliContext, key: str) -> str:
-    """A value that is not on the command line stays out of the shell's history."""
+    """Ask for the value or read it from a pipe, to keep it out of the shell history."""
     if context.stdin.isatty():
         from getpass import getpass
 
@@ -161,8 +161,8 @@ def _read_value(context: CliContext, key: str) -> str:
         value = context.stdin.read().rstrip("\r\n")
     if not value:
         raise UsageError(
-            "No value was given; nothing was changed.",
-            hint=f"`hermes config unset {key}` takes it away.",
+            "No value given; nothing was changed.",
+            hint=f"To remove it: hermes config unset {key}",
         )
     return value
 
@@ -193,34 +193,36 @@ def _check(context: CliContext, verbose: bool) -> int:
     if any(problem.severity is Severity.ERROR for problem in problems):
         return ConfigError.exit_code
     if not problems:
-        _say(context, f"{home.config} is fine" if home.config.exists() else _no_file(home))
+        _say(context, f"{home.config} is valid" if home.config.exists() else _no_file(home))
     return 0
 
 
 def _checked_env(context: CliContext, home: Home) -> "tuple[Env, list[Problem]]":
-    """The variables as far as they can be read, and what is wrong with their file."""
+    """The environment including .env, and the problems of that file."""
     from hermes.config.dotenv import profile_env
     from hermes.config.problems import Problem, Severity
 
     try:
         env = profile_env(home.dotenv, context.env)
     except ConfigError as error:
-        said = str(error).removeprefix(f"{home.dotenv}: ").removeprefix(f"{home.dotenv}, ")
-        problem = Problem(severity=Severity.ERROR, file=home.dotenv, message=said, hint=error.hint)
+        message = str(error).removeprefix(f"{home.dotenv}: ").removeprefix(f"{home.dotenv}, ")
+        problem = Problem(
+            severity=Severity.ERROR, file=home.dotenv, message=message, hint=error.hint
+        )
         return context.env, [problem]
     if home.dotenv.exists() and home.dotenv.stat().st_mode & 0o077:
         problem = Problem(
             severity=Severity.WARNING,
             file=home.dotenv,
-            message="other people on this machine can read the keys in it",
-            hint=f"Close it with: chmod 600 {home.dotenv}",
+            message="other users of this machine can read the keys in it",
+            hint=f"Make it private: chmod 600 {home.dotenv}",
         )
         return env, [problem]
     return env, []
 
 
 def _no_file(home: Home) -> str:
-    return f"There is no {home.config}; all settings have their defaults"
+    return f"{home.config} does not exist; all settings have their defaults"
 
 
 def _edit(context: CliContext) -> int:
@@ -236,7 +238,7 @@ def _env(context: CliContext) -> Env:
 
 
 def _env_if_readable(context: CliContext) -> Env:
-    """A broken .env must not keep anybody from mending config.yaml."""
+    """Ignore a broken .env, which must not prevent editing config.yaml."""
     try:
         return _env(context)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Editing config.yaml as a whole: on a copy, checked, and offered again when it has errors."""
+"""Edit a copy of config.yaml and save it once it is valid."""
 
 import tempfile
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ def edit_config(context: CliContext, env: Mapping[str, str]) -> int:
     try:
         new = _edit_until_valid(context, home, copy, env)
         if new == (old or EMPTY_CONFIG):
-            context.stdout.write("Nothing was changed\n")
+            context.stdout.write("No changes\n")
         else:
             replace_whole_config(home, old, new)
-            context.stdout.write(f"{home.config} is saved\n")
+            context.stdout.write(f"{home.config} saved\n")
     except ConfigError as error:
         raise ConfigError(str(error), hint=f"Your version is kept in {copy}") from error
     except UsageError:
@@ -41,7 +41,7 @@ def edit_config(context: CliContext, env: Mapping[str, str]) -> int:
 
 
 def _edit_until_valid(context: CliContext, home: Home, copy: Path, env: Mapping[str, str]) -> str:
-    """The text once it has no errors. Raises `ConfigError` when the person gives up."""
+    """The text once it is valid. Raises `ConfigError` if the user gives up."""
     while True:
         edit_file(copy, context.env, at_terminal=context.stdin.isatty())
         text = read_text(copy)

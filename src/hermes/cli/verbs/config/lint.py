@@ -1,4 +1,4 @@
-"""Settings that can be read, and yet name something that there is not, or change nothing."""
+"""Warn about valid settings that name something unknown or have no effect."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,36 +24,36 @@ _MAX_NAMED = 10
 
 
 def check_settings(home: Home, env: Mapping[str, str]) -> list[Problem]:
-    """All that is wrong or odd with the file, its values too, in the order of the file."""
+    """All errors and warnings about the settings, in file order."""
     problems = [*check_config(home, env), *lint_values(home, env)]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
 def group_unused(problems: Sequence[Problem]) -> list[Problem]:
-    """Many settings that nothing uses as one: a file from elsewhere is full of them."""
+    """Merge many "has no effect" warnings into one."""
     unused = [one for one in problems if one.message == UNUSED]
     if len(unused) <= _MAX_UNGROUPED:
         return list(problems)
     sections: dict[str, list[Problem]] = {}
-    for one in unused:
-        sections.setdefault(str(one.path[0]), []).append(one)
+    for problem in unused:
+        sections.setdefault(str(problem.path[0]), []).append(problem)
     names = [
-        some[0].key if len(some) == 1 else f"{len(some)} of {section}"
-        for section, some in sections.items()
+        group[0].key if len(group) == 1 else f"{len(group)} of {section}"
+        for section, group in sections.items()
     ]
     named = ", ".join([*names[:_MAX_NAMED], *["…"] * (len(names) > _MAX_NAMED)])
     first = unused[0]
-    together = Problem(
+    merged = Problem(
         severity=first.severity,
         file=first.file,
-        message=f"{len(unused)} settings have no effect here: {named}",
-        hint="A line for each: hermes config check --verbose",
+        message=f"{len(unused)} settings have no effect: {named}",
+        hint="List them all: hermes config check --verbose",
     )
-    return [*(one for one in problems if one.message != UNUSED), together]
+    return [*(one for one in problems if one.message != UNUSED), merged]
 
 
 def lint_values(home: Home, env: Mapping[str, str]) -> list[Problem]:
-    """Only warnings; a file that cannot be read has none."""
+    """Warnings about single values; none if the file is invalid."""
     try:
         loaded = load_config(home, env)
     except ConfigError:
@@ -65,35 +65,35 @@ def lint_values(home: Home, env: Mapping[str, str]) -> list[Problem]:
 def _provider(loaded: LoadedConfig) -> Iterator[Finding]:
     name = _text_setting(loaded, PROVIDER)
     own = [one.name for one in model_settings(loaded.config).custom_providers]
-    meant = name.lower().removeprefix("custom:")
-    if name.lower() in {"", "auto"} or meant in map(str.lower, own) or find_provider(name):
+    custom = name.lower().removeprefix("custom:")
+    if name.lower() in {"", "auto"} or custom in map(str.lower, own) or find_provider(name):
         return
     known = [*own, *(one.name for one in (*PROVIDERS, CUSTOM))]
-    yield _warning(PROVIDER, f"there is no provider {name!r}", name, known)
+    yield _warning(PROVIDER, f"unknown provider {name!r}", name, known)
 
 
 def _skin(loaded: LoadedConfig) -> Iterator[Finding]:
     name = _text_setting(loaded, _SKIN)
     if name and name not in SKINS:
-        yield _warning(_SKIN, f"there is no skin {name!r}", name, SKINS)
+        yield _warning(_SKIN, f"unknown skin {name!r}", name, SKINS)
 
 
 def _sandbox(loaded: LoadedConfig) -> Iterator[Finding]:
     name = _text_setting(loaded, BACKEND)
     if name and unsupported_reason(name):
-        yield _warning(BACKEND, f"there is no sandbox {name!r}", name, BACKENDS)
+        yield _warning(BACKEND, f"unknown sandbox {name!r}", name, BACKENDS)
 
 
 def _warning(path: KeyPath, what: str, name: str, known: list[str] | tuple[str, ...]) -> Finding:
     setting = f"hermes config set {'.'.join(map(str, path))}"
-    hint = f"There are {', '.join(known)}; to change it: {setting} NAME"
+    hint = f"Choose one of {', '.join(known)}: {setting} NAME"
     for near in similar_names(name, known):
-        hint = f"If {near} is meant: {setting} {near}"
+        hint = f"Did you mean {near}? {setting} {near}"
     return Finding(severity=Severity.WARNING, path=path, message=what, hint=hint)
 
 
 def _text_setting(loaded: LoadedConfig, path: KeyPath) -> str:
-    """What the file says there; nothing where it says no text."""
+    """The setting's text; empty if it is missing or not text."""
     section = as_mapping(loaded.raw.get(str(path[0]))) or {}
     value = section.get(path[1])
     return value.strip() if isinstance(value, str) else ""
@@ -102,14 +102,14 @@ def _text_setting(loaded: LoadedConfig, path: KeyPath) -> str:
 def _with_positions(findings: list[Finding], home: Home) -> list[Problem]:
     from hermes.config.yaml_parser import key_positions, nearest_position
 
-    where = key_positions(read_text(home.config))
+    positions = key_positions(read_text(home.config))
     return [
         Problem(
             severity=one.severity,
             file=home.config,
             path=one.path,
-            line=nearest_position(where, one.path)[0],
-            column=nearest_position(where, one.path)[1],
+            line=nearest_position(positions, one.path)[0],
+            column=nearest_position(positions, one.path)[1],
             message=one.message,
             hint=one.hint,
         )

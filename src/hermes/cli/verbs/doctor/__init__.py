@@ -1,4 +1,4 @@
-"""`hermes doctor`: what is wrong, each with the command that puts it right."""
+"""`hermes doctor`: check the installation and suggest fixes."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -7,9 +7,11 @@ from hermes.cli.context import CliContext
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--fix", action="store_true", help="mend what is safe: rights, missing folders, old locks"
+        "--fix",
+        action="store_true",
+        help="apply safe fixes: permissions, missing folders, stale locks",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: Namespace, context: CliContext) -> int:

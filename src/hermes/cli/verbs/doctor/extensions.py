@@ -1,4 +1,4 @@
-"""Whether the MCP servers and hooks of the settings could be run; none is started for it."""
+"""Check that the configured MCP servers and hooks can run, without starting them."""
 
 import shutil
 from collections.abc import Mapping
@@ -22,40 +22,40 @@ from hermes.mcp.server_config import StdioEndpoint
 from hermes.schema.errors import ConfigError
 
 
-async def check_servers(patient: CheckContext) -> list[Finding]:
-    servers = {name: one for name, one in patient.config.mcp_servers.items() if one.enabled}
+async def check_servers(context: CheckContext) -> list[Finding]:
+    servers = {name: one for name, one in context.config.mcp_servers.items() if one.enabled}
     if not servers:
         return []
     if why := missing_sdk():
-        said, _, command = why.partition(" Install it: ")
-        return [error_finding("mcp", said, command)]
-    found = [_finding(patient, name, servers) for name in servers]
-    troubles = [one for one in found if one is not None]
-    return troubles or [
+        message, _, command = why.partition(" Install it: ")
+        return [error_finding("mcp", message, command)]
+    found = [_finding(context, name, servers) for name in servers]
+    problems = [one for one in found if one is not None]
+    return problems or [
         ok_finding("mcp", f"{plural(len(servers), 'server')}: hermes mcp test NAME")
     ]
 
 
-async def check_hooks(patient: CheckContext) -> list[Finding]:
-    if not patient.config.hooks:
+async def check_hooks(context: CheckContext) -> list[Finding]:
+    if not context.config.hooks:
         return []
-    consents = HookConsents(patient.home.shell_hooks)
-    found = hook_problems(patient.config, patient.env, consents)
-    troubles = [warning_finding("hooks", one, "hermes hooks doctor") for one in found]
-    return troubles or [ok_finding("hooks", "they can be run")]
+    consents = HookConsents(context.home.shell_hooks)
+    found = hook_problems(context.config, context.env, consents)
+    problems = [warning_finding("hooks", one, "hermes hooks doctor") for one in found]
+    return problems or [ok_finding("hooks", "all can run")]
 
 
-def _finding(patient: CheckContext, name: str, servers: Mapping[str, McpServer]) -> Finding | None:
+def _finding(context: CheckContext, name: str, servers: Mapping[str, McpServer]) -> Finding | None:
     try:
-        ground = ServerFolders(patient.env, patient.home.path, str(Path.cwd()))
-        way = server_config(name, servers[name], ground, servers).way
+        folders = ServerFolders(context.env, context.home.path, str(Path.cwd()))
+        endpoint = server_config(name, servers[name], folders, servers).way
     except ConfigError as error:
         return finding_of_error("mcp", error)
-    if not isinstance(way, StdioEndpoint):
+    if not isinstance(endpoint, StdioEndpoint):
         return None
-    command = way.argv[0]
-    # A path is taken from the folder that it is started in.
-    started = str(Path(way.cwd, command)) if "/" in command else command
-    if shutil.which(started, path=way.env.get("PATH")) is None:
-        return warning_finding("mcp", f"{name}: {started} is not installed.", "hermes config edit")
+    command = endpoint.argv[0]
+    # A relative path starts from the server's working directory.
+    program = str(Path(endpoint.cwd, command)) if "/" in command else command
+    if shutil.which(program, path=endpoint.env.get("PATH")) is None:
+        return warning_finding("mcp", f"{name}: {program} is not installed.", "hermes config edit")
     return None

@@ -1,4 +1,4 @@
-"""What a check has found: how bad it is, in one sentence, and the next command."""
+"""The result of a check: a grade, a sentence and the command that fixes it."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -21,17 +21,17 @@ class Grade(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """`fix` is what a person types or does; `mend` does it, where that cannot harm anything."""
+    """`fix` is what the user can do; `repair` does it automatically where that is safe."""
 
     check: str
     grade: Grade
     says: str
     fix: str = ""
-    mend: Callable[[], None] | None = None
+    repair: Callable[[], None] | None = None
 
 
 class CheckContext(Struct, frozen=True, kw_only=True):
-    """A home whose settings could be read."""
+    """A home with valid settings, passed to every check."""
 
     home: Home
     env: Env
@@ -44,17 +44,17 @@ def ok_finding(check: str, says: str) -> Finding:
 
 
 def warning_finding(
-    check: str, says: str, fix: str, mend: Callable[[], None] | None = None
+    check: str, says: str, fix: str, repair: Callable[[], None] | None = None
 ) -> Finding:
-    return Finding(check=check, grade=Grade.WARNING, says=says, fix=fix, mend=mend)
+    return Finding(check=check, grade=Grade.WARNING, says=says, fix=fix, repair=repair)
 
 
 def error_finding(
-    check: str, says: str, fix: str, mend: Callable[[], None] | None = None
+    check: str, says: str, fix: str, repair: Callable[[], None] | None = None
 ) -> Finding:
-    return Finding(check=check, grade=Grade.ERROR, says=says, fix=fix, mend=mend)
+    return Finding(check=check, grade=Grade.ERROR, says=says, fix=fix, repair=repair)
 
 
 def finding_of_error(check: str, error: HermesError, otherwise: str = "") -> Finding:
-    """An error of ours already says what happened and what to do next."""
+    """Use the error's own message and hint."""
     return error_finding(check, str(error), error.hint or otherwise)

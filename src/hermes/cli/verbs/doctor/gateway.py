@@ -1,4 +1,4 @@
-"""Whether the gateway can do its work: what runs, what it left behind, channels and ports."""
+"""Check the gateway: its process, stale files, channels and ports."""
 
 import fcntl
 import os
@@ -36,7 +36,7 @@ _FATAL = "fatal"
 
 
 class ListenAddress(Struct, frozen=True):
-    """An address that the gateway would listen at."""
+    """An address that the gateway is configured to listen on."""
 
     platform: str
     host: str
@@ -44,42 +44,44 @@ class ListenAddress(Struct, frozen=True):
 
 
 def check_gateway(home: Home) -> Iterator[Finding]:
-    standing = gateway_status(home)
-    state = standing.state
-    if standing.record is not None:
-        phase = state.gateway_state if state else "it has not said how it is"
-        yield ok_finding("gateway", f"runs as pid {standing.record.pid}: {phase}")
-        yield from _channel_findings(standing)
+    gateway = gateway_status(home)
+    state = gateway.state
+    if gateway.record is not None:
+        phase = state.gateway_state if state else "state unknown"
+        yield ok_finding("gateway", f"running as pid {gateway.record.pid}: {phase}")
+        yield from _channel_findings(gateway)
         return
-    if standing.died:
+    if gateway.died:
         yield warning_finding(
             "gateway",
-            "The gateway was killed, or it crashed.",
-            "hermes gateway start   (and why: hermes logs errors)",
+            "The gateway crashed or was killed.",
+            "hermes gateway start   (for the cause: hermes logs errors)",
         )
     elif state is not None and state.exit_reason and state.gateway_state is not Phase.STOPPED:
-        says = f"The gateway does not run: {state.exit_reason}"
+        says = f"The gateway is not running: {state.exit_reason}"
         yield warning_finding("gateway", says, "hermes gateway start")
     else:
-        yield ok_finding("gateway", "does not run; chats and the API need it: hermes gateway start")
+        yield ok_finding(
+            "gateway", "not running; chat apps and the API need it: hermes gateway start"
+        )
     yield from _stale_files(home)
 
 
-def _channel_findings(standing: GatewayStatus) -> Iterator[Finding]:
-    for name, one in sorted(standing.platforms.items()):
-        why = one.error_message or one.error_code or ""
-        if one.state == _FATAL:
-            yield error_finding("channels", f"{name} has given up: {why}", "hermes gateway restart")
+def _channel_findings(gateway: GatewayStatus) -> Iterator[Finding]:
+    for name, platform in sorted(gateway.platforms.items()):
+        why = platform.error_message or platform.error_code or ""
+        if platform.state == _FATAL:
+            yield error_finding("channels", f"{name} failed: {why}", "hermes gateway restart")
         elif why:
             yield warning_finding(
-                "channels", f"{name} is {one.state}: {why}", "hermes gateway status"
+                "channels", f"{name} is {platform.state}: {why}", "hermes gateway status"
             )
         else:
-            yield ok_finding("channels", f"{name} is {one.state}")
+            yield ok_finding("channels", f"{name} is {platform.state}")
 
 
 def _stale_files(home: Home) -> Iterator[Finding]:
-    """Files of a gateway that is gone; they stop nobody, but they mislead."""
+    """Files of a gateway that no longer runs; harmless but misleading."""
     for path, is_stale in (
         (home.gateway_lock, _is_stale_lock),
         (home.gateway_pid, _is_stale_record),
@@ -88,15 +90,15 @@ def _stale_files(home: Home) -> Iterator[Finding]:
         if is_stale(path):
             yield warning_finding(
                 "gateway",
-                f"{path} is left from a gateway that is gone.",
+                f"{path} is left over from a gateway that no longer runs.",
                 f"rm {path}",
-                mend=_remove_stale(path, is_stale),
+                repair=_remove_stale(path, is_stale),
             )
 
 
 def _remove_stale(path: Path, is_stale: Callable[[Path], bool]) -> Callable[[], None]:
     def remove() -> None:
-        """Only if it is still nobody's; a gateway may have been started meanwhile."""
+        """Check again before removing: a gateway may have started meanwhile."""
         if is_stale(path):
             path.unlink(missing_ok=True)
 
@@ -124,10 +126,10 @@ def _is_stale_lock(path: Path) -> bool:
 def _is_stale_socket(path: Path) -> bool:
     if not path.is_socket():
         return False
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as ours:
-        ours.settimeout(1.0)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.settimeout(1.0)
         try:
-            ours.connect(str(path))
+            probe.connect(str(path))
         except ConnectionRefusedError:
             return True
         except OSError:
@@ -135,44 +137,44 @@ def _is_stale_socket(path: Path) -> bool:
     return False
 
 
-def check_channels(patient: CheckContext) -> Iterator[Finding]:
-    """What the settings ask for and this installation does not have; ports that are taken."""
-    wanted = enabled_platforms(patient.config, patient.env)
+def check_channels(context: CheckContext) -> Iterator[Finding]:
+    """Check for channels that are not installed, shared secrets and ports in use."""
+    wanted = enabled_platforms(context.config, context.env)
     for name in wanted:
         if name not in MANIFESTS:
             yield warning_finding(
                 "channels",
-                f"{name} is switched on, but this installation does not have it.",
+                f"{name} is enabled but not available in this installation.",
                 f"hermes config set platforms.{name}.enabled false",
             )
     try:
         if "webhook" in wanted:
-            yield from _shared_secrets(patient)
-        if gateway_status(patient.home).record is not None:
+            yield from _shared_secrets(context)
+        if gateway_status(context.home).record is not None:
             return
-        for place in _listen_addresses(patient, wanted):
-            yield _port_finding(place)
+        for address in _listen_addresses(context, wanted):
+            yield _port_finding(address)
     except ConfigError as error:
         yield finding_of_error("channels", error, "hermes config edit")
 
 
-def _shared_secrets(patient: CheckContext) -> Iterator[Finding]:
-    """No signature of a webhook says which route it is for: a secret must."""
-    platform = patient.config.platforms.get("webhook") or Platform()
-    settings = webhook_settings(platform.extra, patient.env)
-    table = Subscriptions(patient.home.path / FILE).read()
+def _shared_secrets(context: CheckContext) -> Iterator[Finding]:
+    """Routes need different secrets, because a signature does not name its route."""
+    platform = context.config.platforms.get("webhook") or Platform()
+    settings = webhook_settings(platform.extra, context.env)
+    table = Subscriptions(context.home.path / FILE).read()
     routes = {**subscribed_routes(table, settings.secret), **settings.routes}
     groups = {route.shares for route in with_shared_secrets(routes).values() if route.shares}
     for group in sorted(groups):
         yield warning_finding(
             "webhooks",
-            f"The routes {', '.join(group)} have the same secret: a call signed for one fits all.",
-            "hermes webhook remove ROUTE, then subscribe it again with a secret of its own",
+            f"The routes {', '.join(group)} share a secret: a call for one is valid for all.",
+            "hermes webhook remove ROUTE, then subscribe again with a different secret",
         )
 
 
-def _listen_addresses(patient: CheckContext, wanted: list[str]) -> Iterator[ListenAddress]:
-    config, env = patient.config, patient.env
+def _listen_addresses(context: CheckContext, wanted: list[str]) -> Iterator[ListenAddress]:
+    config, env = context.config, context.env
     if is_enabled(config, env):
         api = api_settings(config, env)
         yield ListenAddress("api_server", api.host, api.port)
@@ -182,15 +184,15 @@ def _listen_addresses(patient: CheckContext, wanted: list[str]) -> Iterator[List
         yield ListenAddress("webhook", hook.host, hook.port)
 
 
-def _port_finding(place: ListenAddress) -> Finding:
-    where = f"{place.host}:{place.port}"
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    with closing(socket.socket(family, socket.SOCK_STREAM)) as ours:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _port_finding(address: ListenAddress) -> Finding:
+    where = f"{address.host}:{address.port}"
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            ours.bind((place.host, place.port))
+            probe.bind((address.host, address.port))
         except OSError as error:
             return finding_of_error(
-                "ports", listen_error(place.platform, place.host, place.port, error)
+                "ports", listen_error(address.platform, address.host, address.port, error)
             )
-    return ok_finding("ports", f"{place.platform} can listen at {where}")
+    return ok_finding("ports", f"{address.platform} can listen on {where}")

@@ -1,4 +1,4 @@
-"""What must be right before anything can work: Python, the home, its rights, the disk."""
+"""Check the basics: Python, the home, its permissions, the disk and the settings."""
 
 import errno
 import os
@@ -32,9 +32,9 @@ MIN_PYTHON = (3, 11)
 LOW_DISK = 1024**3
 CRITICAL_DISK = 100 * 1024**2
 _OTHERS_MASK = 0o077
-_FREE_SPACE_HINT = "Free some space; this shows which disk is full: df -h"
+_FREE_SPACE_HINT = "Free some disk space; find the full disk: df -h"
 _OTHER_HOME_HINT = "export HERMES_HOME=DIRECTORY"
-_PRUNE_HINT = "Free some space; this drops old sessions: hermes sessions prune --older-than 90d"
+_PRUNE_HINT = "Free some disk space, or delete old sessions: hermes sessions prune --older-than 90d"
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
@@ -43,8 +43,8 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
         oldest = ".".join(map(str, MIN_PYTHON))
         return error_finding(
             "python",
-            f"This is Python {shown}, and Hermes needs {oldest} or newer.",
-            f"Install it anew: make PYTHON=python{oldest} run",
+            f"Hermes needs Python {oldest} or newer; this is {shown}.",
+            f"Reinstall it: make PYTHON=python{oldest} run",
         )
     return ok_finding("python", f"Hermes {__version__} on Python {shown}")
 
@@ -58,38 +58,38 @@ def check_home(home: Home) -> Iterator[Finding]:
         return
     if not path.exists():
         yield warning_finding(
-            "home", f"{path} is not there yet.", "hermes setup", mend=lambda: ensure_home(home)
+            "home", f"{path} does not exist yet.", "hermes setup", repair=lambda: ensure_home(home)
         )
         return
     yield from _permissions(home)
     yield from _soul(home)
     for name in INITIAL_FOLDERS:
-        if (one := path / name).exists() and not one.is_dir():
-            yield error_finding("home", f"{one} is not a folder.", f"mv {one} {one}.old")
+        if (folder := path / name).exists() and not folder.is_dir():
+            yield error_finding("home", f"{folder} is not a folder.", f"mv {folder} {folder}.old")
     missing = [name for name in INITIAL_FOLDERS if not (path / name).exists()]
     if missing:
         names = ", ".join(missing)
         yield warning_finding(
             "home",
-            f"Folders are missing in {path}: {names}.",
+            f"Missing folders in {path}: {names}.",
             "hermes doctor --fix",
-            mend=lambda: ensure_home(home),
+            repair=lambda: ensure_home(home),
         )
 
 
 def unwritable_finding(path: Path, error: OSError) -> Finding:
-    says = f"{path} cannot be written: {error.strerror}."
+    says = f"{path} is not writable: {error.strerror}."
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return error_finding("home", says, _FREE_SPACE_HINT)
     if error.errno == errno.EROFS:
-        return error_finding("home", says, f"Choose a home that can be written: {_OTHER_HOME_HINT}")
+        return error_finding("home", says, f"Choose a writable home: {_OTHER_HOME_HINT}")
     return error_finding(
         "home", says, f"sudo chown -R $USER {path}   (or: export HERMES_HOME=~/.hermes)"
     )
 
 
 def _try_write(folder: Path) -> None:
-    """A file without a name, gone at once: rights alone do not tell of a full disk."""
+    """Write a temporary file: permissions alone do not show a full disk."""
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"\0" * 4096)
         file.flush()
@@ -101,37 +101,37 @@ def _existing_parent(path: Path) -> Path:
 
 
 def _permissions(home: Home) -> Iterator[Finding]:
-    """The folder, and the files in it that hold keys."""
+    """The home folder and the files that hold keys must be private."""
     found = False
-    places = [(home.path, 0o700), (home.dotenv, 0o600), (home.auth, 0o600)]
-    for path, right in places:
+    expected = [(home.path, 0o700), (home.dotenv, 0o600), (home.auth, 0o600)]
+    for path, allowed in expected:
         mode = _mode(path)
         if mode is None or not mode & _OTHERS_MASK or (path != home.path and not path.is_file()):
             continue
         found = True
         yield warning_finding(
             "home",
-            f"Other people on this machine may look into {path} ({mode:o}).",
-            f"chmod {right:o} {path}",
-            mend=_chmod_fix(path, right),
+            f"Other users of this machine can access {path} ({mode:o}).",
+            f"chmod {allowed:o} {path}",
+            repair=_chmod_fix(path, allowed),
         )
     if not found:
-        yield ok_finding("home", f"{home.path} is yours alone")
+        yield ok_finding("home", f"{home.path} is private")
 
 
 def _soul(home: Home) -> Iterator[Finding]:
-    """Without it no turn begins; one that is not there is no harm."""
+    """An unreadable SOUL.md blocks every turn; a missing one is fine."""
     try:
         read_regular_file(home.soul)
     except FileNotFoundError:
         return
     except OSError as error:
         says = f"{home.soul} cannot be read: {error.strerror}."
-        yield error_finding("soul", says, f"Take it away: mv {home.soul} {home.soul}.old")
+        yield error_finding("soul", says, f"Move it away: mv {home.soul} {home.soul}.old")
 
 
-def _chmod_fix(path: Path, right: int) -> Callable[[], None]:
-    return lambda: path.chmod(right)
+def _chmod_fix(path: Path, allowed: int) -> Callable[[], None]:
+    return lambda: path.chmod(allowed)
 
 
 def _mode(path: Path) -> int | None:
@@ -142,13 +142,17 @@ def _mode(path: Path) -> int | None:
 
 
 def check_disk(home: Home, free: int | None = None) -> Finding:
-    """`free` is the number of bytes, where it is known."""
+    """Check the free space; `free` (bytes) replaces the measured value."""
     left = shutil.disk_usage(_existing_parent(home.path)).free if free is None else free
     shown = f"{left / 1024**3:.1f} GB" if left >= LOW_DISK else f"{left // 1024**2} MB"
     if left < CRITICAL_DISK:
-        return error_finding("disk", f"Only {shown} are free where {home.path} is.", _PRUNE_HINT)
+        return error_finding(
+            "disk", f"Only {shown} of disk space left for {home.path}.", _PRUNE_HINT
+        )
     if left < LOW_DISK:
-        return warning_finding("disk", f"Only {shown} are free where {home.path} is.", _PRUNE_HINT)
+        return warning_finding(
+            "disk", f"Only {shown} of disk space left for {home.path}.", _PRUNE_HINT
+        )
     return ok_finding("disk", f"{shown} free")
 
 
@@ -158,23 +162,23 @@ _EDIT = "hermes config edit"
 def read_settings(
     context: CliContext, home: Home, clock: Clock
 ) -> tuple[CheckContext | None, Sequence[Finding]]:
-    """What all other checks need; None when it cannot be had."""
+    """The context for the other checks, or None if the settings are unreadable, and findings."""
     try:
         env = profile_env(home.dotenv, context.env)
     except ConfigError as error:
-        advice = error.hint.rstrip(".") or "Correct it by hand"
+        advice = error.hint.rstrip(".") or "Fix it by hand"
         return None, [
             error_finding("settings", str(error), f"{advice}: ${{EDITOR:-vi}} {home.dotenv}")
         ]
-    # Of a provider or a sandbox that there is not, their own checks tell.
-    told_later = (PROVIDER, BACKEND)
-    problems = [one for one in check_settings(home, env) if one.path not in told_later]
+    # The model and sandbox checks report an unknown provider or sandbox themselves.
+    reported_later = (PROVIDER, BACKEND)
+    problems = [one for one in check_settings(home, env) if one.path not in reported_later]
     findings = [_settings_finding(one) for one in group_unused(problems)]
-    patient = _check_context(home, env, clock)
+    check_context = _check_context(home, env, clock)
     if not findings:
-        there = f"{home.config} is fine" if home.config.exists() else "all have their defaults"
-        findings = [ok_finding("settings", there)]
-    return patient, findings
+        state = f"{home.config} is valid" if home.config.exists() else "all defaults"
+        findings = [ok_finding("settings", state)]
+    return check_context, findings
 
 
 def _check_context(home: Home, env: Env, clock: Clock) -> CheckContext | None:

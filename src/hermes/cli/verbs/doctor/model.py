@@ -1,4 +1,4 @@
-"""Whether there is a model, and whether it can be reached with the key there is."""
+"""Check that a model is configured and can be reached with its key."""
 
 from collections.abc import Iterator
 
@@ -28,18 +28,18 @@ from hermes.schema.errors import BadRequest, ConfigError, ModelError
 from hermes.store.blobs import FileBlobs
 
 MODEL_TIMEOUT = 5.0
-"""Seconds for all of it."""
+"""Seconds for the whole check."""
 
 
-async def check_model(patient: CheckContext) -> list[Finding]:
-    home = patient.home
+async def check_model(context: CheckContext) -> list[Finding]:
+    home = context.home
     blobs = FileBlobs(home.cache / "blobs")
-    settings = model_settings(patient.config)
-    desk = ModelSelector(home, patient.env, settings, blobs, patient.clock)
+    settings = model_settings(context.config)
+    selector = ModelSelector(home, context.env, settings, blobs, context.clock)
     where = "the model"
     try:
         with anyio.fail_after(MODEL_TIMEOUT):
-            target = (await desk.resolve(ModelOverrides())).primary
+            target = (await selector.resolve(ModelOverrides())).primary
             if target.provider == EMBEDDED:
                 return list(check_embedded(folder_at(target.base_url), target.model))
             where = f"{target.provider} at {redacted_url(target.base_url)}"
@@ -54,38 +54,38 @@ async def check_model(patient: CheckContext) -> list[Finding]:
     except ModelError as error:
         return [finding_of_error("model", error, "hermes setup")]
     finally:
-        await desk.aclose()
+        await selector.aclose()
     return list(_model_finding(target, list(models)))
 
 
 def _bad_request_finding(error: BadRequest) -> Finding:
-    """Some servers answer well and have no list; an address that is none is another matter."""
+    """A warning: some working servers cannot list models. An invalid address is an error."""
     if isinstance(error.__cause__, ValueError):
         return finding_of_error("model", error)
-    return warning_finding("model", f"It could not be checked: {error}.", "hermes -z hello")
+    return warning_finding("model", f"The model could not be checked: {error}.", "hermes -z hello")
 
 
-def check_embedded(place: ModelFolder, name: str) -> Iterator[Finding]:
-    """The model that runs inside Hermes: whether it is here whole, and has the room to run."""
+def check_embedded(folder: ModelFolder, name: str) -> Iterator[Finding]:
+    """Check that the embedded model is downloaded completely and fits into memory."""
     weights = find_weights(name)
-    fetch = f"hermes setup --local --model {name}"
-    if not place.has(weights):
-        yield error_finding("model", f"{name} is chosen, but it is not on this machine.", fetch)
+    download = f"hermes setup --local --model {name}"
+    if not folder.has(weights):
+        yield error_finding("model", f"{name} is configured but not downloaded.", download)
         return
-    if not place.has_engine:
-        yield error_finding("model", "The engine of the embedded model is not installed.", fetch)
+    if not folder.has_engine:
+        yield error_finding("model", "The engine for embedded models is not installed.", download)
         return
     free = free_memory()
     if free < weights.memory:
         yield warning_finding(
             "model",
-            f"{name} takes {format_size(weights.memory)} of memory, of which "
+            f"{name} needs {format_size(weights.memory)} of memory; only "
             f"{format_size(free)} are free.",
-            "Close other programs, or take the smaller one: "
+            "Close other programs, or use the smaller model: "
             f"hermes setup --local --model {weights_catalog()[1].name}",
         )
         return
-    yield ok_finding("model", f"embedded/{name} is here ({format_size(weights.size)})")
+    yield ok_finding("model", f"embedded/{name} is installed ({format_size(weights.size)})")
 
 
 def _model_finding(target: ModelTarget, models: list[str]) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _model_finding(target: ModelTarget, models: list[str]) -> Iterator[Finding]:
             f"hermes model {near or 'NAME'} --provider {target.provider}",
         )
         return
-    yield ok_finding("model", f"{target.provider}/{target.model} answers")
+    yield ok_finding("model", f"{target.provider}/{target.model} is available")
 
 
 def _timeout_finding(where: str) -> Finding:
@@ -109,5 +109,5 @@ def _timeout_finding(where: str) -> Finding:
 
 
 def _sentence(error: ConfigError) -> str:
-    said = str(error)
-    return f"{said[:1].upper()}{said[1:]}."
+    message = str(error)
+    return f"{message[:1].upper()}{message[1:]}."

@@ -1,4 +1,4 @@
-"""What `hermes doctor` does: look at everything, mend what is safe, tell the rest."""
+"""Run all checks of `hermes doctor`, apply safe fixes and print the findings."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ _CHECKS = (
     ("model", False), ("sandbox", True), ("database", True), ("mcp", False), ("hooks", False),
     ("gateway", False),
 )  # fmt: skip
-"""What is looked at last, and whether it must write into the home for that."""
+"""The checks that need settings, and whether they write into the home."""
 
 
 def run_doctor(args: Namespace, context: CliContext) -> int:
@@ -66,10 +66,10 @@ _FIELDS = ("check", "grade", "says", "fix")
 
 @contextmanager
 def _log_checks(context: CliContext) -> Generator[None]:
-    """What the checks log is for the log; without one it is for nobody, and not for the screen."""
+    """Send the checks' log records to the log files, never to the screen."""
     handler = logging.NullHandler()
-    ours = logging.getLogger("hermes")
-    ours.addHandler(handler)
+    logger = logging.getLogger("hermes")
+    logger.addHandler(handler)
     logs = None
     with suppress(ConfigError):
         folder = context.home().logs
@@ -78,7 +78,7 @@ def _log_checks(context: CliContext) -> Generator[None]:
     try:
         yield
     finally:
-        ours.removeHandler(handler)
+        logger.removeHandler(handler)
         if logs is not None:
             logs.close()
 
@@ -94,26 +94,26 @@ async def _findings(context: CliContext) -> AsyncIterator[Finding]:
     except ConfigError as error:
         yield finding_of_error("home", error, "export HERMES_HOME=~/.hermes")
         return
-    for one in (house := _home_findings(home)):
+    for one in (home_findings := _home_findings(home)):
         yield one
-    usable = not _home_is_unusable(house)
-    patient, settings = read_settings(context, home, SystemClock())
+    usable = not _home_is_unusable(home_findings)
+    check_context, settings = read_settings(context, home, SystemClock())
     for one in settings:
         yield one
-    if patient is None:
-        yield _skipped_checks([name for name, _ in _CHECKS], "before the settings can be read")
+    if check_context is None:
+        yield _skipped_checks([name for name, _ in _CHECKS], "until the settings can be read")
         return
-    left_out = [] if usable else [name for name, writes in _CHECKS if writes]
+    skipped = [] if usable else [name for name, writes in _CHECKS if writes]
     for check, name in await _later_checks():
-        if name not in left_out:
-            for one in await _run_check(check, name, patient):
+        if name not in skipped:
+            for one in await _run_check(check, name, check_context):
                 yield one
-    if left_out:
-        yield _skipped_checks(left_out, "before the home can be written")
+    if skipped:
+        yield _skipped_checks(skipped, "until the home is writable")
 
 
 def _home_findings(home: Home) -> list[Finding]:
-    """What cannot be written has one reason, told once."""
+    """Findings about the home and its disk; an unusable home is reported once."""
     try:
         found = list(check_home(home))
         if _home_is_unusable(found):
@@ -123,42 +123,42 @@ def _home_findings(home: Home) -> list[Finding]:
         return [_check_failed("home", error)]
 
 
-def _home_is_unusable(house: Sequence[Finding]) -> bool:
-    return any(one.check == "home" and one.grade is Grade.ERROR for one in house)
+def _home_is_unusable(findings: Sequence[Finding]) -> bool:
+    return any(one.check == "home" and one.grade is Grade.ERROR for one in findings)
 
 
 def _skipped_checks(names: Sequence[str], until: str) -> Finding:
-    """Nobody should take what was not looked at for sound; why not is told above."""
+    """Say which checks were not made, so that they do not pass for successful."""
     return Finding(
         check="unchecked",
         grade=Grade.SKIPPED,
-        says=f"Not looked at {until}: {', '.join(names)}.",
+        says=f"Not checked {until}: {', '.join(names)}.",
     )
 
 
 async def _later_checks() -> Sequence[
     tuple[Callable[[CheckContext], Awaitable[Iterable[Finding]]], str]
 ]:
-    """Loaded only now: with broken settings there is nothing for them to look at."""
+    """Imported late: with broken settings these checks do not run."""
     from hermes.cli.verbs.doctor.extensions import check_hooks, check_servers
     from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway
     from hermes.cli.verbs.doctor.model import check_model
     from hermes.cli.verbs.doctor.sandbox import check_sandbox
     from hermes.cli.verbs.doctor.storage import check_storage
 
-    async def serving(patient: CheckContext) -> Iterable[Finding]:
-        return [*check_gateway(patient.home), *check_channels(patient)]
+    async def gateway_checks(context: CheckContext) -> Iterable[Finding]:
+        return [*check_gateway(context.home), *check_channels(context)]
 
-    checks = (check_model, check_sandbox, check_storage, check_servers, check_hooks, serving)
+    checks = (check_model, check_sandbox, check_storage, check_servers, check_hooks, gateway_checks)
     return [(check, name) for check, (name, _) in zip(checks, _CHECKS, strict=True)]
 
 
 async def _run_check(
-    check: Callable[[CheckContext], Awaitable[Iterable[Finding]]], name: str, patient: CheckContext
+    check: Callable[[CheckContext], Awaitable[Iterable[Finding]]], name: str, context: CheckContext
 ) -> Iterable[Finding]:
-    """A check that fails is a finding, and keeps no other from being made."""
+    """Run a check; an error becomes a finding, so that the other checks still run."""
     try:
-        return await check(patient)
+        return await check(context)
     except HermesError as error:
         return [finding_of_error(name, error, "hermes logs errors")]
     except OSError as error:
@@ -166,9 +166,9 @@ async def _run_check(
 
 
 def _check_failed(name: str, error: OSError) -> Finding:
-    log.warning("the check %s failed", name, exc_info=error)
+    log.warning("check %s failed", name, exc_info=error)
     where = f" ({error.filename})" if error.filename else ""
-    says = f"It could not be checked: {error.strerror or error}{where}."
+    says = f"Could not be checked: {error.strerror or error}{where}."
     return error_finding(name, says, write_error_hint(error, "hermes logs errors"))
 
 
@@ -179,14 +179,14 @@ def _for_profile(one: Finding, profile: str | None) -> Finding:
 
 
 def _apply_fix(finding: Finding) -> Finding:
-    if finding.mend is None:
+    if finding.repair is None:
         return finding
     try:
-        finding.mend()
+        finding.repair()
     except HermesError as error:
         return structs.replace(finding, grade=Grade.ERROR, fix=error.sentence)
     except OSError as error:
-        why = f"{finding.fix}   (could not be done: {error.strerror})"
+        why = f"{finding.fix}   (failed: {error.strerror})"
         return structs.replace(finding, grade=Grade.ERROR, fix=why)
     return structs.replace(finding, grade=Grade.FIXED, fix="")
 
@@ -206,9 +206,11 @@ def _print(context: CliContext, findings: Sequence[Finding]) -> None:
 def _summary(findings: Sequence[Finding]) -> str:
     counts = {grade: sum(one.grade is grade for one in findings) for grade in Grade}
     if not counts[Grade.ERROR] and not counts[Grade.WARNING]:
-        return "Everything is fine."
-    said = f"{plural(counts[Grade.ERROR], 'error')}, {plural(counts[Grade.WARNING], 'warning')}."
-    mendable = sum(
-        one.mend is not None and one.grade in {Grade.ERROR, Grade.WARNING} for one in findings
+        return "No problems found."
+    totals = f"{plural(counts[Grade.ERROR], 'error')}, {plural(counts[Grade.WARNING], 'warning')}."
+    fixable = sum(
+        one.repair is not None and one.grade in {Grade.ERROR, Grade.WARNING} for one in findings
     )
-    return f"{said} {mendable} of them can be mended: hermes doctor --fix" if mendable else said
+    return (
+        f"{totals} {fixable} can be fixed automatically: hermes doctor --fix" if fixable else totals
+    )

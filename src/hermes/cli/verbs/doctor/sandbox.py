@@ -1,4 +1,4 @@
-"""What holds back the commands of the agent, after a trial, and what they need."""
+"""Check the sandbox by running a command in it, and the programs that tools need."""
 
 from collections.abc import Iterator
 
@@ -25,23 +25,23 @@ from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 from hermes.tools.search.ripgrep import find_rg
 
-_INSTALL = "Install bubblewrap (sudo apt install bubblewrap); docs/sandbox.md tells more."
+_INSTALL = "Install bubblewrap (sudo apt install bubblewrap); see docs/sandbox.md."
 
 _PROBED = ("sandbox docker:", "sandbox ssh:")
-"""Lines in place of which a trial is told."""
-_DOCKER_FIX = "hermes config set terminal.backend auto   (or mend it: docker info)"
+"""Lines that are replaced by the result of a probe."""
+_DOCKER_FIX = "hermes config set terminal.backend auto   (or fix docker: docker info)"
 PROBE_TIMEOUT = 5.0
-_RETRY_HINT = "hermes doctor   (tries it once more; docs/sandbox.md tells what bubblewrap needs)"
+_RETRY_HINT = "hermes doctor   (tries again; docs/sandbox.md lists what bubblewrap needs)"
 
-_NO_SANDBOX_HINT = "to do without a sandbox: hermes config set terminal.backend local"
+_NO_SANDBOX_HINT = "to run without a sandbox: hermes config set terminal.backend local"
 
 
-async def check_sandbox(patient: CheckContext) -> list[Finding]:
-    terminal = patient.config.terminal
+async def check_sandbox(context: CheckContext) -> list[Finding]:
+    terminal = context.config.terminal
     if why := unsupported_reason(backend_on(terminal, "cli")):
         return [error_finding("sandbox", f"{why}.", "hermes config set terminal.backend auto")]
-    with Spawner() as door:
-        parts = SandboxDeps(patient.home, patient.env, terminal, door, patient.clock)
+    with Spawner() as spawner:
+        parts = SandboxDeps(context.home, context.env, terminal, spawner, context.clock)
         try:
             lines = await Sandboxes(parts).check()
         except SandboxError as error:
@@ -50,58 +50,60 @@ async def check_sandbox(patient: CheckContext) -> list[Finding]:
         findings = [finding_of_line(one) for one in lines]
         wanted = {terminal.backend, *terminal.backend_by_platform.values()}
         if "docker" in wanted:
-            findings.append(await _docker(patient, door))
+            findings.append(await _docker(context, spawner))
         if "ssh" in wanted:
-            findings.append(await _ssh(ssh_sandbox(door, terminal, patient.env), terminal.ssh_host))
-    return [*findings, *_search(patient)]
+            findings.append(
+                await _ssh(ssh_sandbox(spawner, terminal, context.env), terminal.ssh_host)
+            )
+    return [*findings, *_search(context)]
 
 
 async def _ssh(sandbox: Sandbox, host: str) -> Finding:
-    """Whether a command runs over there."""
-    mend = f"hermes config set terminal.backend auto   (or mend it: ssh {host or 'HOST'} true)"
+    """Try to run a command on the remote host."""
+    fix = f"hermes config set terminal.backend auto   (or fix ssh: ssh {host or 'HOST'} true)"
     job = ProcessSpec(argv=("true",), cwd="/", env={}, timeout=PROBE_TIMEOUT)
     try:
         done = await sandbox.run(job)
     except SandboxError as error:
-        return error_finding("sandbox", f"ssh: {error}.", error.hint or mend)
+        return error_finding("sandbox", f"ssh: {error}.", error.hint or fix)
     if done.timed_out or done.exit_code:
         return error_finding(
-            "sandbox", f"ssh: {host} does not answer, so commands do not run.", mend
+            "sandbox", f"ssh: {host} does not answer, so commands cannot run.", fix
         )
     return ok_finding("sandbox", f"ssh: commands run on {host}")
 
 
-async def _docker(patient: CheckContext, door: Spawner) -> Finding:
-    """Whether its engine answers; that an image can be fetched shows with the first command."""
-    words = ("docker", "version", "--format={{.Server.Version}}")
-    path = patient.env.get("PATH", DEFAULT_PATH)
-    start = SpawnRequest(argv=words, cwd="/", env={"PATH": path}, called="docker")
+async def _docker(context: CheckContext, spawner: Spawner) -> Finding:
+    """Check that the Docker engine answers; the image is not pulled."""
+    argv = ("docker", "version", "--format={{.Server.Version}}")
+    path = context.env.get("PATH", DEFAULT_PATH)
+    start = SpawnRequest(argv=argv, cwd="/", env={"PATH": path}, called="docker")
     try:
         with anyio.fail_after(PROBE_TIMEOUT):
-            async with door.open(start) as child:
+            async with spawner.open(start) as child:
                 while await child.read():
                     pass
                 answers = (await child.wait()).exit_code == 0
     except SandboxError:
         return error_finding(
-            "sandbox", "docker: it is not installed, so commands do not run.", _DOCKER_FIX
+            "sandbox", "docker: not installed, so commands cannot run.", _DOCKER_FIX
         )
     except TimeoutError:
         answers = False
     if not answers:
         return error_finding(
-            "sandbox", "docker: its engine does not answer, so commands do not run.", _DOCKER_FIX
+            "sandbox", "docker: the engine does not answer, so commands cannot run.", _DOCKER_FIX
         )
     return ok_finding("sandbox", "docker: commands run in a container")
 
 
 def finding_of_line(line: str) -> Finding:
-    said = line.removeprefix("sandbox ")
-    if COMMANDS_REFUSED in said:
+    text = line.removeprefix("sandbox ")
+    if COMMANDS_REFUSED in text:
         return error_finding(
-            "sandbox", said, f"hermes config set terminal.backend auto   ({_INSTALL})"
+            "sandbox", text, f"hermes config set terminal.backend auto   ({_INSTALL})"
         )
-    again = _INSTALL if "not installed" in said else _RETRY_HINT
+    again = _INSTALL if "not installed" in text else _RETRY_HINT
     advice = {
         APPROVAL_REQUIRED: f"{_RETRY_HINT}; {_NO_SANDBOX_HINT}",
         NO_SANDBOX: _INSTALL,
@@ -109,12 +111,12 @@ def finding_of_line(line: str) -> Finding:
         PARTIAL_NOTE: "hermes config set terminal.backend auto   (tries bubblewrap first)",
         "none: commands run as you": "hermes config set terminal.backend auto",
     }
-    fix = next((fix for sign, fix in advice.items() if sign in said), "")
-    return warning_finding("sandbox", said, fix) if fix else ok_finding("sandbox", said)
+    fix = next((fix for sign, fix in advice.items() if sign in text), "")
+    return warning_finding("sandbox", text, fix) if fix else ok_finding("sandbox", text)
 
 
-def _search(patient: CheckContext) -> Iterator[Finding]:
-    if find_rg(patient.env.get("PATH", "")) is None:
+def _search(context: CheckContext) -> Iterator[Finding]:
+    if find_rg(context.env.get("PATH", "")) is None:
         yield warning_finding(
-            "tools", "ripgrep is not here, so searching files is slow.", "sudo apt install ripgrep"
+            "tools", "ripgrep is not installed, so file search is slow.", "sudo apt install ripgrep"
         )

@@ -1,4 +1,4 @@
-"""`hermes gateway`: run the process that listens to chat apps, and see to it from outside."""
+"""`hermes gateway`: run and control the process that serves chat apps, API and webhooks."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from importlib import import_module
@@ -20,33 +20,41 @@ _ACTIONS = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    run = add_action(verbs, "run", "run it here, until Ctrl+C")
-    run.add_argument("--replace", action="store_true", help="end one that runs already")
-    run.add_argument("--force", action="store_true", help="do not wait after many starts in a row")
-    run.add_argument("-v", "--verbose", action="count", default=0, help="show the log as well")
-    run.add_argument("-q", "--quiet", action="store_true", help="show nothing on the screen")
+    run = add_action(verbs, "run", "run the gateway in the foreground until Ctrl+C")
+    run.add_argument(
+        "--replace", action="store_true", help="stop a gateway that is already running"
+    )
+    run.add_argument("--force", action="store_true", help="do not delay after repeated starts")
+    run.add_argument("-v", "--verbose", action="count", default=0, help="show the log")
+    run.add_argument("-q", "--quiet", action="store_true", help="print nothing")
     run.add_argument(
         "--external-supervisor",
         action="store_true",
-        help="for a restart, exit with 75 instead of starting anew by itself",
+        help="to restart, exit with code 75 and let the supervisor start it again",
     )
     run.add_argument("--ready-fd", type=int, help=SUPPRESS)
-    start = add_action(verbs, "start", "start it in the background and wait until it is ready")
-    start.add_argument("--force", action="store_true", help="do not wait after many starts")
-    stop = add_action(verbs, "stop", "let running turns end, then stop it")
-    stop.add_argument("--force", action="store_true", help="do not let running turns end")
-    restart = add_action(verbs, "restart", "stop it and start it again")
-    restart.add_argument("--force", action="store_true", help="do not let running turns end")
-    status = add_action(verbs, "status", "tell how it is; exit code 3 when it does not run")
-    status.add_argument("--json", action="store_true", help="for programs")
-    status.add_argument("--deep", action="store_true", help="look at service, starts and outbox")
-    lists = add_action(verbs, "list", "tell of the gateways of all profiles")
-    lists.add_argument("--json", action="store_true", help="for programs")
-    install = add_action(verbs, "install", "make it a service of systemd, started at login")
-    install.add_argument("--start", action="store_true", help="start it right away")
-    install.add_argument("--force", action="store_true", help="replace the service of another home")
-    install.add_argument("--print", action="store_true", help="only show the service file")
-    add_action(verbs, "uninstall", "stop the service and remove it")
+    start = add_action(
+        verbs, "start", "start the gateway in the background and wait until it is ready"
+    )
+    start.add_argument("--force", action="store_true", help="do not delay after repeated starts")
+    stop = add_action(verbs, "stop", "wait for running turns, then stop the gateway")
+    stop.add_argument("--force", action="store_true", help="do not wait for running turns")
+    restart = add_action(verbs, "restart", "stop the gateway and start it again")
+    restart.add_argument("--force", action="store_true", help="do not wait for running turns")
+    status = add_action(
+        verbs, "status", "show the gateway's status; exit code 3 if it is not running"
+    )
+    status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument(
+        "--deep", action="store_true", help="also show service, recent starts and outbox"
+    )
+    lists = add_action(verbs, "list", "list the gateways of all profiles")
+    lists.add_argument("--json", action="store_true", help="print JSON")
+    install = add_action(verbs, "install", "install a systemd service that starts at login")
+    install.add_argument("--start", action="store_true", help="also start it now")
+    install.add_argument("--force", action="store_true", help="replace another home's service")
+    install.add_argument("--print", action="store_true", help="only print the service file")
+    add_action(verbs, "uninstall", "stop and remove the service")
 
 
 def run(args: Namespace, context: CliContext) -> int:

@@ -1,4 +1,4 @@
-"""What `gateway status --deep` looks at besides: the service, past starts, what waits to go out."""
+"""The extra rows of `gateway status --deep`: service, recent starts and outbox."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,10 +16,10 @@ from hermes.kit.text import one_line, plural
 from hermes.schema.errors import StoreError
 
 
-def deep_status(standing: GatewayStatus, env: Mapping[str, str]) -> dict[str, str]:
-    home = standing.home
+def deep_status(gateway: GatewayStatus, env: Mapping[str, str]) -> dict[str, str]:
+    home = gateway.home
     rows = {"service": _service(home, env), "starts": _starts(home)}
-    for name, text in _outbox(home, sorted(standing.platforms)).items():
+    for name, text in _outbox(home, sorted(gateway.platforms)).items():
         rows[f"outbox {name}"] = text
     return rows
 
@@ -29,7 +29,7 @@ def _service(home: Home, env: Mapping[str, str]) -> str:
     if service is not None:
         return f"{service.name}: {service.condition}"
     path = unit_path(home, env)
-    return f"{path} is there, but not in use here" if path.exists() else "not installed"
+    return f"{path} exists but is not active" if path.exists() else "not installed"
 
 
 def _starts(home: Home) -> str:
@@ -37,14 +37,14 @@ def _starts(home: Home) -> str:
     if not starts:
         return "none yet"
     before = starts[-1].after
-    after = f", after one that {_ENDINGS[before]}" if before else ""
+    after = f", after the previous one {_ENDINGS[before]}" if before else ""
     return f"last {local_time(starts[-1].at)}{after}; {plural(len(starts), 'start')} on record"
 
 
 _ENDINGS = {
     "stopped": "was stopped",
-    "restart": "asked for a restart",
-    "signal": "was ended by a signal",
+    "restart": "requested a restart",
+    "signal": "was stopped by a signal",
     "failed": "failed",
     "crashed": "crashed or was killed",
 }
@@ -60,13 +60,13 @@ def _outbox(home: Home, channels: Sequence[str]) -> dict[str, str]:
 
 
 def background_goals(home: Home, pid: int) -> Sequence[str]:
-    """What subagents of that process work at, for a conversation that has gone on without them."""
+    """Goals of the background subagents that run in this process."""
     if not home.state_db.exists():
         return ()
     try:
         return anyio.run(_delegated_goals, home, f"/{pid}/")
     except StoreError:
-        # Whoever ends it does so with or without knowing.
+        # Only shown as information: stopping must work without it.
         return ()
 
 
@@ -76,8 +76,13 @@ async def _delegated_goals(home: Home, holder: str) -> Sequence[str]:
 
     async with open_archive(home, SystemClock()) as store:
         found = await store.records.find(KIND, only_open=True)
-    works = [read_delegation(one) for one in found if holder in one.holder]
-    return [one_line(task.goal, 60) for work in works if work for task in work.tasks]
+    delegations = [read_delegation(record) for record in found if holder in record.holder]
+    return [
+        one_line(task.goal, 60)
+        for delegation in delegations
+        if delegation
+        for task in delegation.tasks
+    ]
 
 
 async def _outbox_counts(home: Home, channels: Sequence[str]) -> dict[str, str]:
@@ -88,5 +93,5 @@ async def _outbox_counts(home: Home, channels: Sequence[str]) -> dict[str, str]:
         for name in channels:
             waiting = len(await store.queues.topics(outbox_name(name)))
             parked = len(await store.queues.parked(outbox_name(name), 1000))
-            counts[name] = f"{plural(waiting, 'chat')} waiting, {parked} given up"
+            counts[name] = f"{plural(waiting, 'chat')} waiting, {parked} failed"
     return counts

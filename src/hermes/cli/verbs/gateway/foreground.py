@@ -1,4 +1,4 @@
-"""`hermes gateway run`: the gateway in the foreground, started anew when it asks for that."""
+"""`hermes gateway run`: run the gateway in the foreground and restart it on request."""
 
 import logging
 import os
@@ -32,19 +32,19 @@ def run(args: Namespace, context: CliContext) -> int:
     with ExitStack() as stack:
         if options.verbose:
             stack.enter_context(log_to_stream(context.stderr, _redactor(home, context.env)))
-        tell = _ignore_snapshot if options.quiet else StatusPrinter(context.stdout, home)
-        code = run_gateway(home, context.env, options, tell=tell)
+        printer = _ignore_snapshot if options.quiet else StatusPrinter(context.stdout, home)
+        code = run_gateway(home, context.env, options, tell=printer)
     if code == ExitCode.RESTART and not (args.external_supervisor or _is_supervised(context.env)):
         _restart_in_place(home, context, options)
     return code
 
 
 def _ignore_snapshot(snapshot: Snapshot) -> None:
-    """Whoever wants quiet is told nothing."""
+    """Print nothing, for --quiet."""
 
 
 def _redactor(home: Home, env: Env) -> Redactor:
-    """Hides the secrets of every profile, for all of them may be served."""
+    """A redactor for the secrets of all profiles that may be served."""
     from hermes.config.dotenv import profile_env
     from hermes.config.loader import load_config
     from hermes.config.masking import secrets_in
@@ -63,7 +63,7 @@ def _redactor(home: Home, env: Env) -> Redactor:
 
 def _options(args: Namespace) -> RunOptions:
     if args.verbose and args.quiet:
-        raise UsageError("--verbose and --quiet exclude each other.")
+        raise UsageError("--verbose and --quiet cannot be used together.")
     return RunOptions(
         replace=args.replace,
         force=args.force,
@@ -74,7 +74,7 @@ def _options(args: Namespace) -> RunOptions:
 
 
 def _open_pipe(handle: int | None) -> int | None:
-    """After a restart in place the pipe is gone, and with it whoever waited there."""
+    """The descriptor if it is still open; after an in-place restart it is closed."""
     if handle is None:
         return None
     try:
@@ -85,12 +85,12 @@ def _open_pipe(handle: int | None) -> int | None:
 
 
 def _is_supervised(env: Mapping[str, str]) -> bool:
-    """Whether systemd started this very process; shells inherit its other variables."""
+    """Whether systemd started this process; its other variables are inherited by shells."""
     return "NOTIFY_SOCKET" in env or env.get("SYSTEMD_EXEC_PID") == str(os.getpid())
 
 
 def _stop_service(home: Home, context: CliContext) -> None:
-    """A service that is ended from outside would be started again by systemd, beside us."""
+    """Stop the service through systemd, which would otherwise restart it."""
     from hermes.cli.verbs.gateway.service import active_service
 
     service = active_service(home, context.env)
@@ -107,18 +107,18 @@ def _restart_in_place(home: Home, context: CliContext, options: RunOptions) -> N
 
 
 MAX_CHANGE_LINES = 1000
-"""Lines about changes; after that only the log tells them, for this may be a file as well."""
+"""Status lines to print before only the log reports changes; stdout may be a file."""
 
 
 class StatusPrinter:
-    """Says at first how things are, and then only what has changed."""
+    """Prints the full status once and then only changes."""
 
     def __init__(self, out: TextIO, home: Home) -> None:
         self._out = out
         self._home = home
-        self._told: Mapping[str, str] | None = None
-        self._ending = False
-        self._left = MAX_CHANGE_LINES
+        self._printed: Mapping[str, str] | None = None
+        self._stopping = False
+        self._lines_left = MAX_CHANGE_LINES
 
     def __call__(self, snapshot: Snapshot) -> None:
         lines = self._lines(snapshot)
@@ -126,35 +126,35 @@ class StatusPrinter:
             self._out.write("".join(f"{line}\n" for line in lines))
             self._out.flush()
         except (OSError, ValueError):
-            # Nobody watches any more, and that is no reason to end.
+            # The gateway keeps running when its terminal is gone.
             return
 
     def _lines(self, snapshot: Snapshot) -> list[str]:
         if snapshot.gateway_state is Phase.DRAINING:
-            lines = [] if self._ending else [_stopping_text(snapshot)]
-            self._ending = True
+            lines = [] if self._stopping else [_stopping_text(snapshot)]
+            self._stopping = True
             return lines
         now = {
-            single_line(name): _platform_text(one)
-            for name, one in sorted(snapshot.platforms.items())
+            single_line(name): _platform_text(platform)
+            for name, platform in sorted(snapshot.platforms.items())
         }
-        before, self._told = self._told, now
+        before, self._printed = self._printed, now
         if before is None:
             return self._greeting(snapshot, now)
         changes = [f"  {name}: {text}" for name, text in now.items() if before.get(name) != text]
-        shown = changes[: self._left]
-        self._left -= len(shown)
+        shown = changes[: self._lines_left]
+        self._lines_left -= len(shown)
         return shown
 
     def _greeting(self, snapshot: Snapshot, platforms: Mapping[str, str]) -> list[str]:
         profiles = snapshot.served_profiles or (self._home.profile,)
         word = "profile" if len(profiles) == 1 else "profiles"
-        serves = f"The gateway serves the {word} {single_line(', '.join(profiles))}"
-        lines = [f"{serves} (pid {os.getpid()}). Ctrl+C stops it."]
+        names = single_line(", ".join(profiles))
+        lines = [f"Gateway running for {word} {names} (pid {os.getpid()}). Ctrl+C stops it."]
         lines += [f"  {name}: {text}" for name, text in platforms.items()]
         if not platforms:
-            lines.append("  It listens on no platform, only for `hermes` on this machine.")
-        lines.append(f"  What it does is logged in {self._home.logs / 'agent.log'}")
+            lines.append("  No platforms enabled; only `hermes` on this machine can connect.")
+        lines.append(f"  Log: {self._home.logs / 'agent.log'}")
         return lines
 
 
@@ -167,17 +167,14 @@ def _stopping_text(snapshot: Snapshot) -> str:
     word = "Restarting" if snapshot.restart_requested else "Stopping"
     turns = snapshot.active_agents
     if not turns:
-        # A turn of the command line may run all the same.
-        return f"{word}; Ctrl+C once more does not wait."
-    have = "has" if turns == 1 else "have"
-    return (
-        f"{word} once {plural(turns, 'running turn')} {have} ended; Ctrl+C once more does not wait."
-    )
+        # Turns from the command line are not counted, so the wait may still take a while.
+        return f"{word}; press Ctrl+C again to stop immediately."
+    return f"{word} after {plural(turns, 'running turn')}; press Ctrl+C again to stop immediately."
 
 
 @contextmanager
 def log_to_stream(stream: TextIO, redactor: Redactor) -> Generator[None]:
-    """Show the log there as well, as long as the block runs."""
+    """Also write the log to the stream, with secrets redacted."""
     handler = _RedactedHandler(stream, redactor)
     handler.setFormatter(logging.Formatter(FORMAT))
     logger = logging.getLogger("hermes")

@@ -1,9 +1,9 @@
-"""The installed service of a home, where systemd can be asked about it."""
+"""Install, remove and control the gateway's systemd service."""
 
 from argparse import Namespace
 from collections.abc import Mapping
 
-from hermes.app.service.launcher import READY_TIMEOUT as START_PATIENCE
+from hermes.app.service.launcher import READY_TIMEOUT as START_TIMEOUT
 from hermes.app.service.launcher import gateway_command
 from hermes.app.service.status import gateway_status
 from hermes.app.service.systemd import (
@@ -27,7 +27,7 @@ class SystemdService:
     def __init__(self, home: Home, env: Mapping[str, str], systemctl: Systemctl) -> None:
         self.name = unit_name(home)
         self._systemctl = systemctl
-        self._patience = service_stop_timeout(home, env)
+        self._stop_timeout = service_stop_timeout(home, env)
 
     @property
     def active(self) -> bool:
@@ -39,21 +39,21 @@ class SystemdService:
 
     @property
     def condition(self) -> str:
-        """In the words of systemd, such as `active, enabled`."""
+        """The state that systemd reports, such as `active, enabled`."""
         names = ("ActiveState", "UnitFileState")
-        words = [self._systemctl.property(self.name, name) for name in names]
-        return ", ".join(word for word in words if word) or "unknown"
+        states = [self._systemctl.property(self.name, name) for name in names]
+        return ", ".join(state for state in states if state) or "unknown"
 
     def start(self) -> None:
-        """Returns when the gateway says that it is ready."""
-        self._systemctl.must("start", self.name, patience=START_PATIENCE * 2 + _EXTRA_SECONDS)
+        """Return when the gateway is ready."""
+        self._systemctl.must("start", self.name, patience=START_TIMEOUT * 2 + _EXTRA_SECONDS)
 
     def stop(self) -> None:
-        self._systemctl.must("stop", self.name, patience=self._patience + _EXTRA_SECONDS)
+        self._systemctl.must("stop", self.name, patience=self._stop_timeout + _EXTRA_SECONDS)
 
     def restart(self) -> None:
         self._systemctl.must(
-            "restart", self.name, patience=self._patience + START_PATIENCE * 2 + _EXTRA_SECONDS
+            "restart", self.name, patience=self._stop_timeout + START_TIMEOUT * 2 + _EXTRA_SECONDS
         )
 
     def kill(self) -> None:
@@ -61,7 +61,7 @@ class SystemdService:
 
 
 def installed_service(home: Home, env: Mapping[str, str]) -> SystemdService | None:
-    """None when no service is installed for this home, or systemd does not answer."""
+    """The home's service; None if it is not installed or systemd does not answer."""
     if not serves_home(home, env):
         return None
     systemctl = Systemctl(env)
@@ -74,7 +74,7 @@ def active_service(home: Home, env: Mapping[str, str]) -> SystemdService | None:
 
 
 def drain_seconds(home: Home, env: Mapping[str, str]) -> float:
-    """How long running turns may take at the end; settings that cannot be read say nothing."""
+    """Seconds that running turns get on shutdown; the default if settings are unreadable."""
     from hermes.config.dotenv import profile_env
     from hermes.config.env import Env
     from hermes.config.loader import load_config
@@ -87,7 +87,7 @@ def drain_seconds(home: Home, env: Mapping[str, str]) -> float:
 
 
 def service_stop_timeout(home: Home, env: Mapping[str, str]) -> float:
-    """Seconds that the end of its gateway is waited for."""
+    """Seconds to wait for the gateway to stop."""
     return stop_timeout(drain_seconds(home, env))
 
 
@@ -99,7 +99,7 @@ def install(args: Namespace, context: CliContext) -> int:
         return 0
     ensure_home(home)
     changed = install_unit(unit, home, force=args.force)
-    context.stdout.write(f"{unit.path} is {'written' if changed else 'up to date'}\n")
+    context.stdout.write(f"{unit.path} {'written' if changed else 'is up to date'}\n")
     systemctl = Systemctl(env)
     if not systemctl.works():
         return _print_manual_steps(context, unit)
@@ -108,8 +108,8 @@ def install(args: Namespace, context: CliContext) -> int:
     if args.start:
         return _start_service(context, SystemdService(home, env, systemctl))
     context.stdout.write(
-        f"{unit.name} starts with your session from now on; start it now with: hermes gateway "
-        "start\nTo let it run while you are logged out: loginctl enable-linger\n"
+        f"{unit.name} starts when you log in. Start it now: hermes gateway start\n"
+        "To keep it running while you are logged out: loginctl enable-linger\n"
     )
     return 0
 
@@ -118,23 +118,23 @@ def _start_service(context: CliContext, service: SystemdService) -> int:
     running = gateway_status(context.home()).record
     if running is not None and running.pid != service.main_pid:
         raise UsageError(
-            f"A gateway runs already that is not the service (pid {running.pid})",
-            hint="Stop it with `hermes gateway stop`, then: hermes gateway start",
+            f"A gateway is already running outside the service (pid {running.pid})",
+            hint="Run `hermes gateway stop`, then: hermes gateway start",
         )
     service.restart()
     context.stdout.write(
-        f"{service.name} runs (pid {service.main_pid}) and starts with your session\n"
-        "To let it run while you are logged out: loginctl enable-linger\n"
+        f"{service.name} is running (pid {service.main_pid}) and starts when you log in\n"
+        "To keep it running while you are logged out: loginctl enable-linger\n"
     )
     return 0
 
 
 def _print_manual_steps(context: CliContext, unit: Unit) -> int:
     context.stdout.write(
-        "systemd does not answer here. Where it does, run:\n"
+        "systemd does not answer. Where it does, run:\n"
         "  systemctl --user daemon-reload\n"
         f"  systemctl --user enable --now {unit.name}\n"
-        "Without systemd, `hermes gateway start` runs it in the background.\n"
+        "Without systemd, run it in the background: hermes gateway start\n"
     )
     return 0
 
@@ -147,7 +147,7 @@ def uninstall(args: Namespace, context: CliContext) -> int:
         return 0
     if not serves_home(home, env):
         raise UsageError(
-            f"{path} is the service of another home", hint="Remove it from there, or by hand."
+            f"{path} is the service of another home", hint="Uninstall it from there, or by hand."
         )
     service = installed_service(home, env)
     systemctl = Systemctl(env)
@@ -158,5 +158,5 @@ def uninstall(args: Namespace, context: CliContext) -> int:
     path.unlink()
     if service is not None:
         systemctl.must("daemon-reload")
-    context.stdout.write(f"{path} is removed\n")
+    context.stdout.write(f"{path} removed\n")
     return 0

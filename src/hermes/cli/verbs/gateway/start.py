@@ -1,4 +1,4 @@
-"""`hermes gateway start`: in the background, by systemd where a service is installed."""
+"""`hermes gateway start`: start it in the background, or its service if installed."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,12 @@ def start(args: Namespace, context: CliContext) -> int:
         if running.served_by is not None:
             raise AlreadyRunning(home, running.record)
         context.stdout.write(
-            f"The gateway of profile {home.profile} runs already (pid {running.record.pid})\n"
+            f"The gateway of profile {home.profile} is already running (pid {running.record.pid})\n"
         )
         if changed := _changed_since(home, running.record.started_at):
             context.stdout.write(
-                f"{', '.join(changed)} changed since it started; "
-                "to use what is there now: hermes gateway restart\n"
+                f"{', '.join(changed)} changed since it started. "
+                "To apply the changes: hermes gateway restart\n"
             )
         return 0
     ensure_home(home)
@@ -35,7 +35,7 @@ def start(args: Namespace, context: CliContext) -> int:
 
 
 def _changed_since(home: Home, started: datetime | None) -> list[str]:
-    """Names of the files with settings and keys that the gateway has not read as they are now."""
+    """Names of the settings and key files that changed since the gateway started."""
     if started is None:
         return []
     changed: list[str] = []
@@ -47,7 +47,7 @@ def _changed_since(home: Home, started: datetime | None) -> list[str]:
 
 
 def start_gateway(context: CliContext, home: Home, flags: Sequence[str] = ()) -> int:
-    """Start a gateway where none runs."""
+    """Start the service if installed, a detached process otherwise."""
     service = installed_service(home, context.env)
     if service is not None:
         return _start_service(context, home, service)
@@ -55,37 +55,37 @@ def start_gateway(context: CliContext, home: Home, flags: Sequence[str] = ()) ->
 
 
 def start_detached(context: CliContext, home: Home, command: Sequence[str]) -> int:
-    def tell(status: str) -> None:
+    def print_status(status: str) -> None:
         context.stderr.write(f"  {status}\n")
         if ADDRESS_IN_USE in status:
             context.stderr.write("".join(f"  {line}\n" for line in _other_gateways(home)))
         context.stderr.flush()
 
     try:
-        launched = launch(home, context.env, command, tell)
+        launched = launch(home, context.env, command, print_status)
     except LaunchFailed as error:
         print_error(error)
         return error.ended_with
     context.stdout.write(
         f"The gateway of profile {home.profile} is running (pid {launched.pid})\n"
-        f"What it does is logged in {home.logs / 'agent.log'}\n"
+        f"Log: {home.logs / 'agent.log'}\n"
     )
     return 0
 
 
 def _other_gateways(home: Home) -> Iterator[str]:
-    """Gateways of other profiles that listen on this machine, too."""
-    for one in all_gateway_statuses(home.root):
-        there = sorted(name for name, state in one.platforms.items() if state.state != "fatal")
+    """Gateways of other profiles on this machine that may occupy the port."""
+    for other in all_gateway_statuses(home.root):
+        served = sorted(name for name, state in other.platforms.items() if state.state != "fatal")
         if (
-            one.record is not None
-            and one.served_by is None
-            and one.home.path != home.path
-            and there
+            other.record is not None
+            and other.served_by is None
+            and other.home.path != home.path
+            and served
         ):
             yield (
-                f"The gateway of profile {one.home.profile} (pid {one.record.pid}) serves "
-                f"{', '.join(there)}: each gateway needs ports of its own."
+                f"The gateway of profile {other.home.profile} (pid {other.record.pid}) serves "
+                f"{', '.join(served)}: each gateway needs its own ports."
             )
 
 
@@ -93,6 +93,6 @@ def _start_service(context: CliContext, home: Home, service: SystemdService) -> 
     service.start()
     context.stdout.write(
         f"The gateway of profile {home.profile} is running (pid {service.main_pid}, "
-        f"{service.name})\nWhat it does is logged in {home.logs / 'agent.log'}\n"
+        f"{service.name})\nLog: {home.logs / 'agent.log'}\n"
     )
     return 0

@@ -1,4 +1,4 @@
-"""`hermes gateway status` and `list`: what can be seen from outside, and what cannot be known."""
+"""`hermes gateway status` and `list`: the state of gateways, as seen from outside."""
 
 import time
 from argparse import Namespace
@@ -25,65 +25,65 @@ from hermes.kit.terminal_text import single_line
 NOT_RUNNING = 3
 CONNECTING = "connecting"
 SETTLE_SECONDS = 3.0
-"""Seconds, a little longer than it takes until a gateway tells how it is."""
+"""Slightly longer than the gateway needs to report its state."""
 POLL_INTERVAL = 0.1
 
 
 def status(args: Namespace, context: CliContext) -> int:
     home = context.home()
-    standing = wait_until_settled(lambda: gateway_status(home), SystemClock().now, time.sleep)
-    code = 0 if standing.record is not None else NOT_RUNNING
-    below = _deep_rows(standing, context) if args.deep else {}
+    gateway = wait_until_settled(lambda: gateway_status(home), SystemClock().now, time.sleep)
+    code = 0 if gateway.record is not None else NOT_RUNNING
+    below = _deep_rows(gateway, context) if args.deep else {}
     if args.json:
-        _write_json(context, _json_status(standing) | ({"deep": below} if args.deep else {}))
+        _write_json(context, _json_status(gateway) | ({"deep": below} if args.deep else {}))
         return code
     printer, now = Printer(context), SystemClock().now()
-    rows = [("gateway", _condition(standing, now)), ("profile", standing.home.profile)]
-    if standing.record is not None:
-        rows.append(("process", _process(standing.record, now)))
-    if standing.state is not None:
-        rows += _state_rows(standing, standing.state)
+    rows = [("gateway", _condition(gateway, now)), ("profile", gateway.home.profile)]
+    if gateway.record is not None:
+        rows.append(("process", _process(gateway.record, now)))
+    if gateway.state is not None:
+        rows += _state_rows(gateway, gateway.state)
     rows += [(name, single_line(text)) for name, text in below.items()]
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         printer.line(f"{name:<{width}}  {text}")
-    if standing.record is not None and standing.state is not None:
-        _platforms(printer, standing, standing.state, now)
-    if standing.record is None:
-        flag = "" if context.profile is None else f" -p {standing.home.profile}"
-        context.stderr.write(f"Start it with: hermes{flag} gateway start\n")
+    if gateway.record is not None and gateway.state is not None:
+        _platforms(printer, gateway, gateway.state, now)
+    if gateway.record is None:
+        flag = "" if context.profile is None else f" -p {gateway.home.profile}"
+        context.stderr.write(f"Start it: hermes{flag} gateway start\n")
     return code
 
 
 def wait_until_settled(
     look: Callable[[], GatewayStatus], now: Callable[[], datetime], sleep: Callable[[float], object]
 ) -> GatewayStatus:
-    """A platform that has just begun to connect is given a moment; its state is told with delay."""
-    standing = look()
+    """Wait briefly for platforms that just started connecting: their state arrives late."""
+    gateway = look()
     for _ in range(round(SETTLE_SECONDS / POLL_INTERVAL)):
-        states = standing.platforms.values() if standing.record is not None else ()
+        states = gateway.platforms.values() if gateway.record is not None else ()
         begun = [one.updated_at for one in states if one.state == CONNECTING]
         if not any(at and (now() - at).total_seconds() < SETTLE_SECONDS for at in begun):
             break
         sleep(POLL_INTERVAL)
-        standing = look()
-    return standing
+        gateway = look()
+    return gateway
 
 
-def _deep_rows(standing: GatewayStatus, context: CliContext) -> dict[str, str]:
+def _deep_rows(gateway: GatewayStatus, context: CliContext) -> dict[str, str]:
     from hermes.cli.verbs.gateway.deep_status import deep_status
 
-    return deep_status(standing, context.env)
+    return deep_status(gateway, context.env)
 
 
 def list_all(args: Namespace, context: CliContext) -> int:
-    standings = all_gateway_statuses(hermes_root(context.env))
+    gateways = all_gateway_statuses(hermes_root(context.env))
     if args.json:
-        _write_json(context, [_json_status(one) for one in standings])
+        _write_json(context, [_json_status(one) for one in gateways])
         return 0
     now = SystemClock().now()
     rows = [("PROFILE", "PID", "SINCE", "GATEWAY")]
-    for one in standings:
+    for one in gateways:
         pid = str(one.record.pid) if one.record else ""
         since = relative_time(one.since, now) if one.since else ""
         rows.append((one.home.profile, pid, since, _condition(one, now)))
@@ -91,19 +91,19 @@ def list_all(args: Namespace, context: CliContext) -> int:
     return 0
 
 
-def _condition(standing: GatewayStatus, now: datetime) -> str:
-    state = standing.state
-    if standing.record is not None:
-        phase = single_line(state.gateway_state) if state else "it has not said how it is"
-        guest = standing.served_by
-        return phase if guest is None else f"{phase}; served by the gateway of profile {guest}"
+def _condition(gateway: GatewayStatus, now: datetime) -> str:
+    state = gateway.state
+    if gateway.record is not None:
+        phase = single_line(state.gateway_state) if state else "state unknown"
+        host = gateway.served_by
+        return phase if host is None else f"{phase}; served by the gateway of profile {host}"
     if state is None:
         return "not running"
     when = f" {relative_time(state.updated_at, now)}" if state.updated_at else ""
-    if standing.died:
+    if gateway.died:
         return (
-            f"not running; its last word{when} was {single_line(state.gateway_state)!r}, so it was "
-            "killed or it crashed"
+            f"not running; it crashed or was killed (last state{when}: "
+            f"{single_line(state.gateway_state)})"
         )
     reason = f": {single_line(state.exit_reason)}" if state.exit_reason else ""
     return f"not running since{when or ' an unknown time'}{reason}"
@@ -115,25 +115,25 @@ def _process(record: ProcessRecord, now: datetime) -> str:
     return f"pid {record.pid}{since}"
 
 
-def _state_rows(standing: GatewayStatus, state: GatewayState) -> list[tuple[str, str]]:
+def _state_rows(gateway: GatewayStatus, state: GatewayState) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
-    if standing.record is not None:
+    if gateway.record is not None:
         if len(state.served_profiles) > 1:
             rows.append(("serves", single_line(", ".join(state.served_profiles))))
         rows.append(("turns", f"{state.active_agents} running"))
         rows += [
-            ("sandbox", single_line(line.removeprefix("sandbox "))) for line in standing.sandboxes
+            ("sandbox", single_line(line.removeprefix("sandbox "))) for line in gateway.sandboxes
         ]
-        if changed := _changed_since(standing, standing.record):
+        if changed := _changed_since(gateway, gateway.record):
             rows.append(("settings", changed))
     if state.restart_requested:
-        rows.append(("restart", "was asked for"))
+        rows.append(("restart", "requested"))
     return rows
 
 
-def _changed_since(standing: GatewayStatus, record: ProcessRecord) -> str:
-    """What the gateway has not read yet: settings are taken up when it starts."""
-    begun, home = record.started_at, standing.home
+def _changed_since(gateway: GatewayStatus, record: ProcessRecord) -> str:
+    """Say which settings files changed since the gateway started and read them."""
+    begun, home = record.started_at, gateway.home
     if begun is None:
         return ""
     changed = [
@@ -141,7 +141,7 @@ def _changed_since(standing: GatewayStatus, record: ProcessRecord) -> str:
     ]
     if not changed:
         return ""
-    return f"{' and '.join(changed)} changed since it started; a restart reads it anew"
+    return f"{' and '.join(changed)} changed since it started; restart to apply"
 
 
 def _modified_at(path: Path) -> float:
@@ -152,33 +152,33 @@ def _modified_at(path: Path) -> float:
 
 
 def _platforms(
-    printer: Printer, standing: GatewayStatus, state: GatewayState, now: datetime
+    printer: Printer, gateway: GatewayStatus, state: GatewayState, now: datetime
 ) -> None:
-    shown = state.platforms if standing.served_by is None else standing.platforms
+    shown = state.platforms if gateway.served_by is None else gateway.platforms
     if not shown:
-        printer.line("It listens on no platform, only for `hermes` on this machine.")
+        printer.line("No platforms enabled; only `hermes` on this machine can connect.")
         return
     rows = [("PLATFORM", "STATE", "SINCE", "REASON")]
-    for name, one in sorted(shown.items()):
-        since = relative_time(one.updated_at, now) if one.updated_at else ""
-        reason = ": ".join(filter(None, [one.error_code, one.error_message]))
-        if one.state == CONNECTING:
-            reason = "nothing was heard from it yet"
-        rows.append((single_line(name), single_line(one.state), since, single_line(reason)))
+    for name, platform in sorted(shown.items()):
+        since = relative_time(platform.updated_at, now) if platform.updated_at else ""
+        reason = ": ".join(filter(None, [platform.error_code, platform.error_message]))
+        if platform.state == CONNECTING:
+            reason = "no answer yet"
+        rows.append((single_line(name), single_line(platform.state), since, single_line(reason)))
     printer.line()
     printer.table(rows)
 
 
-def _json_status(standing: GatewayStatus) -> dict[str, object]:
-    record, state = standing.record, standing.state
+def _json_status(gateway: GatewayStatus) -> dict[str, object]:
+    record, state = gateway.record, gateway.state
     return {
-        "profile": standing.home.profile,
-        "home": str(standing.home.path),
+        "profile": gateway.home.profile,
+        "home": str(gateway.home.path),
         "running": record is not None,
         "pid": record.pid if record else None,
         "started_at": record.started_at if record else None,
-        "served_by": standing.served_by,
-        "died": standing.died,
+        "served_by": gateway.served_by,
+        "died": gateway.died,
         "state": state,
     }
 

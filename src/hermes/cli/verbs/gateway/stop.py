@@ -1,4 +1,4 @@
-"""`hermes gateway stop` and `restart`: meant by a person, so told to the gateway beforehand."""
+"""`hermes gateway stop` and `restart`: announce the stop, then wait for running turns."""
 
 import signal
 from argparse import Namespace
@@ -19,51 +19,51 @@ from hermes.schema.errors import HermesError
 
 def stop(args: Namespace, context: CliContext) -> int:
     home = context.home()
-    standing = _own_gateway(home)
+    gateway = _own_gateway(home)
     service = active_service(home, context.env)
-    if standing.record is None and service is None:
-        context.stdout.write(f"The gateway of profile {home.profile} does not run\n")
+    if gateway.record is None and service is None:
+        context.stdout.write(f"The gateway of profile {home.profile} is not running\n")
         return 0
-    if standing.record is not None and _is_inside_turn(context):
-        return _signal_gateway(context, home, standing.record, signal.SIGTERM, "stops")
-    _stop(context, standing, service, force=args.force)
+    if gateway.record is not None and _is_inside_turn(context):
+        return _signal_gateway(context, home, gateway.record, signal.SIGTERM, "stops")
+    _stop(context, gateway, service, force=args.force)
     return 0
 
 
 def restart(args: Namespace, context: CliContext) -> int:
     home = context.home()
-    standing = _own_gateway(home)
-    if standing.record is not None and _is_inside_turn(context):
-        return _signal_gateway(context, home, standing.record, signal.SIGUSR1, "restarts")
+    gateway = _own_gateway(home)
+    if gateway.record is not None and _is_inside_turn(context):
+        return _signal_gateway(context, home, gateway.record, signal.SIGUSR1, "restarts")
     service = active_service(home, context.env)
     if service is not None and not args.force:
-        _print_running_work(context, standing, force=False)
+        _print_running_work(context, gateway, force=False)
         service.restart()
         context.stdout.write(
             f"The gateway of profile {home.profile} is running again (pid {service.main_pid})\n"
         )
         return 0
-    if standing.record is not None or service is not None:
-        _stop(context, standing, service, force=args.force, reason="restart")
+    if gateway.record is not None or service is not None:
+        _stop(context, gateway, service, force=args.force, reason="restart")
     ensure_home(home)
     return start_gateway(context, home)
 
 
 def _own_gateway(home: Home) -> GatewayStatus:
-    """Raises `HermesError` when another profile's gateway serves this home: it is not ours."""
-    standing = gateway_status(home)
-    if standing.record is not None and standing.served_by is not None:
+    """The gateway's status; raises `HermesError` if another profile's gateway serves this one."""
+    gateway = gateway_status(home)
+    if gateway.record is not None and gateway.served_by is not None:
         raise HermesError(
-            f"Profile {home.profile} has no gateway of its own; that of profile "
-            f"{standing.served_by} serves it (pid {standing.record.pid})",
-            hint="It is stopped and restarted for all its profiles together, with: hermes -p "
-            f"{standing.served_by} gateway stop (or restart)",
+            f"Profile {home.profile} is served by the gateway of profile "
+            f"{gateway.served_by} (pid {gateway.record.pid})",
+            hint="To stop or restart it for all its profiles: hermes -p "
+            f"{gateway.served_by} gateway stop (or restart)",
         )
-    return standing
+    return gateway
 
 
 def _is_inside_turn(context: CliContext) -> bool:
-    """The gateway waits for its turns, so a turn must not wait for the gateway."""
+    """Whether the agent runs this command: waiting for the gateway would then deadlock."""
     return bool(context.env.get("HERMES_SESSION_ID"))
 
 
@@ -72,59 +72,59 @@ def _signal_gateway(
 ) -> int:
     with open_process(record) as process:
         if process is None:
-            raise HermesError(f"The gateway with pid {record.pid} has ended meanwhile")
+            raise HermesError(f"The gateway with pid {record.pid} has already stopped")
         if number is signal.SIGTERM:
             announce_stop(home, record, SystemClock().now())
         process.signal(number)
-    context.stdout.write(f"The gateway {verb} once this turn is over\n")
+    context.stdout.write(f"The gateway {verb} after this turn\n")
     return 0
 
 
-def _print_running_work(context: CliContext, standing: GatewayStatus, *, force: bool) -> None:
-    """What is waited for, and what is not."""
-    if standing.record is None:
+def _print_running_work(context: CliContext, gateway: GatewayStatus, *, force: bool) -> None:
+    """Show which turns are waited for and which background work is stopped."""
+    if gateway.record is None:
         return
     lines: list[str] = []
-    turns = standing.state.active_agents if standing.state else 0
+    turns = gateway.state.active_agents if gateway.state else 0
     if turns and not force:
         lines.append(f"  waiting for {turns} running turn{'s' * (turns != 1)} to end\n")
-    goals = background_goals(standing.home, standing.record.pid)
-    lines += [f"  this ends work in the background: {single_line(one)}\n" for one in goals]
+    goals = background_goals(gateway.home, gateway.record.pid)
+    lines += [f"  stopping background work: {single_line(goal)}\n" for goal in goals]
     context.stderr.write("".join(lines))
     context.stderr.flush()
 
 
 def _stop(
     context: CliContext,
-    standing: GatewayStatus,
+    gateway: GatewayStatus,
     service: SystemdService | None,
     *,
     force: bool,
     reason: str = STOP,
 ) -> None:
-    home, record, clock = standing.home, standing.record, SystemClock()
-    _print_running_work(context, standing, force=force)
+    home, record, clock = gateway.home, gateway.record, SystemClock()
+    _print_running_work(context, gateway, force=force)
     if service is not None:
         if record is not None:
             announce_stop(home, record, clock.now(), reason)
         if force:
             service.kill()
         service.stop()
-        context.stdout.write(f"The gateway of profile {home.profile} is stopped\n")
+        context.stdout.write(f"The gateway of profile {home.profile} stopped\n")
         return
     if record is None:
         return
 
-    def impatient() -> None:
-        context.stderr.write("  still letting turns end; Ctrl+C once more ends it at once\n")
+    def still_waiting() -> None:
+        context.stderr.write("  waiting for running turns; press Ctrl+C again to kill it\n")
         context.stderr.flush()
 
-    manner = StopOptions(
+    options = StopOptions(
         patience=service_stop_timeout(home, context.env),
         force=force,
         reason=reason,
-        impatient=impatient,
+        impatient=still_waiting,
     )
-    killed = stop_gateway(home, record, clock, manner)
-    how = "was killed" if killed else "is stopped"
+    killed = stop_gateway(home, record, clock, options)
+    how = "was killed" if killed else "stopped"
     context.stdout.write(f"The gateway of profile {home.profile} {how} (pid {record.pid})\n")

@@ -1,4 +1,4 @@
-"""What `hermes hooks` does."""
+"""The actions of `hermes hooks`."""
 
 import shlex
 import shutil
@@ -61,7 +61,7 @@ class _HooksAction(Struct, frozen=True):
 def perform(args: Namespace, context: CliContext) -> int:
     home = context.home()
     config = load_config(home, profile_env(home.dotenv, context.env)).config
-    desk = _HooksAction(args, context, home, config, HookConsents(home.shell_hooks))
+    action = _HooksAction(args, context, home, config, HookConsents(home.shell_hooks))
     actions = {
         "list": _list,
         "accept": _accept,
@@ -69,73 +69,77 @@ def perform(args: Namespace, context: CliContext) -> int:
         "revoke": _revoke,
         "doctor": _doctor,
     }
-    return actions[args.action](desk)
+    return actions[args.action](action)
 
 
 def accept_hooks(context: CliContext) -> None:
-    """As `hermes hooks accept`, without a word."""
+    """Accept the configured hooks like `hermes hooks accept`, without output."""
     home = context.home()
     config = load_config(home, profile_env(home.dotenv, context.env)).config
     wanted = [(event, hook.command) for event, hook in configured_hooks(config.hooks)]
     HookConsents(home.shell_hooks).give(wanted, SystemClock().now())
 
 
-def _list(desk: _HooksAction) -> int:
-    for event, hook in desk.hooks:
-        mark = "accepted" if desk.accepted(event, hook) else "not accepted"
+def _list(action: _HooksAction) -> int:
+    for event, hook in action.hooks:
+        mark = "accepted" if action.accepted(event, hook) else "not accepted"
         only = f" (for {hook.matcher})" if hook.matcher else ""
-        desk.say(f"{event}{only}, {mark}: {hook.command}")
-    if not desk.hooks:
-        desk.say(f"The settings name no hooks. Events: {', '.join(HOOK_EVENTS)}")
+        action.say(f"{event}{only}, {mark}: {hook.command}")
+    if not action.hooks:
+        action.say(f"No hooks configured. Events: {', '.join(HOOK_EVENTS)}")
     return 0
 
 
-def _accept(desk: _HooksAction) -> int:
-    wanted = [(event, hook.command) for event, hook in desk.hooks]
-    new = desk.consents.give(wanted, SystemClock().now())
-    for one in new:
-        desk.say(f"accepted for {one.event}: {one.command}")
+def _accept(action: _HooksAction) -> int:
+    wanted = [(event, hook.command) for event, hook in action.hooks]
+    new = action.consents.give(wanted, SystemClock().now())
+    for consent in new:
+        action.say(f"accepted for {consent.event}: {consent.command}")
     if not new:
-        desk.say("There is nothing new to accept.")
-    for event, hook in desk.hooks:
-        if why := _why_not_runnable(hook, desk.context.env):
-            desk.say(f"warning: {event}: {why}")
+        action.say("Nothing new to accept.")
+    for event, hook in action.hooks:
+        if why := _why_not_runnable(hook, action.context.env):
+            action.say(f"warning: {event}: {why}")
     return 0
 
 
-def _revoke(desk: _HooksAction) -> int:
-    if bool(desk.args.command) == desk.args.all:
-        raise UsageError("Name a command, or say --all.", hint="`hermes hooks list` shows them.")
-    gone = desk.consents.take_back("" if desk.args.all else desk.args.command)
-    if not gone:
-        raise UsageError("That was not accepted.", hint="`hermes hooks list` shows what is.")
-    desk.say(f"No longer accepted: {desk.args.command or 'all of them'}")
+def _revoke(action: _HooksAction) -> int:
+    if bool(action.args.command) == action.args.all:
+        raise UsageError(
+            "Name a command, or use --all.", hint="List the commands: hermes hooks list"
+        )
+    revoked = action.consents.take_back("" if action.args.all else action.args.command)
+    if not revoked:
+        raise UsageError(
+            "This command is not accepted.", hint="List the commands: hermes hooks list"
+        )
+    action.say(f"Revoked: {action.args.command or 'all hooks'}")
     return 0
 
 
-def _doctor(desk: _HooksAction) -> int:
-    troubles = list(hook_problems(desk.config, desk.context.env, desk.consents))
-    for line in troubles:
-        desk.say(with_profile_flag(line, desk.context.profile))
-    if not troubles:
-        desk.say("The hooks can be run." if desk.hooks else "The settings name no hooks.")
-    return 1 if troubles else 0
+def _doctor(action: _HooksAction) -> int:
+    problems = list(hook_problems(action.config, action.context.env, action.consents))
+    for line in problems:
+        action.say(with_profile_flag(line, action.context.profile))
+    if not problems:
+        action.say("All hooks can run." if action.hooks else "No hooks configured.")
+    return 1 if problems else 0
 
 
 def hook_problems(config: Config, env: Mapping[str, str], consents: HookConsents) -> Iterator[str]:
-    """Why the hooks of the settings would not do their work."""
+    """Reasons why configured hooks would not run."""
     for event in config.hooks:
         if event not in HOOK_EVENTS:
-            yield f"hooks.{event}: there is no such event here. Events: {', '.join(HOOK_EVENTS)}"
+            yield f"hooks.{event}: unknown event. Events: {', '.join(HOOK_EVENTS)}"
     for event, hook in configured_hooks(config.hooks):
         if why := _why_not_runnable(hook, env):
             yield f"{event}: {why}"
         if not _is_accepted(config, consents, event, hook):
-            yield f"{event}: not accepted as it is now: {hook.command}. To do so: {ACCEPT_COMMAND}"
+            yield f"{event}: not accepted: {hook.command}. To accept it: {ACCEPT_COMMAND}"
     if config.hooks.get(HOOK_EVENTS[0]) and "codex" in config.main_model.openai_runtime:
         yield (
-            "codex runs what stays inside of its own sandbox without asking anybody: a hook of "
-            f"{HOOK_EVENTS[0]} is asked about what goes beyond it, and about our own tools"
+            "codex runs commands inside its own sandbox without asking: "
+            f"{HOOK_EVENTS[0]} hooks see only commands that leave it, and Hermes' own tools"
         )
 
 
@@ -144,7 +148,7 @@ def _is_accepted(config: Config, consents: HookConsents, event: str, hook: Shell
 
 
 def _why_not_runnable(hook: ShellHook, env: Mapping[str, str]) -> str:
-    """Why it cannot be run; empty when it can."""
+    """Why the hook cannot run; empty if it can."""
     try:
         program = hook_argv(hook.command)[0]
     except ValueError as error:
@@ -153,44 +157,46 @@ def _why_not_runnable(hook: ShellHook, env: Mapping[str, str]) -> str:
         return ""
     if program.startswith("/") and Path(program).is_file():
         return f"{program} is not executable: chmod +x {shlex.quote(program)}"
-    return f"{program} cannot be found or run"
+    return f"{program} was not found"
 
 
-def _test(desk: _HooksAction) -> int:
-    event = desk.args.event
+def _test(action: _HooksAction) -> int:
+    event = action.args.event
     if event not in HOOK_EVENTS:
-        raise UsageError(f"There is no event {event!r}.", hint=f"Events: {', '.join(HOOK_EVENTS)}")
-    tool = desk.args.for_tool if event in HOOK_EVENTS[:2] else None
+        raise UsageError(f"Unknown event {event!r}.", hint=f"Events: {', '.join(HOOK_EVENTS)}")
+    tool = action.args.for_tool if event in HOOK_EVENTS[:2] else None
     hooks = [
-        one
-        for one in desk.config.hooks.get(event, ())
-        if not tool or matches_tool(one.matcher, tool)
+        hook
+        for hook in action.config.hooks.get(event, ())
+        if not tool or matches_tool(hook.matcher, tool)
     ]
     if not hooks:
-        raise UsageError("The settings name no hook for that.", hint="`hermes hooks list`")
-    return anyio.run(_run_hooks, desk, event, tool, hooks)
+        raise UsageError(
+            "No hook is configured for this event.", hint="List the hooks: hermes hooks list"
+        )
+    return anyio.run(_run_hooks, action, event, tool, hooks)
 
 
 async def _run_hooks(
-    desk: _HooksAction, event: str, tool: str | None, hooks: list[ShellHook]
+    action: _HooksAction, event: str, tool: str | None, hooks: list[ShellHook]
 ) -> int:
-    env, failed = profile_env(desk.home.dotenv, desk.context.env), 0
-    rules = EnvRules(process=env, withheld=withheld_names(env), home=str(desk.home.path))
-    scope = Scope(desk.home.profile, "test", "test", str(Path.cwd()), source="cli")
-    about = HookCall(event=event, scope=scope, tool=tool, args=_SAMPLE if tool else Raw(b"null"))
-    with Spawner() as door:
-        means = HookDeps(
-            sandbox=LocalSandbox(door),
+    env, failed = profile_env(action.home.dotenv, action.context.env), 0
+    rules = EnvRules(process=env, withheld=withheld_names(env), home=str(action.home.path))
+    scope = Scope(action.home.profile, "test", "test", str(Path.cwd()), source="cli")
+    call = HookCall(event=event, scope=scope, tool=tool, args=_SAMPLE if tool else Raw(b"null"))
+    with Spawner() as spawner:
+        deps = HookDeps(
+            sandbox=LocalSandbox(spawner),
             env=lambda scope: child_env(rules, scope),
             redact=Redactor(secret_values(env)).redact,
-            home=desk.home.path,
-            consents=desk.consents,
+            home=action.home.path,
+            consents=action.consents,
         )
-        watch = ShellHooks(desk.config.hooks, means)
+        shell_hooks = ShellHooks(action.config.hooks, deps)
         for hook in hooks:
-            answer = await watch.ask(hook, about)
-            said = ", ".join(f"{name}: {text}" for name, text in answer.words.items())
-            verdict = answer.failure or ("blocks" if answer.blocks else "lets it be done")
-            desk.say(f"{hook.command}: {verdict}" + (f" ({said})" if said else ""))
+            answer = await shell_hooks.ask(hook, call)
+            details = ", ".join(f"{name}: {text}" for name, text in answer.words.items())
+            verdict = answer.failure or ("blocks" if answer.blocks else "allows")
+            action.say(f"{hook.command}: {verdict}" + (f" ({details})" if details else ""))
             failed += bool(answer.failure)
     return 1 if failed else 0

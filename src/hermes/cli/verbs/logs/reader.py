@@ -1,7 +1,7 @@
-"""Reading logs that others write and turn: the last records, and those that come.
+"""Read rotated log files: the last records, and new ones as they are written.
 
-A record is a line that begins with a time, and the lines below it up to the next such line.
-Only one block and one record are in memory at a time, however long the files are.
+A record is a line that begins with a timestamp and the lines up to the next such line.
+Only one block and one record are in memory at a time.
 """
 
 import os
@@ -16,16 +16,16 @@ from msgspec import Struct
 
 BLOCK_SIZE = 64 * 1024
 MAX_RECORD = 256 * 1024
-"""Bytes of one record; what is beyond is left out."""
+"""Bytes of one record; longer ones are cut."""
 _MAX_ROTATED = 100
-"""More old copies than anybody keeps."""
+"""Upper bound for rotated files."""
 _RECORD_START = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.]\d+ ([A-Z]+) ")
 _ANY_LINE = re.compile(rb"")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class RecordFilter(Struct, frozen=True, kw_only=True):
-    """Which records are shown; `names` are words of which one must be in it."""
+    """Selects records; a record must contain one of the `names`."""
 
     level: str = ""
     names: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class RecordFilter(Struct, frozen=True, kw_only=True):
         return not wanted or level not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(wanted)
 
     def _is_since(self, written: str) -> bool:
-        """Logs are written in the time of this machine's place."""
+        """Timestamps in logs are in local time."""
         if self.since is None:
             return True
         with suppress(ValueError):
@@ -60,43 +60,43 @@ def record_level(record: bytes) -> str:
 
 
 class RecordPosition(Struct, frozen=True):
-    """Where a record begins: in which file, of the oldest first, and after how many bytes."""
+    """The start of a record: index of the file (oldest first) and byte offset."""
 
     file: int
     offset: int
 
 
 class LogFiles:
-    """A log and its old copies as they were at one moment; turning them changes nothing here.
+    """A log and its rotated files, opened together so that rotation does not affect them.
 
-    With `each_line`, every line is a record, as in what a program printed.
+    With `each_line` every line is a record, as in the output of a program.
     """
 
     def __init__(self, path: Path, *, each_line: bool = False, block: int = BLOCK_SIZE) -> None:
         self._each_line = each_line
         self._block = block
         self.files: list[BinaryIO] = []
-        for one in _rotated_files(path):
+        for file in _rotated_files(path):
             with suppress(FileNotFoundError):
-                self.files.append(one.open("rb"))
+                self.files.append(file.open("rb"))
 
     def close(self) -> None:
         for file in self.files:
             file.close()
 
     def newest(self) -> BinaryIO | None:
-        """Read up to its end, and no longer closed with the others."""
+        """Hand over the newest file, which `close` then leaves open."""
         return self.files.pop() if self.files else None
 
     def last(self, count: int, wanted: Callable[[bytes], bool]) -> RecordPosition | None:
-        """Where the last `count` records that are wanted begin; None when there are none."""
-        begins = _ANY_LINE if self._each_line else _RECORD_START
+        """The start of the last `count` matching records; None if there are none."""
+        pattern = _ANY_LINE if self._each_line else _RECORD_START
         found: RecordPosition | None = None
         left = count
         for number in range(len(self.files) - 1, -1, -1):
             if left <= 0:
                 break
-            for offset, record in _records_backwards(self.files[number], begins, self._block):
+            for offset, record in _records_backwards(self.files[number], pattern, self._block):
                 if wanted(record):
                     found = RecordPosition(number, offset)
                     left -= 1
@@ -104,22 +104,22 @@ class LogFiles:
                         break
         return found
 
-    def records(self, place: RecordPosition) -> Iterator[bytes]:
-        """From there to the end of the newest."""
-        for number in range(place.file, len(self.files)):
+    def records(self, start: RecordPosition) -> Iterator[bytes]:
+        """All records from there on."""
+        for number in range(start.file, len(self.files)):
             file = self.files[number]
-            file.seek(place.offset if number == place.file else 0)
-            gather = RecordSplitter(each_line=self._each_line)
+            file.seek(start.offset if number == start.file else 0)
+            splitter = RecordSplitter(each_line=self._each_line)
             while block := file.read(self._block):
-                yield from gather.add(block)
-            yield from gather.rest()
+                yield from splitter.add(block)
+            yield from splitter.rest()
 
 
 class RecordSplitter:
-    """Puts blocks together to records; a record is given out when the next one begins."""
+    """Splits blocks into records; a record is complete when the next one begins."""
 
     def __init__(self, *, each_line: bool) -> None:
-        self._begins = _ANY_LINE if each_line else _RECORD_START
+        self._pattern = _ANY_LINE if each_line else _RECORD_START
         self._line = b""
         self._record = b""
 
@@ -133,7 +133,7 @@ class RecordSplitter:
             yield from self._take(line + b"\n")
 
     def rest(self) -> Iterator[bytes]:
-        """What is left when nothing more comes."""
+        """The remaining record at the end of a file."""
         if self._line:
             yield from self._take(self._line + b"\n")
             self._line = b""
@@ -142,13 +142,13 @@ class RecordSplitter:
             self._record = b""
 
     def whole(self) -> Iterator[bytes]:
-        """The record so far, once its last line has ended."""
+        """The current record, if its last line is complete."""
         if self._record and not self._line:
             yield self._record
             self._record = b""
 
     def _take(self, line: bytes) -> Iterator[bytes]:
-        if self._begins.match(line) and self._record:
+        if self._pattern.match(line) and self._record:
             yield self._record
             self._record = b""
         if len(self._record) < MAX_RECORD:
@@ -156,15 +156,15 @@ class RecordSplitter:
 
 
 class LogFollower:
-    """Gives what was appended since the last look, through any number of turns of the file."""
+    """Returns the records appended since the last call, across log rotations."""
 
     def __init__(
         self, path: Path, read: BinaryIO | None = None, *, each_line: bool = False
     ) -> None:
-        """`read` is a file of the log that was read up to where it stands; it is closed here."""
+        """`read` is an open log file positioned at the end of what was read; closed here."""
         self._path = path
         self._file = read
-        self._gather = RecordSplitter(each_line=each_line)
+        self._splitter = RecordSplitter(each_line=each_line)
 
     def look(self) -> Iterator[bytes]:
         if self._file is None:
@@ -174,11 +174,11 @@ class LogFollower:
             return
         yield from self._read(self._file)
         for newer in self._newer(self._file):
-            yield from self._gather.rest()
+            yield from self._splitter.rest()
             self._file.close()
             self._file = newer
             yield from self._read(newer)
-        yield from self._gather.whole()
+        yield from self._splitter.whole()
 
     def close(self) -> None:
         if self._file is not None:
@@ -189,23 +189,23 @@ class LogFollower:
         if os.fstat(file.fileno()).st_size < file.tell():
             file.seek(0)
         while block := file.read(BLOCK_SIZE):
-            yield from self._gather.add(block)
+            yield from self._splitter.add(block)
 
     def _newer(self, file: BinaryIO) -> Sequence[BinaryIO]:
-        """The files that were begun after this one, oldest first."""
-        ours = os.fstat(file.fileno())
+        """The files that are newer than this one, oldest first."""
+        current = os.fstat(file.fileno())
         newer: list[BinaryIO] = []
-        for one in reversed(_rotated_files(self._path)):
+        for path in reversed(_rotated_files(self._path)):
             try:
-                opened = one.open("rb")
+                opened = path.open("rb")
             except FileNotFoundError:
                 continue
-            if os.path.samestat(os.fstat(opened.fileno()), ours):
+            if os.path.samestat(os.fstat(opened.fileno()), current):
                 opened.close()
                 return newer
             newer.insert(0, opened)
-        # Ours is gone: by so many turns, or by hand. What was written to since then is newer.
-        return [one for one in newer if _is_newer(one, ours)]
+        # The current file was deleted: everything modified later is newer.
+        return [file for file in newer if _is_newer(file, current)]
 
 
 def _is_newer(file: BinaryIO, than: os.stat_result) -> bool:
@@ -216,7 +216,7 @@ def _is_newer(file: BinaryIO, than: os.stat_result) -> bool:
 
 
 def _rotated_files(path: Path) -> list[Path]:
-    """The log after its old copies, the oldest first."""
+    """The rotated files, oldest first, and then the log itself."""
     old: list[Path] = []
     for number in range(1, _MAX_ROTATED):
         copy = path.with_name(f"{path.name}.{number}")
@@ -227,13 +227,13 @@ def _rotated_files(path: Path) -> list[Path]:
 
 
 def _records_backwards(
-    file: BinaryIO, begins: re.Pattern[bytes], block: int
+    file: BinaryIO, pattern: re.Pattern[bytes], block: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Each record with where it begins, the last first."""
+    """Yield each record with its offset, last record first."""
     tail = b""
     for offset, line in _lines_backwards(file, block):
         tail = (line + tail)[:MAX_RECORD]
-        if begins.match(line):
+        if pattern.match(line):
             yield offset, tail
             tail = b""
     if tail:
@@ -249,14 +249,14 @@ def _lines_backwards(file: BinaryIO, block: int) -> Iterator[tuple[int, bytes]]:
         lines = _lines(file.read(end - start) + rest, start)
         rest = b""
         if start > 0:
-            # Of a line longer than any record only the beginning is of use, and that comes yet.
+            # Only the beginning of an overlong line matters, and it comes with the next block.
             rest = lines.pop(0)[1][:MAX_RECORD]
         yield from reversed(lines)
         end = start
 
 
 def _lines(data: bytes, start: int) -> list[tuple[int, bytes]]:
-    """With where each begins, when the first begins at `start`."""
+    """The lines with their offsets; the first one is at `start`."""
     lines: list[tuple[int, bytes]] = []
     at = 0
     while at < len(data):

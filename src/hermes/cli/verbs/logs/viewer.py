@@ -1,4 +1,4 @@
-"""What `hermes logs` does: print the last records that are wanted, then those that come."""
+"""The action of `hermes logs`: print the last matching records, then follow the log."""
 
 import os
 import time
@@ -16,13 +16,13 @@ from hermes.schema.errors import NotFound, StoreError, UsageError
 from hermes.schema.scope import OWNER
 
 FOLLOW_INTERVAL = 0.25
-"""Seconds between two looks at a log that is followed."""
+"""Seconds between checks for new records."""
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
 def show_logs(args: Namespace, context: CliContext) -> int:
     if args.number < 0:
-        raise UsageError("-n needs a number that is not negative.", hint="For example: -n 100")
+        raise UsageError("-n must not be negative.", hint="For example: -n 100")
     home = context.home()
     path = home.logs / f"{args.log}.log"
     known = _session_names(args.session, home) if args.session else ()
@@ -32,20 +32,20 @@ def show_logs(args: Namespace, context: CliContext) -> int:
     try:
         if args.session and not known and opened.last(1, wanted) is None:
             raise NotFound(
-                f"There is no session {args.session!r}, and no record names it.",
+                f"There is no session {args.session!r}, and no log record mentions it.",
                 hint="hermes sessions list",
             )
         if not opened.files and not args.follow:
-            context.stderr.write(f"Nothing was logged yet in {path}\n")
+            context.stderr.write(f"{path} does not exist yet\n")
             return 0
-        place = opened.last(args.number, wanted)
-        if place is not None:
-            _print(context, filter(wanted, opened.records(place)))
+        start = opened.last(args.number, wanted)
+        if start is not None:
+            _print(context, filter(wanted, opened.records(start)))
         elif opened.files:
             opened.files[-1].seek(0, os.SEEK_END)
         if not args.follow:
-            if place is None and args.number:
-                context.stderr.write(f"Nothing in {path} is of that kind.\n")
+            if start is None and args.number:
+                context.stderr.write(f"No matching records in {path}\n")
             return 0
         follower = LogFollower(path, opened.newest(), each_line=each_line)
     finally:
@@ -75,7 +75,7 @@ def _parse_since(text: str) -> TimePoint:
 
 
 def _session_names(session: str, home: Home) -> tuple[str, ...]:
-    """What a session may be called in a log: its whole id, and its place; nothing if unknown."""
+    """The names of a session in the log: its id and session key; empty if unknown."""
     if not home.state_db.exists():
         return ()
     import anyio
@@ -94,7 +94,7 @@ def _session_names(session: str, home: Home) -> tuple[str, ...]:
     try:
         return anyio.run(find)
     except StoreError:
-        # It may have been deleted, or the database may be what is wrong; the log is still there.
+        # A deleted session or a broken database must not hide the log.
         return ()
 
 

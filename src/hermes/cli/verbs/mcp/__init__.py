@@ -1,4 +1,4 @@
-"""`hermes mcp`: the servers that bring the agent more tools."""
+"""`hermes mcp`: manage the MCP servers that add tools."""
 
 from argparse import REMAINDER, ArgumentParser, Namespace
 
@@ -8,29 +8,35 @@ from hermes.cli.parser import add_action
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    show = add_action(verbs, "list", "list the servers of the settings")
-    show.add_argument("--json", action="store_true", help="for programs")
-    add = add_action(verbs, "add", "add a server: a command to start, or a URL to call")
-    add.add_argument("name", metavar="NAME", help="also the name of the toolset of its tools")
-    add.add_argument("--url", metavar="URL", default="", help="where it is called over HTTP")
-    add.add_argument("--sse", action="store_true", help="it speaks the older way, with events")
-    _pairs(add, "--header", "NAME=VALUE", "sent with each call; write ${NAME} for a secret")
-    _pairs(add, "--env", "NAME=VALUE", "a variable for its command; write ${NAME} for a secret")
-    add.add_argument("--sandbox", action="store_true", help="run its command behind the wall")
-    add.add_argument("--force", action="store_true", help="replace a server of that name")
-    add.add_argument("--command", metavar="PROGRAM", default="", help="what is started")
-    add.add_argument(
-        "--args", metavar="WORD", nargs=REMAINDER, default=[], help="its arguments; comes last"
+    show = add_action(verbs, "list", "list the configured servers")
+    show.add_argument("--json", action="store_true", help="print JSON")
+    add = add_action(verbs, "add", "add a server: a command to run or a URL")
+    add.add_argument("name", metavar="NAME", help="name of the server and of its toolset")
+    add.add_argument("--url", metavar="URL", default="", help="URL of an HTTP server")
+    add.add_argument("--sse", action="store_true", help="use the older SSE transport")
+    _pairs(add, "--header", "NAME=VALUE", "header for each request; use ${NAME} for a secret")
+    _pairs(
+        add, "--env", "NAME=VALUE", "environment variable of the command; use ${NAME} for a secret"
     )
-    remove = add_action(verbs, "remove", "take a server out of the settings")
+    add.add_argument("--sandbox", action="store_true", help="run the command in the sandbox")
+    add.add_argument("--force", action="store_true", help="replace an existing server")
+    add.add_argument("--command", metavar="PROGRAM", default="", help="program to run")
+    add.add_argument(
+        "--args",
+        metavar="WORD",
+        nargs=REMAINDER,
+        default=[],
+        help="arguments of the program; must come last",
+    )
+    remove = add_action(verbs, "remove", "remove a server")
     remove.add_argument("name", metavar="NAME")
-    test = add_action(verbs, "test", "connect to a server and show its tools")
+    test = add_action(verbs, "test", "connect to a server and list its tools")
     test.add_argument("name", metavar="NAME")
-    test.add_argument("--json", action="store_true", help="for programs")
+    test.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _pairs(parser: ArgumentParser, flag: str, shape: str, told: str) -> None:
-    parser.add_argument(flag, metavar=shape, action="append", default=[], help=told)
+def _pairs(parser: ArgumentParser, flag: str, metavar: str, text: str) -> None:
+    parser.add_argument(flag, metavar=metavar, action="append", default=[], help=text)
 
 
 def run(args: Namespace, context: CliContext) -> int:

@@ -1,4 +1,4 @@
-"""What `hermes mcp` does: list, add, remove and try out the servers of the settings."""
+"""The actions of `hermes mcp`: list, add, remove and test servers."""
 
 import logging
 from argparse import Namespace
@@ -35,7 +35,7 @@ from hermes.schema.tools import Effect
 
 
 class ServerRow(Struct, frozen=True, kw_only=True):
-    """One server as programs see it."""
+    """A server as `--json` prints it."""
 
     name: str
     state: str
@@ -59,7 +59,8 @@ class McpAction:
         if name not in self.servers:
             near = did_you_mean(name, self.servers)
             raise NotFound(
-                f"There is no MCP server {name!r}.", hint=near or "`hermes mcp list` shows them."
+                f"There is no MCP server {name!r}.",
+                hint=near or "List the servers: hermes mcp list",
             )
         return self.servers[name]
 
@@ -71,64 +72,68 @@ class McpAction:
 
 
 def perform(args: Namespace, context: CliContext) -> int:
-    desk = McpAction(context)
+    action = McpAction(context)
     match args.action:
         case "list":
-            return _list(desk, as_json=args.json)
+            return _list(action, as_json=args.json)
         case "add":
-            return _add(desk, args)
+            return _add(action, args)
         case "remove":
-            return _remove(desk, args.name)
+            return _remove(action, args.name)
         case _:
-            return _test(desk, args.name, as_json=args.json)
+            return _test(action, args.name, as_json=args.json)
 
 
-def _list(desk: McpAction, *, as_json: bool) -> int:
-    rows = [_server_row(desk, name, given) for name, given in sorted(desk.servers.items())]
+def _list(action: McpAction, *, as_json: bool) -> int:
+    rows = [_server_row(action, name, given) for name, given in sorted(action.servers.items())]
     if as_json:
-        desk.line(msgspec.json.encode(rows).decode())
+        action.line(msgspec.json.encode(rows).decode())
         return 0
     if not rows:
-        desk.line("There are no MCP servers.")
-        desk.hint("Add one: hermes mcp add NAME --command PROGRAM --args …, or --url URL")
+        action.line("No MCP servers configured.")
+        action.hint("Add one: hermes mcp add NAME --command PROGRAM --args …, or --url URL")
         return 0
     table = [("SERVER", "STATE", "WHERE")]
     table += [
-        (single_line(one.name), one.state, single_line(one.trouble or one.where)) for one in rows
+        (single_line(row.name), row.state, single_line(row.trouble or row.where)) for row in rows
     ]
-    Printer(desk.context).table(table)
+    Printer(action.context).table(table)
     return 0
 
 
-def _server_row(desk: McpAction, name: str, given: McpServer) -> ServerRow:
+def _server_row(action: McpAction, name: str, given: McpServer) -> ServerRow:
     try:
-        server = server_config(name, given, desk.ground, desk.servers)
+        server = server_config(name, given, action.ground, action.servers)
     except ConfigError as error:
         return ServerRow(name=name, state="wrong", trouble=str(error))
-    off = not given.enabled or name in desk.loaded.config.agent.disabled_toolsets
-    where = one_line(desk.redactor().redact(_configured_command(desk, name) or server.where), 200)
+    off = not given.enabled or name in action.loaded.config.agent.disabled_toolsets
+    where = one_line(
+        action.redactor().redact(_configured_command(action, name) or server.where), 200
+    )
     return ServerRow(name=name, state="off" if off else "on", where=where)
 
 
-def _configured_command(desk: McpAction, name: str) -> str:
-    """Its command as the file has it: variables by their names, and secrets not at all."""
-    given = load_config(desk.home, {}).config.mcp_servers.get(name, McpServer())
+def _configured_command(action: McpAction, name: str) -> str:
+    """The command from the file: variables unexpanded and secrets masked."""
+    given = load_config(action.home, {}).config.mcp_servers.get(name, McpServer())
     shown: list[str] = []
-    hides = False
+    is_secret = False
     for word in (given.command, *given.args):
         flag, sign, _ = word.partition("=")
-        if hides or (sign and is_secret_name(flag.lstrip("-"))):
-            shown.append(MASK if hides else f"{flag}={MASK}")
+        if is_secret or (sign and is_secret_name(flag.lstrip("-"))):
+            shown.append(MASK if is_secret else f"{flag}={MASK}")
         else:
             shown.append(word)
-        hides = not hides and not sign and word.startswith("-") and is_secret_name(word.lstrip("-"))
+        is_secret = (
+            not is_secret and not sign and word.startswith("-") and is_secret_name(word.lstrip("-"))
+        )
     return " ".join(shown)
 
 
-def _add(desk: McpAction, args: Namespace) -> int:
-    if args.name in desk.servers and not args.force:
+def _add(action: McpAction, args: Namespace) -> int:
+    if args.name in action.servers and not args.force:
         raise UsageError(
-            f"There is an MCP server {args.name!r} already.", hint="Replace it with --force."
+            f"The MCP server {args.name!r} already exists.", hint="To replace it, add --force."
         )
     fields: dict[str, object] = {
         "url": args.url,
@@ -141,51 +146,51 @@ def _add(desk: McpAction, args: Namespace) -> int:
         "sandbox": args.sandbox,
     }
     given = {name: value for name, value in fields.items() if value}
-    _check(desk, args.name, given)
+    _check(action, args.name, given)
     text = msgspec.json.encode(given).decode()
-    for warning in set_setting(desk.home, desk.env, _path(args.name), text).warnings:
-        desk.hint(f"warning: {single_line(str(warning))}")
-    desk.line(f"Added: {args.name}")
-    desk.hint(f"Try it: hermes mcp test {args.name}")
-    _print_reload_hint(desk)
+    for warning in set_setting(action.home, action.env, _path(args.name), text).warnings:
+        action.hint(f"warning: {single_line(str(warning))}")
+    action.line(f"Added: {args.name}")
+    action.hint(f"Test it: hermes mcp test {args.name}")
+    _print_reload_hint(action)
     return 0
 
 
 def _names_relative_file(command: str, words: Iterable[str]) -> bool:
-    """Whether it names a file by where we stand, while it may be started from anywhere."""
+    """Whether a word is a path relative to the current folder, which must then be stored."""
     named = [*([command] if "/" in command else []), *words]
     return any(not one.startswith(("/", "~", "-")) and Path(one).exists() for one in named if one)
 
 
-def _check(desk: McpAction, name: str, given: dict[str, object]) -> None:
-    """A variable that is not set yet may be set later; everything else must be right."""
+def _check(action: McpAction, name: str, given: dict[str, object]) -> None:
+    """Validate the server; variables may still be unset."""
     unset: dict[str, str] = {}
     now = {key: value for key, value in given.items() if key not in {"headers", "env"}}
     if str(now.get("url", "")).startswith("${"):
         now["url"] = "http://later"
     now = expand_references(
-        now, desk.env, lambda _, variable: unset.update({variable: "later"}), (name,)
+        now, action.env, lambda _, variable: unset.update({variable: "later"}), (name,)
     )
     now = expand_references(now, unset, lambda _, variable: None)
     try:
-        among = [*desk.servers, name]
-        server_config(name, msgspec.convert(now, McpServer), desk.ground, among)
+        names = [*action.servers, name]
+        server_config(name, msgspec.convert(now, McpServer), action.ground, names)
     except ConfigError as error:
         raise UsageError(str(error), hint="See: hermes mcp add --help") from error
 
 
 def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
-    pairs = [one.partition("=") for one in given]
-    if wrong := [one for one, sign, _ in pairs if not sign or not one.strip()]:
+    pairs = [text.partition("=") for text in given]
+    if wrong := [name for name, sign, _ in pairs if not sign or not name.strip()]:
         raise UsageError(f"{flag} takes NAME=VALUE, not {wrong[0]!r}.")
     return {name.strip(): value for name, _, value in pairs}
 
 
-def _remove(desk: McpAction, name: str) -> int:
-    desk.known(name)
-    unset_setting(desk.home, desk.env, _path(name))
-    desk.line(f"Removed: {single_line(name)}")
-    _print_reload_hint(desk)
+def _remove(action: McpAction, name: str) -> int:
+    action.known(name)
+    unset_setting(action.home, action.env, _path(name))
+    action.line(f"Removed: {single_line(name)}")
+    _print_reload_hint(action)
     return 0
 
 
@@ -193,40 +198,46 @@ def _path(name: str) -> str:
     return format_path(("mcp_servers", name))
 
 
-def _print_reload_hint(desk: McpAction) -> None:
-    if running_gateway(desk.home) is not None:
-        desk.hint("A chat takes it up with /reload-mcp, the gateway also with a restart.")
+def _print_reload_hint(action: McpAction) -> None:
+    if running_gateway(action.home) is not None:
+        action.hint("To apply this: /reload-mcp in a chat, or restart the gateway.")
 
 
-def _test(desk: McpAction, name: str, *, as_json: bool) -> int:
-    server = server_config(name, desk.known(name), desk.ground)
-    # What went wrong is told below, once.
-    for one in LOGGERS:
-        logging.getLogger(one).addHandler(logging.NullHandler())
-    terminal = desk.loaded.config.terminal
+def _test(action: McpAction, name: str, *, as_json: bool) -> int:
+    server = server_config(name, action.known(name), action.ground)
+    # Errors are printed below; keep the log off the screen.
+    for logger in LOGGERS:
+        logging.getLogger(logger).addHandler(logging.NullHandler())
+    terminal = action.loaded.config.terminal
 
-    async def trying() -> ConnectionTest:
-        with Spawner() as door:
-            parts = SandboxDeps(desk.home, desk.env, terminal, door, SystemClock())
-            return await test_connection(server, Sandboxes(parts).near, desk.redactor(), desk.home)
+    async def connect() -> ConnectionTest:
+        with Spawner() as spawner:
+            parts = SandboxDeps(action.home, action.env, terminal, spawner, SystemClock())
+            return await test_connection(
+                server, Sandboxes(parts).near, action.redactor(), action.home
+            )
 
-    trial = anyio.run(trying)
+    result = anyio.run(connect)
     if as_json:
-        desk.line(msgspec.json.encode(trial).decode())
-    elif trial.trouble:
-        desk.context.stderr.write(f"{single_line(name)}: {single_line(trial.trouble)}\n")
+        action.line(msgspec.json.encode(result).decode())
+    elif result.trouble:
+        action.context.stderr.write(f"{single_line(name)}: {single_line(result.trouble)}\n")
     else:
-        _print(desk, name, trial)
-    return int(bool(trial.trouble))
+        _print(action, name, result)
+    return int(bool(result.trouble))
 
 
-def _print(desk: McpAction, name: str, trial: ConnectionTest) -> None:
-    desk.line(
-        f"{single_line(name)}: {single_line(trial.version)}, {plural(len(trial.tools), 'tool')}"
+def _print(action: McpAction, name: str, result: ConnectionTest) -> None:
+    action.line(
+        f"{single_line(name)}: {single_line(result.version)}, {plural(len(result.tools), 'tool')}"
     )
     table = [
-        (one.name, "reads" if one.effect is Effect.READ else "asks", one_line(one.description, 80))
-        for one in trial.tools
+        (
+            tool.name,
+            "reads" if tool.effect is Effect.READ else "asks",
+            one_line(tool.description, 80),
+        )
+        for tool in result.tools
     ]
     if table:
-        Printer(desk.context).table([("TOOL", "", "WHAT IT DOES"), *table])
+        Printer(action.context).table([("TOOL", "", "DESCRIPTION"), *table])

@@ -1,4 +1,4 @@
-"""What `hermes memory` does."""
+"""The actions of `hermes memory`."""
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -42,57 +42,57 @@ async def _perform(args: Namespace, context: CliContext) -> int:
     async with open_store(home.state_db, clock) as store:
         ledger = Ledger(store, home.path, clock)
         limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
-        notebook = MemoryStore(home.path, ledger, limits, clock)
+        memory = MemoryStore(home.path, ledger, limits, clock)
         await ledger.settle()
-        book = LedgerActions(
-            ledger, MEMORY_KIND, args, say, _accept_with(notebook), _undo_with(notebook)
+        actions = LedgerActions(
+            ledger, MEMORY_KIND, args, say, _accept_with(memory), _undo_with(memory)
         )
-        done = await book.act()
+        done = await actions.act()
         if done is not None:
             return done
         action = _curate if args.action == "curate" else _show
-        return await action(notebook, args, say)
+        return await action(memory, args, say)
 
 
-async def _show(notebook: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
+async def _show(memory: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
     for target in [MemoryTarget(args.target)] if args.target else list(MemoryTarget):
-        sheet = await notebook.read(target)
+        sheet = await memory.read(target)
         say(f"{target.file}  {sheet.usage}")
         say(join_entries(sheet.entries) if sheet.entries else "(nothing yet)")
     return 0
 
 
-async def _curate(notebook: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
-    found = await find_duplicates(notebook)
-    for double in found:
-        what = f"{double.target.file}: “{one_line(double.drop, 60)}”"
-        why = f"says nearly the same as “{one_line(double.keep, 60)}”"
+async def _curate(memory: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
+    found = await find_duplicates(memory)
+    for duplicate in found:
+        what = f"{duplicate.target.file}: “{one_line(duplicate.drop, 60)}”"
+        why = f"duplicates “{one_line(duplicate.keep, 60)}”"
         if args.dry_run:
             say(f"{what} {why}")
         else:
-            proposal = await propose_removal(notebook, double)
+            proposal = await propose_removal(memory, duplicate)
             say(f"proposed: remove {what}, which {why}  ({short_id(proposal.id)})")
-    none = "No two entries say the same, besides what was proposed before."
-    say("`hermes memory pending` shows proposals." if found else none)
+    none = "No new duplicate entries."
+    say("Review the proposals: hermes memory pending" if found else none)
     return 0
 
 
-def _accept_with(notebook: MemoryStore) -> Callable[[Proposal], Awaitable[str]]:
+def _accept_with(memory: MemoryStore) -> Callable[[Proposal], Awaitable[str]]:
     async def accept(proposal: Proposal) -> str:
         try:
-            sheet = await notebook.accept(proposal)
+            sheet = await memory.accept(proposal)
         except (InvalidOperation, MemoryFull) as error:
             raise UsageError(f"{proposal.summary}: {error}.") from error
-        return f"remembered: {proposal.summary}  ({sheet.usage})"
+        return f"Applied: {proposal.summary}  ({sheet.usage})"
 
     return accept
 
 
-def _undo_with(notebook: MemoryStore) -> Callable[[str], Awaitable[Change]]:
+def _undo_with(memory: MemoryStore) -> Callable[[str], Awaitable[Change]]:
     async def undo(name: str) -> Change:
         try:
-            return await notebook.undo(name)
+            return await memory.undo(name)
         except MemoryFull as error:
-            raise UsageError(f"It cannot be put back: {error}.") from error
+            raise UsageError(f"Cannot undo: {error}.") from error
 
     return undo

@@ -1,4 +1,4 @@
-"""`hermes model`: what can be reached, what is used, and a change of it."""
+"""`hermes model`: list available models and choose one."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -6,12 +6,12 @@ from hermes.cli.context import CliContext
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="use this model from now on")
+    parser.add_argument("name", nargs="?", help="model to use from now on")
     parser.add_argument(
-        "--provider", metavar="NAME", help="the provider to use it from, or to list"
+        "--provider", metavar="NAME", help="provider of the model, or the only one to list"
     )
     parser.add_argument(
-        "--force", action="store_true", help="take a name that the provider does not list"
+        "--force", action="store_true", help="accept a name that the provider does not list"
     )
     parser.add_argument("--all", action="store_true", help="list every model")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")

@@ -1,4 +1,4 @@
-"""What `hermes model` does: ask all that can be reached, show it, or change what is used."""
+"""The actions of `hermes model`: list the models of all reachable providers, or choose one."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ from hermes.schema.errors import HermesError, UsageError
 from hermes.store.blobs import FileBlobs
 
 MAX_MODELS = 12
-_CHANGE_HINT = "\nChange it with: hermes model NAME [--provider NAME]\n"
+_CHANGE_HINT = "\nChange it: hermes model NAME [--provider NAME]\n"
 _NOTHING_REACHABLE = """\
-Nothing can be reached yet. Either start a local server (Ollama, LM Studio,
-llama.cpp, vLLM), or name an address, or set a key:
+No provider can be reached. Start a local server (Ollama, LM Studio, llama.cpp,
+vLLM), set its address, or set a key:
 
   hermes config set model.base_url http://127.0.0.1:8000/v1
   hermes config set OPENROUTER_API_KEY        (asks for it)
@@ -45,59 +45,59 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     home = context.home()
     env = profile_env(home.dotenv, context.env)
     clock = SystemClock()
-    told = model_settings(load_config(home, env).config)
-    settings = with_weights(KeyPool(home.auth, clock).under(told), home)
-    desk = ModelSelector(home, env, told, FileBlobs(home.cache / "blobs"), clock)
+    configured = model_settings(load_config(home, env).config)
+    settings = with_weights(KeyPool(home.auth, clock).under(configured), home)
+    selector = ModelSelector(home, env, configured, FileBlobs(home.cache / "blobs"), clock)
     try:
         if args.name:
             ensure_home(home)
-            chosen, doubt = await _choose(args, desk)
-            removed = await desk.keep(chosen)
-            context.stdout.write(f"Using {single_line(desk.current())} from now on.\n")
+            chosen, doubt = await _choose(args, selector)
+            removed = await selector.keep(chosen)
+            context.stdout.write(f"Using {single_line(selector.current())} from now on.\n")
             if removed:
                 names = ", ".join(removed)
-                context.stdout.write(f"Removed from the settings of the former provider: {names}\n")
+                context.stdout.write(f"Removed settings of the previous provider: {names}\n")
             if doubt:
                 context.stderr.write(f"hermes: warning: {single_line(doubt)}\n")
             return 0
         with suppress(HermesError):
-            await desk.find()
+            await selector.find()
         offers = [
             structs.replace(offer, base_url=redacted_url(offer.base_url))
             for offer in _for_provider(args.provider, await find_available(settings, env.get))
         ]
     finally:
-        await desk.aclose()
+        await selector.aclose()
     fetching = downloadable_models(home) if args.provider in (None, EMBEDDED) else []
     if args.json:
-        document = {"in_use": desk.current(), "providers": offers, "fetchable": fetching}
+        document = {"in_use": selector.current(), "providers": offers, "fetchable": fetching}
         context.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return 0
-    _print(args, context, env, desk.current(), offers)
+    _print(args, context, env, selector.current(), offers)
     _print_downloadable(context, [one for one in fetching if not one.here])
     return 0
 
 
-async def _choose(args: Namespace, desk: ModelSelector) -> tuple[Model, str]:
-    """With what is to be said of it; where nothing is set up, it can only be one of our list."""
+async def _choose(args: Namespace, selector: ModelSelector) -> tuple[Model, str]:
+    """The chosen model and a warning; with no provider set up, only embedded models work."""
     provider = args.provider
     try:
-        model = await desk.choose(args.name, provider)
+        model = await selector.choose(args.name, provider)
     except NoProviderConfigured:
         if args.name not in {one.name for one in weights_catalog()}:
             raise
         provider = EMBEDDED
-        model = await desk.choose(args.name, provider)
-    return model, "" if args.force else await desk.doubt(args.name, provider)
+        model = await selector.choose(args.name, provider)
+    return model, "" if args.force else await selector.doubt(args.name, provider)
 
 
 def _print_downloadable(context: CliContext, rows: Sequence[DownloadableModel]) -> None:
-    """What could run inside Hermes; it is not fetched from here."""
+    """List the embedded models that `hermes setup --local` can download."""
     if not rows:
         return
     out = context.stdout
-    fetch = with_profile_flag("hermes setup --local", context.profile)
-    out.write(f"\nCan be fetched, and then needs no key and no server: {fetch}\n")
+    command = with_profile_flag("hermes setup --local", context.profile)
+    out.write(f"\nAvailable for download, without a key or server: {command}\n")
     for one in rows:
         out.write(f"    {one.name:<20} {format_size(one.size)}, {one.licence}\n")
 
@@ -108,7 +108,7 @@ def _for_provider(
     chosen = [offer for offer in offers if provider in (None, offer.provider)]
     if provider and not chosen:
         raise UsageError(
-            f"{provider} cannot be reached from here.", hint="`hermes model` lists what can."
+            f"{provider} cannot be reached.", hint="List what can be reached: hermes model"
         )
     return chosen
 
@@ -120,9 +120,9 @@ def _print(
     out = context.stdout
     out.write(f"In use: {style(single_line(current), 'bold')}\n\n")
     for offer in offers:
-        place = "on this machine, " if offer.local else ""
+        location = "on this machine, " if offer.local else ""
         address = single_line(offer.base_url)
-        out.write(f"{style(single_line(offer.provider), 'bold')} ({place}{address})\n")
+        out.write(f"{style(single_line(offer.provider), 'bold')} ({location}{address})\n")
         if offer.trouble:
             trouble = style.wrapped(f"  {single_line(offer.trouble)}", "  ")
             out.write(f"{style(trouble, 'yellow')}\n")

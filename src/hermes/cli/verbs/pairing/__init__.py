@@ -1,4 +1,4 @@
-"""`hermes pairing`: let people from chat apps in, and out again."""
+"""`hermes pairing`: approve or revoke people who message the agent from chat apps."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,16 +8,16 @@ from hermes.cli.parser import add_action
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    show = add_action(verbs, "list", "show who waits for approval and who was let in")
-    show.add_argument("platform", nargs="?", help="only of this platform")
-    approve = add_action(verbs, "approve", "let in the person who was given this code")
-    approve.add_argument("platform", help="such as telegram")
-    approve.add_argument("code", help="the 8 letters and digits the person was sent")
-    revoke = add_action(verbs, "revoke", "no longer let a person in")
-    revoke.add_argument("platform", help="such as telegram")
-    revoke.add_argument("user", help="the id that `hermes pairing list` shows")
-    clear = add_action(verbs, "clear-pending", "forget all codes that wait for approval")
-    clear.add_argument("platform", nargs="?", help="only of this platform")
+    show = add_action(verbs, "list", "list pending requests and approved users")
+    show.add_argument("platform", nargs="?", help="only this platform")
+    approve = add_action(verbs, "approve", "approve the person who received this code")
+    approve.add_argument("platform", help="platform, such as telegram")
+    approve.add_argument("code", help="the 8-character code that the person received")
+    revoke = add_action(verbs, "revoke", "revoke a person's access")
+    revoke.add_argument("platform", help="platform, such as telegram")
+    revoke.add_argument("user", help="user id shown by `hermes pairing list`")
+    clear = add_action(verbs, "clear-pending", "discard all pending codes")
+    clear.add_argument("platform", nargs="?", help="only this platform")
 
 
 def run(args: Namespace, context: CliContext) -> int:

@@ -1,4 +1,4 @@
-"""What `hermes pairing` does: list who asks, approve, revoke, forget."""
+"""The actions of `hermes pairing`: list, approve, revoke and clear."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -26,24 +26,24 @@ def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
         case "revoke":
             return _revoke(context, pairing, args.platform, args.user)
         case "clear-pending":
-            forgotten = pairing.clear_pending(args.platform)
-            context.stdout.write(f"{plural(forgotten, 'code')} forgotten\n")
+            count = pairing.clear_pending(args.platform)
+            context.stdout.write(f"{plural(count, 'code')} discarded\n")
             return 0
         case _:
             return _list(context, pairing, args.platform, clock)
 
 
 def _list(context: CliContext, pairing: Pairing, platform: str | None, clock: Clock) -> int:
-    waiting, let_in = pairing.pending(platform), pairing.grants(platform)
-    if not waiting and not let_in:
-        context.stderr.write("Nobody waits for approval, and nobody was let in by a code.\n")
+    waiting, approved = pairing.pending(platform), pairing.grants(platform)
+    if not waiting and not approved:
+        context.stderr.write("No pending requests and no approved users.\n")
         return 0
     if waiting:
-        _table(context, "Waiting for approval", "ASKED", _rows(waiting, clock))
-    if waiting and let_in:
+        _table(context, "Pending", "ASKED", _rows(waiting, clock))
+    if waiting and approved:
         context.stdout.write("\n")
-    if let_in:
-        _table(context, "Let in", "SINCE", _rows(let_in, clock))
+    if approved:
+        _table(context, "Approved", "SINCE", _rows(approved, clock))
     return 0
 
 
@@ -52,10 +52,10 @@ def _rows(people: Sequence[PairingRequest | PairedUser], clock: Clock) -> list[t
     from hermes.kit.terminal_text import single_line
 
     rows: list[tuple[str, ...]] = []
-    for one in people:
-        when = one.asked_at if isinstance(one, PairingRequest) else one.approved_at
+    for person in people:
+        when = person.asked_at if isinstance(person, PairingRequest) else person.approved_at
         since = relative_time(when, clock.now()) if when else ""
-        rows.append((one.platform, single_line(one.user), since, single_line(one.name)))
+        rows.append((person.platform, single_line(person.user), since, single_line(person.name)))
     return rows
 
 
@@ -75,14 +75,14 @@ def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) ->
     name = f" ({single_line(answer.name)})" if answer.name else ""
     flag = _profile_flag(context)
     context.stdout.write(
-        f"{single_line(answer.user)}{name} may talk to the agent on {answer.platform} from now on\n"
-        f"Undo it with: hermes{flag} pairing revoke {answer.platform} {single_line(answer.user)}\n"
+        f"{single_line(answer.user)}{name} can now message the agent on {answer.platform}\n"
+        f"Undo: hermes{flag} pairing revoke {answer.platform} {single_line(answer.user)}\n"
     )
     return 0
 
 
 def _profile_flag(context: CliContext) -> str:
-    """What makes a command that we show mean this profile."""
+    """The `-p NAME` flag for commands in hints; empty for the default profile."""
     profile = context.home().profile
     return "" if profile == DEFAULT_PROFILE else f" -p {profile}"
 
@@ -91,18 +91,17 @@ def _refusal_error(platform: str, answer: PairingRefused) -> HermesError:
     minutes = plural(max(1, round(answer.wait / 60)), "minute")
     if answer.why is PairingRefusal.LOCKED:
         return UsageError(
-            f"No code for {platform} is accepted now: too many wrong ones were tried",
+            f"Codes for {platform} are locked after too many wrong attempts",
             hint=f"Try again in {minutes}.",
         )
     if not answer.tries_left:
         return UsageError(
-            f"Nobody on {platform} waits with this code; that was one wrong code too many",
-            hint=f"Codes for {platform} are accepted again in {minutes}.",
+            f"Wrong code for {platform}; codes are now locked after too many wrong attempts",
+            hint=f"Try again in {minutes}.",
         )
     return UsageError(
-        f"Nobody on {platform} waits with this code: it is mistyped, or older than an hour "
-        f"({_tries(answer.tries_left)} left)",
-        hint="A new message to the agent brings a new code.",
+        f"Wrong or expired code for {platform} ({_tries(answer.tries_left)} left)",
+        hint="Codes expire after an hour; a new message to the agent creates a new one.",
     )
 
 
@@ -111,35 +110,35 @@ def _tries(count: int) -> str:
 
 
 def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
-    gone = pairing.revoke(platform, user)
+    revoked = pairing.revoke(platform, user)
     name = platform_variable(platform.strip().lower(), "ALLOWED_USERS")
-    if not gone:
+    if not revoked:
         flag = _profile_flag(context)
-        also = f" To close {name} to somebody, change it with: hermes{flag} config set {name} IDS"
+        also = f" To remove someone from {name}: hermes{flag} config set {name} IDS"
         raise UsageError(
-            f"Nobody with the id {user!r} was let in by a code on {platform}",
-            hint=f"See who was with: hermes{flag} pairing list {platform}.{also}",
+            f"{user!r} is not an approved user on {platform}",
+            hint=f"List the approved users: hermes{flag} pairing list {platform}.{also}",
         )
-    context.stdout.write(f"{user} is no longer let in on {platform}\n")
+    context.stdout.write(f"{user} can no longer message the agent on {platform}\n")
     _remove_from_allowed(context, platform, user, name)
     return 0
 
 
 def _remove_from_allowed(context: CliContext, platform: str, user: str, name: str) -> None:
-    """A person on the list of allowed users would come in all the same."""
+    """Remove the user from the allow list too, which would still admit them."""
     from hermes.config.dotenv import read_dotenv
     from hermes.config.editor import set_variable, unset_variable
 
     home = context.home()
     own = read_dotenv(home.dotenv).get(name)
-    named = parse_list(own if own is not None else context.env.get(name, ""))
-    others = [one for one in named if not _is_same_id(platform, one, user)]
-    if len(others) == len(named):
+    allowed = parse_list(own if own is not None else context.env.get(name, ""))
+    others = [entry for entry in allowed if not _is_same_id(platform, entry, user)]
+    if len(others) == len(allowed):
         return
     if own is None:
         context.stderr.write(
-            f"hermes: {user} is named in {name} as well, which is set outside of {home.dotenv}\n"
-            "  Take it out there and restart the gateway; until then it lets this person in.\n"
+            f"hermes: warning: {user} is also in {name}, which is set outside {home.dotenv}\n"
+            "  Remove it there and restart the gateway; until then this person has access.\n"
         )
         return
     if others:
@@ -147,7 +146,7 @@ def _remove_from_allowed(context: CliContext, platform: str, user: str, name: st
     else:
         unset_variable(home, name)
     context.stdout.write(
-        f"{user} is taken out of {name} as well; a running gateway must be restarted for that\n"
+        f"{user} was also removed from {name}; restart a running gateway to apply this\n"
     )
 
 

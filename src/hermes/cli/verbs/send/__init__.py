@@ -1,4 +1,4 @@
-"""`hermes send`: bring a text to a chat, from a script or by hand."""
+"""`hermes send`: send a message to a chat."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -7,26 +7,31 @@ from hermes.cli.context import CliContext
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = (
-        "Exit codes: 0 it is delivered, or accepted and safe in the outbox; 1 it could not be "
-        "delivered; 2 the command line is wrong."
+        "Exit codes: 0 delivered, or stored in the outbox; 1 could not be delivered; 2 usage error."
     )
-    parser.add_argument("message", nargs="?", help="the text; without it, what is piped in")
+    parser.add_argument("message", nargs="?", help="text to send (default: read from stdin)")
     parser.add_argument(
         "-t",
         "--to",
         metavar="TARGET",
         default="origin",
-        help="platform, platform:chat[:thread], all, local or origin, with commas between several; "
-        "origin, which is the default, is the chat this runs for, or else the first home channel",
+        help="platform, platform:chat[:thread], all, local or origin; separate several with commas "
+        "(default: origin, the chat this runs for, or else the first home channel)",
     )
-    parser.add_argument("-f", "--file", metavar="FILE", help="read the text from there; - is stdin")
-    parser.add_argument("-s", "--subject", metavar="TEXT", help="a first line above the text")
-    parser.add_argument("-l", "--list", action="store_true", help="list where can be sent to")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing when all is well")
-    parser.add_argument("--json", action="store_true", help="report for programs")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for the delivery")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait for it"
+        "-f", "--file", metavar="FILE", help="read the text from a file; - is stdin"
+    )
+    parser.add_argument("-s", "--subject", metavar="TEXT", help="first line above the text")
+    parser.add_argument("-l", "--list", action="store_true", help="list the known targets")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on success")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for delivery")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait for delivery (default: 60)",
     )
 
 

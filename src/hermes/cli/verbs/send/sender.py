@@ -1,4 +1,4 @@
-"""Where the text of a message comes from: the command line, a file, or what is piped in."""
+"""Read the text, put it into the outbox of each target and report the delivery."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -39,13 +39,13 @@ from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
 
 MAX_TEXT_BYTES = 1024 * 1024
-"""Bytes of one message; platforms take far less, and it is cut for them."""
+"""Bytes of one message; it is split for platforms with smaller limits."""
 
 
 def text_to_send(args: Namespace, context: CliContext) -> str:
-    """Raises `UsageError` when there is none, or two."""
+    """The text from the argument, a file or stdin. Raises `UsageError` if there is none or two."""
     if args.message is not None and args.file is not None:
-        raise UsageError("Give the message on the command line or in a file, not both.")
+        raise UsageError("Pass the message as an argument or with --file, not both.")
     if args.message is not None:
         text = decode_argument(args.message)
     elif args.file not in (None, "-"):
@@ -53,7 +53,7 @@ def text_to_send(args: Namespace, context: CliContext) -> str:
     elif args.file == "-" or not context.stdin.isatty():
         text = _read_stdin(context.stdin)
     else:
-        raise _no_text_error("There is nothing to send.")
+        raise _no_text_error("No message given.")
     if not text.strip():
         raise _no_text_error("The message is empty.")
     subject = " ".join(decode_argument(args.subject or "").split())
@@ -64,7 +64,7 @@ def _read_file(path: Path) -> str:
     try:
         return _decode(read_regular_file(path, MAX_TEXT_BYTES), str(path))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"Cannot read {path}: {error.strerror}") from error
 
 
 def _read_stdin(stream: TextIO) -> str:
@@ -75,7 +75,7 @@ def _read_stdin(stream: TextIO) -> str:
     )
     if len(data) > MAX_TEXT_BYTES:
         raise UsageError(f"The message is longer than {MAX_TEXT_BYTES:,} bytes.")
-    return _decode(data, "What is piped in")
+    return _decode(data, "The piped input")
 
 
 def _decode(data: bytes, name: str) -> str:
@@ -87,12 +87,13 @@ def _decode(data: bytes, name: str) -> str:
 
 def _no_text_error(what: str) -> UsageError:
     return UsageError(
-        what, hint="For example: echo done | hermes send -t local; where else: hermes send --list"
+        what,
+        hint="For example: echo done | hermes send -t local. List the targets: hermes send --list",
     )
 
 
 class SendOutcome(StrEnum):
-    """Accepted: it is in the outbox, and a gateway will bring it."""
+    """`ACCEPTED` means that it is in the outbox and a gateway will deliver it."""
 
     DELIVERED = "delivered"
     ACCEPTED = "accepted"
@@ -124,10 +125,10 @@ def print_results(lines: Sequence[TargetResult], args: Namespace, context: CliCo
 
 
 WakeGateway = Callable[[Path], bool]
-"""Tell the gateway of a home that there is something to do; False when none listens."""
+"""Notifies the gateway of a home about new outbox items; False if none is listening."""
 
 _POLL_INTERVALS = (0.02, 0.5)
-"""Seconds between two looks at the outbox, at first and at most."""
+"""Seconds between checks of the outbox: initial and maximum."""
 
 
 class _QueuedText(Struct, frozen=True):
@@ -138,36 +139,34 @@ class _QueuedText(Struct, frozen=True):
 def send(args: Namespace, context: CliContext, wake: WakeGateway | None = None) -> int:
     text = text_to_send(args, context)
     home, clock = context.home(), SystemClock()
-    standing = gateway_status(home)
-    online = _online_platforms(standing)
-    places = load_send_targets(home, context.env, online or ())
-    goal = _resolve(args.to, places)
+    gateway = gateway_status(home)
+    online = _online_platforms(gateway)
+    known = load_send_targets(home, context.env, online or ())
+    targets = _resolve(args.to, known)
     ensure_home(home)
     lines = [
         TargetResult(_target_name(one), SendOutcome.FAILED, _unresolved_text(one))
-        for one in goal.unreached
+        for one in targets.unreached
     ]
-    if goal.local:
+    if targets.local:
         path = _write_local(home, text, clock)
         lines.append(TargetResult("local", SendOutcome.WRITTEN, str(path)))
-    if goal.addresses:
-        sender = _Sender(home, standing, clock, wake or _wake_by_socket)
-        patience = 0.0 if args.no_wait else args.timeout
-        lines += anyio.run(sender.send, goal.addresses, text, patience)
+    if targets.addresses:
+        sender = _Sender(home, gateway, clock, wake or _wake_by_socket)
+        wait_seconds = 0.0 if args.no_wait else args.timeout
+        lines += anyio.run(sender.send, targets.addresses, text, wait_seconds)
     return print_results(lines, args, context)
 
 
 class _Sender:
-    def __init__(
-        self, home: Home, standing: GatewayStatus, clock: Clock, wake: WakeGateway
-    ) -> None:
+    def __init__(self, home: Home, gateway: GatewayStatus, clock: Clock, wake: WakeGateway) -> None:
         self._home = home
-        self._standing = standing
+        self._gateway = gateway
         self._clock = clock
         self._wake = wake
 
     async def send(
-        self, addresses: Sequence[Address], text: str, patience: float
+        self, addresses: Sequence[Address], text: str, seconds: float
     ) -> list[TargetResult]:
         from hermes.store.sqlite import open_store
 
@@ -176,29 +175,31 @@ class _Sender:
         async with open_store(self._home.state_db, self._clock) as store:
             await store.commit(*(_post(row, text, now) for row in rows))
             woken = await anyio.to_thread.run_sync(self._wake_gateway)
-            if self._standing.record is not None and patience > 0:
-                await self._settled(store, [row for row in rows if self._serves(row)], patience)
-            return [await self._line(store, row, woken=woken) for row in rows]
+            if self._gateway.record is not None and seconds > 0:
+                await self._wait_settled(store, [row for row in rows if self._serves(row)], seconds)
+            return [await self._target_result(store, row, woken=woken) for row in rows]
 
     def _wake_gateway(self) -> bool:
-        record = self._standing.record
+        record = self._gateway.record
         if record is None:
             return False
         folders = dict.fromkeys([self._home.path, Path(record.home or self._home.path)])
         return any(self._wake(folder) for folder in folders)
 
     def _serves(self, row: _QueuedText) -> bool:
-        online = _online_platforms(self._standing)
+        online = _online_platforms(self._gateway)
         return online is None or row.address.channel in online
 
-    async def _settled(self, store: Store, rows: Sequence[_QueuedText], patience: float) -> None:
-        until = self._clock.monotonic() + patience
+    async def _wait_settled(
+        self, store: Store, rows: Sequence[_QueuedText], seconds: float
+    ) -> None:
+        until = self._clock.monotonic() + seconds
         pause, longest = _POLL_INTERVALS
         open_keys = {row.key for row in rows}
         while open_keys:
             for key in list(open_keys):
-                fate, _ = await store.queues.fate(key)
-                if fate is not ItemStatus.WAITING:
+                status, _ = await store.queues.fate(key)
+                if status is not ItemStatus.WAITING:
                     open_keys.discard(key)
             left = until - self._clock.monotonic()
             if left <= 0 or not open_keys:
@@ -206,10 +207,10 @@ class _Sender:
             await self._clock.sleep(min(pause, left))
             pause = min(pause * 1.5, longest)
 
-    async def _line(self, store: Store, row: _QueuedText, *, woken: bool) -> TargetResult:
-        fate, reason = await store.queues.fate(row.key)
+    async def _target_result(self, store: Store, row: _QueuedText, *, woken: bool) -> TargetResult:
+        status, reason = await store.queues.fate(row.key)
         target = target_text(row.address)
-        match fate:
+        match status:
             case ItemStatus.DONE:
                 return TargetResult(target, SendOutcome.DELIVERED, "", row.key)
             case ItemStatus.PARKED:
@@ -221,31 +222,31 @@ class _Sender:
 
     def _delay(self, row: _QueuedText, reason: str, woken: bool) -> str:
         flag = "" if self._home.profile == "default" else f" -p {self._home.profile}"
-        if self._standing.record is None:
-            return f"no gateway runs; it goes out after: hermes{flag} gateway start"
+        if self._gateway.record is None:
+            return f"no gateway is running; to deliver it: hermes{flag} gateway start"
         if not self._serves(row):
-            return f"the gateway that runs has no {row.address.channel}; it goes out once it has"
+            return f"the running gateway has no {row.address.channel}; delivered once it has"
         if reason:
-            return f"not yet delivered: {reason}"
-        return "" if woken else "the gateway was not reached; it goes out with its next message"
+            return f"not delivered yet: {reason}"
+        return "" if woken else "the gateway could not be notified; delivered with its next message"
 
 
-def _online_platforms(standing: GatewayStatus) -> list[str] | None:
-    """The platforms that the running gateway has for this profile; None when it does not say."""
-    if standing.record is None or standing.state is None:
+def _online_platforms(gateway: GatewayStatus) -> list[str] | None:
+    """The platforms that the running gateway serves; None if unknown."""
+    if gateway.record is None or gateway.state is None:
         return None
-    return [name for name, one in standing.platforms.items() if one.state != "fatal"]
+    return [name for name, platform in gateway.platforms.items() if platform.state != "fatal"]
 
 
-def _resolve(words: str, places: SendTargets) -> ResolvedTargets:
-    targets = resolve_names(parse_targets(words), places.chats)
-    goal = resolve_targets(targets, places.homes, origin=places.origin, platforms=places.platforms)
-    if goal.unreached and len(goal.unreached) == len(targets):
+def _resolve(text: str, known: SendTargets) -> ResolvedTargets:
+    targets = resolve_names(parse_targets(text), known.chats)
+    resolved = resolve_targets(targets, known.homes, origin=known.origin, platforms=known.platforms)
+    if resolved.unreached and len(resolved.unreached) == len(targets):
         raise UsageError(
-            "; ".join(_unresolved_text(one) for one in goal.unreached),
-            hint="`hermes send --list` shows where can be sent to.",
+            "; ".join(_unresolved_text(one) for one in resolved.unreached),
+            hint="List the targets: hermes send --list",
         )
-    return goal
+    return resolved
 
 
 def _post(row: _QueuedText, text: str, at: datetime) -> EnqueueItem:
@@ -271,7 +272,7 @@ def _unresolved_text(unreached: UnresolvedTarget) -> str:
     name = _target_name(unreached)
     match unreached.why:
         case UnresolvedReason.NO_ORIGIN:
-            return "There is no chat that this runs for, and no home channel"
+            return "This does not run for a chat, and no home channel is set"
         case UnresolvedReason.NO_HOME:
             return f"{name} has no home channel"
         case UnresolvedReason.NO_HOME_ANYWHERE:
@@ -287,7 +288,7 @@ def _write_local(home: Home, text: str, clock: Clock) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, text.encode(errors="surrogateescape") + b"\n", mode=0o600)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"Cannot write {path}: {error.strerror}") from error
     return path
 
 

@@ -1,4 +1,4 @@
-"""`hermes send --list`: home channels, known chats and the local file, written as targets."""
+"""`hermes send --list`: list home channels and known chats as targets."""
 
 from argparse import Namespace
 
@@ -14,28 +14,28 @@ from hermes.schema.scope import Address
 
 def list_targets(args: Namespace, context: CliContext) -> int:
     home = context.home()
-    standing = gateway_status(home)
-    online = list(standing.platforms) if standing.record else []
-    places = load_send_targets(home, context.env, online)
-    rows = [(name, target_text(address), "home channel") for name, address in places.homes.items()]
+    gateway = gateway_status(home)
+    online = list(gateway.platforms) if gateway.record else []
+    targets = load_send_targets(home, context.env, online)
+    rows = [(name, target_text(address), "home channel") for name, address in targets.homes.items()]
     rows += [
         (
             chat.platform,
             f"{chat.platform}:{chat.id}",
             " ".join(filter(None, [chat.type, chat.name])),
         )
-        for chat in places.chats
+        for chat in targets.chats
     ]
     found = bool(rows)
-    rows.append(("local", "local", "a file in the home, for nobody else"))
+    rows.append(("local", "local", "a file in the home"))
     if args.json:
         data = [{"target": target, "about": about} for _, target, about in rows]
         context.stdout.write(msgspec.json.encode(data).decode() + "\n")
         return 0
     if not found:
         context.stderr.write(
-            "No home channel is set and no chat is known yet. Write `/sethome` in a chat with the "
-            "agent, or name a chat as platform:chat.\n"
+            "No home channel and no known chats yet. Send `/sethome` in a chat with the agent, or "
+            "use platform:chat.\n"
         )
     table = [
         ("TARGET", "ABOUT"),

@@ -1,4 +1,4 @@
-"""`hermes sessions`: list, search, show, export and tidy past sessions."""
+"""`hermes sessions`: list, search, show, export and delete sessions."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 
@@ -16,14 +16,14 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 SESSION_METAVAR = "ID"
-"""The metavar of a session's name; completion offers sessions where it stands."""
+"""The metavar of session arguments; shell completion offers sessions for it."""
 
-_NAMES_HELP = "A session is named by its id, a unique beginning of it, or its title."
+_NAMES_HELP = "Sessions are named by id, by a unique prefix of the id, or by title."
 
-_JSON_HELP = "for programs; see below"
+_JSON_HELP = "print JSON; see below"
 
 _LIST_HELP = """\
-With --json every session is one line:
+With --json each session is one line:
   {"id", "title", "source", "principal", "model", "provider", "cwd", "parent",
    "started_at", "ended_at", "end_reason", "last_at", "messages", "tool_calls",
    "model_calls", "usage": {"input", "output", "cache_read", "cache_write",
@@ -31,28 +31,28 @@ With --json every session is one line:
 Times are ISO 8601 in UTC."""
 
 _SHOW_HELP = """\
-With --json the output is one document, the same as a line of
-`hermes sessions export`: the fields of the session, "messages" in the shape of
-the OpenAI chat API (each with a "hermes" part for what that shape cannot hold),
-and "usage" per model; only the files named in it are left out."""
+With --json the output is one document, as in a line of `hermes sessions export`:
+the fields of the session, "messages" in the format of the OpenAI chat API (each
+with a "hermes" object for what that format lacks), and "usage" per model. File
+contents are omitted."""
 
 _SEARCH_HELP = """\
-Words may stand in any order; "several words" in quotes are a phrase; a word
-that ends in * is a beginning. With the extra `recall` also what says the same
-in other words is found; what is in quotes and beginnings find only themselves.
-With --json every hit is one line:
+Words match in any order; "quoted words" are a phrase; a word ending in * is a
+prefix. With the extra `recall` similar wording is found as well, except for
+phrases and prefixes.
+With --json each match is one line:
   {"session", "title", "source", "seq", "at", "role", "snippet"}
-where the snippet marks what was found as >>>this<<<."""
+where the snippet marks matches as >>>this<<<."""
 
 _EXPORT_HELP = """\
-jsonl holds everything, one session per line, and comes back with
+jsonl holds everything, one session per line, and can be imported with
 `hermes sessions import`; md and html are for reading."""
 
 _STATS_HELP = """\
 With --json the output is one document:
   {"path", "bytes", "sessions", "messages", "sources": [{"source", "sessions",
    "messages"}], "models": [{"model", "provider", "calls", "usage", "cost"}]}
-where "cost" is null when the price of the model is unknown."""
+where "cost" is null if the model's price is unknown."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -69,22 +69,22 @@ def add_arguments(parser: ArgumentParser) -> None:
         )
 
     _add_view_arguments(
-        verb("list", "List sessions, the last used first.", _LIST_HELP),
-        verb("show", "Print what was said in a session.", _SHOW_HELP),
-        verb("search", "Find what was said, in all sessions.", _SEARCH_HELP),
-        verb("stats", "Count sessions, tokens and cost.", _STATS_HELP),
+        verb("list", "List sessions, most recently used first.", _LIST_HELP),
+        verb("show", "Print the transcript of a session.", _SHOW_HELP),
+        verb("search", "Search the messages of all sessions.", _SEARCH_HELP),
+        verb("stats", "Show counts, tokens and cost.", _STATS_HELP),
     )
     _add_copy_arguments(
-        verb("export", "Write sessions to a file or to stdout.", _EXPORT_HELP),
-        verb("import", "Bring sessions back from an export (jsonl)."),
-        verb("adopt", "Take over a state.db of the public system; the old file is kept."),
-        verb("backup", "Copy the database to a file, also while it is in use."),
+        verb("export", "Export sessions to a file or stdout.", _EXPORT_HELP),
+        verb("import", "Import sessions from an export (jsonl)."),
+        verb("adopt", "Convert the state.db of an upstream Hermes; the old file is kept."),
+        verb("backup", "Copy the database to a file, even while it is in use."),
     )
     _add_cleanup_arguments(
-        verb("rename", "Give a session a title; an empty one takes it away."),
-        verb("delete", "Delete sessions for good.", _NAMES_HELP),
-        verb("prune", "Delete many sessions by age and other marks."),
-        verb("optimize", "Make the database small and quick again."),
+        verb("rename", "Set the title of a session; an empty one removes it."),
+        verb("delete", "Delete sessions permanently.", _NAMES_HELP),
+        verb("prune", "Delete sessions by age and other filters."),
+        verb("optimize", "Compact and optimize the database."),
     )
 
 
@@ -97,80 +97,74 @@ def _add_view_arguments(
         metavar="N",
         type=parse_positive,
         default=20,
-        help="at most so many (default 20)",
+        help="maximum number (default: 20)",
     )
     _add_filters(listing)
     listing.add_argument("--json", action="store_true", help=_JSON_HELP)
-    show.add_argument(
-        "session", metavar=SESSION_METAVAR, help="id, unique beginning of an id, or title"
+    show.add_argument("session", metavar=SESSION_METAVAR, help="id, unique id prefix, or title")
+    style = show.add_mutually_exclusive_group()
+    style.add_argument(
+        "--full", action="store_true", help="include reasoning, full tool calls and results"
     )
-    how = show.add_mutually_exclusive_group()
-    how.add_argument(
-        "--full", action="store_true", help="also reasoning, whole tool calls and their results"
-    )
-    how.add_argument("--json", action="store_true", help=_JSON_HELP)
-    how.add_argument(
-        "--raw", action="store_true", help="only the words, exactly as they are stored"
-    )
-    search.add_argument("query", metavar="QUERY", nargs="+", help="what to look for")
+    style.add_argument("--json", action="store_true", help=_JSON_HELP)
+    style.add_argument("--raw", action="store_true", help="only the text, exactly as stored")
+    search.add_argument("query", metavar="QUERY", nargs="+", help="words to search for")
     search.add_argument(
         "-n",
         "--limit",
         metavar="N",
         type=parse_positive,
         default=20,
-        help="at most so many (default 20)",
+        help="maximum number (default: 20)",
     )
-    search.add_argument("--role", choices=("user", "assistant", "tool"), help="said by whom")
+    search.add_argument("--role", choices=("user", "assistant", "tool"), help="role of the speaker")
     search.add_argument("--json", action="store_true", help=_JSON_HELP)
     stats.add_argument("--json", action="store_true", help=_JSON_HELP)
 
 
 def _add_copy_arguments(
-    export: ArgumentParser, bring: ArgumentParser, _adopt: ArgumentParser, backup: ArgumentParser
+    export: ArgumentParser, import_: ArgumentParser, _adopt: ArgumentParser, backup: ArgumentParser
 ) -> None:
-    export.add_argument("sessions", metavar=SESSION_METAVAR, nargs="*", help="which ones")
-    export.add_argument("--all", action="store_true", help="all, or all that the marks below fit")
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
+    export.add_argument("sessions", metavar=SESSION_METAVAR, nargs="*", help="sessions to export")
+    export.add_argument("--all", action="store_true", help="all sessions, or all that match")
+    export.add_argument("-o", "--output", metavar="FILE", help="output file (default: stdout)")
     export.add_argument(
         "--format",
         choices=("jsonl", "md", "html"),
-        help="default: by the file's name; jsonl to stdout",
+        help="default: by file name; jsonl for stdout",
     )
     _add_filters(export)
-    bring.add_argument("file", metavar="FILE", help="an export, or - for stdin")
-    backup.add_argument("file", metavar="FILE", help="the copy; it must not exist yet")
+    import_.add_argument("file", metavar="FILE", help="exported file, or - for stdin")
+    backup.add_argument("file", metavar="FILE", help="target file; must not exist")
 
 
 def _add_cleanup_arguments(
     rename: ArgumentParser, delete: ArgumentParser, prune: ArgumentParser, _optimize: ArgumentParser
 ) -> None:
-    rename.add_argument("session", metavar=SESSION_METAVAR, help="which one")
-    rename.add_argument("title", metavar="TITLE", nargs="+", help="the new title")
-    delete.add_argument("sessions", metavar=SESSION_METAVAR, nargs="+", help="which ones")
+    rename.add_argument("session", metavar=SESSION_METAVAR, help="session to rename")
+    rename.add_argument("title", metavar="TITLE", nargs="+", help="new title")
+    delete.add_argument("sessions", metavar=SESSION_METAVAR, nargs="+", help="sessions to delete")
     _add_filters(prune)
-    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+    prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     for parser in (delete, prune):
-        parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+        parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _add_filters(parser: ArgumentParser) -> None:
-    marks = parser.add_argument_group("which sessions (all given marks must fit)")
-    marks.add_argument("--source", metavar="NAME", help="where it was held: cli, telegram, ...")
-    marks.add_argument("--model", metavar="NAME", help="with this model")
-    marks.add_argument("--title", metavar="WORDS", help="with this in the title")
-    marks.add_argument("--cwd", metavar="DIR", help="in this folder")
-    marks.add_argument(
-        "--since", metavar="WHEN", type=TimePoint, help="begun since: 2026-01-31, 7d"
+    filters = parser.add_argument_group("filters (all must match)")
+    filters.add_argument("--source", metavar="NAME", help="source: cli, telegram, ...")
+    filters.add_argument("--model", metavar="NAME", help="model used")
+    filters.add_argument("--title", metavar="TEXT", help="text in the title")
+    filters.add_argument("--cwd", metavar="DIR", help="working directory")
+    filters.add_argument(
+        "--since", metavar="WHEN", type=TimePoint, help="started since: 2026-01-31, 7d"
     )
-    marks.add_argument("--before", metavar="WHEN", type=TimePoint, help="begun before")
-    marks.add_argument(
-        "--older-than", metavar="AGE", type=parse_age, help="not used for: 30d, 12h, 6mo"
+    filters.add_argument("--before", metavar="WHEN", type=TimePoint, help="started before")
+    filters.add_argument(
+        "--older-than", metavar="AGE", type=parse_age, help="unused for: 30d, 12h, 6mo"
     )
-    marks.add_argument(
-        "--min-messages", metavar="N", type=parse_count, help="with at least so many"
-    )
-    marks.add_argument("--max-messages", metavar="N", type=parse_count, help="with at most so many")
+    filters.add_argument("--min-messages", metavar="N", type=parse_count, help="minimum messages")
+    filters.add_argument("--max-messages", metavar="N", type=parse_count, help="maximum messages")
 
 
 def parse_count(text: str) -> int:
@@ -182,5 +176,5 @@ def parse_count(text: str) -> int:
 def parse_positive(text: str) -> int:
     number = parse_count(text)
     if number == 0:
-        raise ArgumentTypeError("it must be at least 1")
+        raise ArgumentTypeError("must be at least 1")
     return number

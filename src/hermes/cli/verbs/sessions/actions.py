@@ -1,4 +1,4 @@
-"""What an action works with: its arguments, the paper it prints on, and the store on request."""
+"""The context of `hermes sessions` actions, and the table of these actions."""
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -18,8 +18,8 @@ from hermes.store.sqlite import SqliteStore
 
 R = TypeVar("R")
 
-NO_SESSIONS = "There are no sessions yet."
-_START_HINT = 'Start one with: hermes, or hermes -z "Hello"'
+NO_SESSIONS = "No sessions yet."
+_START_HINT = 'Start one: hermes, or hermes -z "Hello"'
 
 
 class SessionsAction:
@@ -31,35 +31,33 @@ class SessionsAction:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no session was ever stored: then reading creates nothing."""
+        """Whether the database does not exist yet, so that reading does not create it."""
         return not self.context.home().state_db.exists()
 
     def with_store(self, work: Callable[[SqliteStore], Awaitable[R]]) -> R:
-        """Open the store for one piece of work; printing and asking happen outside of it."""
+        """Run `work` with the store open; print and ask outside of it."""
 
-        async def work_at_it() -> R:
+        async def run() -> R:
             async with open_archive(self.context.home(), self.clock) as store:
                 return await work(store)
 
-        return anyio.run(work_at_it)
+        return anyio.run(run)
 
     def require_sessions(self) -> None:
-        """Raises `NotFound` where a named session cannot exist."""
+        """Raise `NotFound` if there are no sessions at all."""
         if self.is_empty:
             raise NotFound(NO_SESSIONS, hint=_START_HINT)
 
     def note(self, text: str) -> None:
-        """A remark for people; it does not disturb what a program reads from stdout."""
+        """Write a remark to stderr, apart from output for programs on stdout."""
         self.context.stderr.write(escape_controls(text) + "\n")
 
     def agreed(self, question: str) -> bool:
-        """Ask before something is lost. Raises `UsageError` when nobody can be asked."""
+        """Ask for confirmation. Raises `UsageError` without --yes and without a terminal."""
         if self.args.yes:
             return True
         if not self.context.stdin.isatty():
-            raise UsageError(
-                f"{question} There is nobody to ask.", hint="Add --yes to do it without asking."
-            )
+            raise UsageError(f"{question} This needs confirmation.", hint="In a script, add --yes.")
         self.context.stderr.write(f"{question} [y/N] ")
         self.context.stderr.flush()
         if read_line(self.context.stdin).strip().lower() in {"y", "yes"}:
@@ -86,5 +84,5 @@ _ACTIONS = {
 
 def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
     module, _, function = _ACTIONS[args.action].partition(":")
-    action = getattr(import_module(f"hermes.cli.verbs.sessions.{module}"), function)
-    return action(SessionsAction(args, context, clock))
+    perform_action = getattr(import_module(f"hermes.cli.verbs.sessions.{module}"), function)
+    return perform_action(SessionsAction(args, context, clock))

@@ -1,4 +1,4 @@
-"""`sessions rename`, `delete` and `prune`: nothing goes without having been named first."""
+"""`sessions rename`, `delete` and `prune`; deletions are listed and confirmed first."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -28,38 +28,38 @@ _CONCURRENT_CHECKS = 200
 _PROBE_LEASE = timedelta(seconds=5)
 
 
-def rename(desk: SessionsAction) -> int:
-    desk.require_sessions()
-    title = " ".join(" ".join(desk.args.title).split())
+def rename(action: SessionsAction) -> int:
+    action.require_sessions()
+    title = " ".join(" ".join(action.args.title).split())
     if len(title) > _MAX_TITLE:
         raise UsageError(
-            f"The title has {len(title):,} characters.", hint=f"At most {_MAX_TITLE} are kept."
+            f"The title has {len(title):,} characters.", hint=f"The limit is {_MAX_TITLE}."
         )
 
     async def change(store: SqliteStore) -> Session:
-        session = await store.archive_for(OWNER).find(desk.args.session)
+        session = await store.archive_for(OWNER).find(action.args.session)
         await store.commit(ChangeSession(session.id, SessionChange(title=title)))
         return session
 
-    session = desk.with_store(change)
-    said = f"is called “{single_line(title)}” now." if title else "has no title now."
-    desk.printer.line(f"{single_line(session.id)} {said}")
+    session = action.with_store(change)
+    result = f"renamed to “{single_line(title)}”." if title else "has no title now."
+    action.printer.line(f"{single_line(session.id)} {result}")
     return 0
 
 
-def delete(desk: SessionsAction) -> int:
-    desk.require_sessions()
+def delete(action: SessionsAction) -> int:
+    action.require_sessions()
 
     async def find(store: SqliteStore) -> list[Session]:
         archive = store.archive_for(OWNER)
-        found = [await archive.find(name) for name in desk.args.sessions]
+        found = [await archive.find(name) for name in action.args.sessions]
         return list({session.id: session for session in found}.values())
 
-    sessions = desk.with_store(find)
+    sessions = action.with_store(find)
     for session in sessions:
         title = f"  {session_name(session)}" if session.title else ""
-        desk.note(f"  {single_line(session.id)}{title}")
-    if not desk.agreed(f"Delete {plural(len(sessions), 'session')} for good?"):
+        action.note(f"  {single_line(session.id)}{title}")
+    if not action.agreed(f"Delete {plural(len(sessions), 'session')} permanently?"):
         return 1
 
     async def remove(store: SqliteStore) -> int:
@@ -68,76 +68,76 @@ def delete(desk: SessionsAction) -> int:
         if busy:
             raise SessionBusy(
                 f"A turn is running in {', '.join(map(single_line, busy))}; nothing was deleted.",
-                hint="Wait for its end, or stop it.",
+                hint="Wait until it ends, or stop it.",
             )
         return await store.archive_for(OWNER).delete(ids)
 
-    desk.printer.line(f"Deleted {plural(desk.with_store(remove), 'session')}.")
+    action.printer.line(f"Deleted {plural(action.with_store(remove), 'session')}.")
     return 0
 
 
-def prune(desk: SessionsAction) -> int:
-    wanted = selection_from(desk.args, desk.clock.now(), reviews=True)
+def prune(action: SessionsAction) -> int:
+    wanted = selection_from(action.args, action.clock.now(), reviews=True)
     if wanted.everything:
         raise UsageError(
-            "Say which sessions should go.",
+            "Choose which sessions to delete.",
             hint="For example: hermes sessions prune --older-than 90d",
         )
-    digests = [] if desk.is_empty else _find(desk, wanted)
-    if not digests:
-        desk.note(NO_SESSIONS if desk.is_empty else "No session fits; nothing would go.")
+    summaries = [] if action.is_empty else _find(action, wanted)
+    if not summaries:
+        action.note(NO_SESSIONS if action.is_empty else "No matching sessions.")
         return 0
-    _print_preview(desk, digests)
-    if desk.args.dry_run:
+    _print_preview(action, summaries)
+    if action.args.dry_run:
         return 0
-    if not desk.agreed(f"Delete {plural(len(digests), 'session')} for good?"):
+    if not action.agreed(f"Delete {plural(len(summaries), 'session')} permanently?"):
         return 1
-    agreed = {digest.session.id for digest in digests}
-    deleted, busy = desk.with_store(lambda store: _remove(store, wanted, agreed))
-    desk.printer.line(f"Deleted {plural(deleted, 'session')}.")
+    confirmed = {summary.session.id for summary in summaries}
+    deleted, busy = action.with_store(lambda store: _remove(store, wanted, confirmed))
+    action.printer.line(f"Deleted {plural(deleted, 'session')}.")
     if busy:
-        desk.note(f"Kept, because a turn is running: {', '.join(map(single_line, busy))}.")
+        action.note(f"Kept, because a turn is running: {', '.join(map(single_line, busy))}.")
     return 0
 
 
-def _find(desk: SessionsAction, wanted: SessionSelection) -> list[SessionSummary]:
+def _find(action: SessionsAction, wanted: SessionSelection) -> list[SessionSummary]:
     async def find(store: SqliteStore) -> list[SessionSummary]:
-        return [digest async for digest in matching_sessions(store.archive_for(OWNER), wanted)]
+        return [summary async for summary in matching_sessions(store.archive_for(OWNER), wanted)]
 
-    return desk.with_store(find)
+    return action.with_store(find)
 
 
-def _print_preview(desk: SessionsAction, digests: Sequence[SessionSummary]) -> None:
-    """All of them when this is only a look, else enough to see whether the marks were right."""
-    shown = list(digests) if desk.args.dry_run else list(digests[:_MAX_SHOWN])
-    print_table(desk, shown)
-    messages = sum(digest.messages for digest in digests)
-    total = f"{plural(len(digests), 'session')} with {plural(messages, 'message')}"
-    left = len(digests) - len(shown)
-    more = f", {left:,} of them not shown" if left else ""
-    desk.note(f"{total} would go{more}.")
+def _print_preview(action: SessionsAction, summaries: Sequence[SessionSummary]) -> None:
+    """List the sessions: all with --dry-run, the first ones otherwise."""
+    shown = list(summaries) if action.args.dry_run else list(summaries[:_MAX_SHOWN])
+    print_table(action, shown)
+    messages = sum(summary.messages for summary in summaries)
+    total = f"{plural(len(summaries), 'session')} with {plural(messages, 'message')}"
+    left = len(summaries) - len(shown)
+    more = f" ({left:,} not shown)" if left else ""
+    action.note(f"{total} would be deleted{more}.")
 
 
 async def _remove(
-    store: SqliteStore, wanted: SessionSelection, agreed: set[str]
+    store: SqliteStore, wanted: SessionSelection, confirmed: set[str]
 ) -> tuple[int, list[str]]:
-    """Only what was agreed to and still fits: somebody may have used one meanwhile."""
+    """Delete the confirmed sessions that still match: one may have been used meanwhile."""
     archive = store.archive_for(OWNER)
-    ids = [digest.session.id async for digest in matching_sessions(archive, wanted)]
-    going = [session for session in ids if session in agreed]
-    busy = await _busy_sessions(store, going)
+    ids = [summary.session.id async for summary in matching_sessions(archive, wanted)]
+    doomed = [session for session in ids if session in confirmed]
+    busy = await _busy_sessions(store, doomed)
     kept = set(busy)
-    return await archive.delete([session for session in going if session not in kept]), busy
+    return await archive.delete([session for session in doomed if session not in kept]), busy
 
 
 async def _busy_sessions(store: SqliteStore, sessions: Sequence[str]) -> list[str]:
-    """Those in which a turn is running; asked about many at once, so that they share commits."""
+    """Sessions with a running turn; checked concurrently, so that they share commits."""
     busy: list[str] = []
-    us = process_id()
+    holder = process_id()
 
-    async def try_it(session: str) -> None:
+    async def probe(session: str) -> None:
         try:
-            generation = await store.leases.hold(session, us, _PROBE_LEASE)
+            generation = await store.leases.hold(session, holder, _PROBE_LEASE)
         except SessionBusy:
             busy.append(session)
         else:
@@ -146,5 +146,5 @@ async def _busy_sessions(store: SqliteStore, sessions: Sequence[str]) -> list[st
     for start in range(0, len(sessions), _CONCURRENT_CHECKS):
         async with anyio.create_task_group() as group:
             for session in sessions[start : start + _CONCURRENT_CHECKS]:
-                group.start_soon(try_it, session)
+                group.start_soon(probe, session)
     return busy

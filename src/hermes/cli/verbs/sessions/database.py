@@ -1,4 +1,4 @@
-"""`sessions stats`: how many, from where, how big, and what it cost as far as prices are known."""
+"""`sessions stats`, `backup`, `adopt` and `optimize`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,25 +36,27 @@ class Totals(Struct, frozen=True, kw_only=True):
     models: Sequence[ModelUsage]
 
 
-def stats(desk: SessionsAction) -> int:
-    totals = _empty_totals(desk) if desk.is_empty else desk.with_store(_fetch)
-    if desk.args.json:
-        desk.printer.data(msgspec.json.encode(totals) + b"\n")
+def stats(action: SessionsAction) -> int:
+    totals = _empty_totals(action) if action.is_empty else action.with_store(_fetch)
+    if action.args.json:
+        action.printer.data(msgspec.json.encode(totals) + b"\n")
     elif not totals.sessions:
-        desk.note(NO_SESSIONS)
+        action.note(NO_SESSIONS)
     else:
-        _print(desk, totals)
+        _print(action, totals)
     return 0
 
 
-def _empty_totals(desk: SessionsAction) -> Totals:
-    path = str(desk.context.home().state_db)
+def _empty_totals(action: SessionsAction) -> Totals:
+    path = str(action.context.home().state_db)
     return Totals(path=path, bytes=0, sessions=0, messages=0, sources=(), models=())
 
 
 async def _fetch(store: SqliteStore) -> Totals:
     counted: StoreStats = await store.stats()
-    sources = [SourceCount(each.name, each.sessions, each.messages) for each in counted.sources]
+    sources = [
+        SourceCount(source.name, source.sessions, source.messages) for source in counted.sources
+    ]
     return Totals(
         path=str(store.path),
         bytes=counted.size,
@@ -65,8 +67,8 @@ async def _fetch(store: SqliteStore) -> Totals:
     )
 
 
-def _print(desk: SessionsAction, totals: Totals) -> None:
-    printer = desk.printer
+def _print(action: SessionsAction, totals: Totals) -> None:
+    printer = action.printer
     counts = f"{plural(totals.sessions, 'session')}, {plural(totals.messages, 'message')}"
     printer.line(f"{counts}, {format_size(totals.bytes)} in {single_line(totals.path)}")
     printer.line()
@@ -102,13 +104,13 @@ def _cost(models: Sequence[ModelUsage]) -> str:
     known = sum(use.cost for use in models if use.cost is not None)
     unknown = sum(use.cost is None for use in models)
     if unknown == len(models):
-        return f"What it cost is not known: {PRICE_UNKNOWN} for {plural(unknown, 'model')}."
+        return f"Cost unknown: {PRICE_UNKNOWN} for {plural(unknown, 'model')}."
     rest = f", not counting {plural(unknown, 'model')} with {PRICE_UNKNOWN}" if unknown else ""
-    return f"It cost ${known:,.4f}{rest}."
+    return f"Cost: ${known:,.4f}{rest}."
 
 
 def format_size(count: int) -> str:
-    """Bytes in the unit that reads best."""
+    """Format a byte count, such as `1.5 MB`."""
     number = float(count)
     for unit in ("B", "kB", "MB"):
         if number < 1000:
@@ -117,45 +119,45 @@ def format_size(count: int) -> str:
     return f"{number:.1f} GB"
 
 
-def backup(desk: SessionsAction) -> int:
-    desk.require_sessions()
-    target = Path(desk.args.file).expanduser().absolute()
+def backup(action: SessionsAction) -> int:
+    action.require_sessions()
+    target = Path(action.args.file).expanduser().absolute()
     if target.exists():
-        raise UsageError(f"{target} exists already.", hint="Choose a name that is still free.")
+        raise UsageError(f"{target} already exists.", hint="Choose another name.")
     if not target.parent.is_dir():
-        raise UsageError(f"There is no folder {target.parent}.")
-    desk.with_store(lambda store: store.backup(target))
-    desk.printer.line(
+        raise UsageError(f"The folder {target.parent} does not exist.")
+    action.with_store(lambda store: store.backup(target))
+    action.printer.line(
         f"Copied {format_size(target.stat().st_size)} to {escape_controls(str(target))}."
     )
     return 0
 
 
-def adopt(desk: SessionsAction) -> int:
-    path = desk.context.home().state_db
-    adopted = adopt_database(path, desk.clock)
+def adopt(action: SessionsAction) -> int:
+    path = action.context.home().state_db
+    adopted = adopt_database(path, action.clock)
     if adopted.kept_as is None:
-        desk.note(f"{path} is ours already; there is nothing to take over.")
+        action.note(f"{path} is already in the current format.")
         return 0
     sessions, messages = plural(adopted.sessions, "session"), plural(adopted.messages, "message")
-    desk.printer.line(f"Took over {sessions} with {messages}.")
-    desk.printer.line(f"The old database is kept as {escape_controls(str(adopted.kept_as))}.")
+    action.printer.line(f"Converted {sessions} with {messages}.")
+    action.printer.line(f"The old database is kept as {escape_controls(str(adopted.kept_as))}.")
     return 0
 
 
-def optimize(desk: SessionsAction) -> int:
-    if desk.is_empty:
-        desk.note(NO_SESSIONS)
+def optimize(action: SessionsAction) -> int:
+    if action.is_empty:
+        action.note(NO_SESSIONS)
         return 0
 
-    async def tidy(store: SqliteStore) -> tuple[int, int]:
+    async def compact(store: SqliteStore) -> tuple[int, int]:
         before = (await store.stats()).size
         await store.optimize()
         await store.vacuum()
         return before, (await store.stats()).size
 
-    before, after = desk.with_store(tidy)
-    desk.printer.line(
-        f"The database takes {format_size(after)} now; it took {format_size(before)}."
+    before, after = action.with_store(compact)
+    action.printer.line(
+        f"The database now takes {format_size(after)} (before: {format_size(before)})."
     )
     return 0

@@ -1,4 +1,4 @@
-"""`sessions export`: chosen sessions to a file that appears whole, or to stdout as they come."""
+"""`sessions export`: write sessions atomically to a file, or to stdout."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ from hermes.schema.sessions import Session
 from hermes.store.sqlite import SqliteStore
 
 _SINGLE_JSON = "json"
-"""As `jsonl`, for a single session."""
+"""Like `jsonl`, for a single session."""
 _SUFFIXES = {
     "": "jsonl",
     ".jsonl": "jsonl",
@@ -34,35 +34,35 @@ _SUFFIXES = {
 }
 
 
-def export(desk: SessionsAction) -> int:
-    args = desk.args
-    wanted = selection_from(args, desk.clock.now(), reviews=True)
+def export(action: SessionsAction) -> int:
+    args = action.args
+    wanted = selection_from(args, action.clock.now(), reviews=True)
     if bool(args.sessions) == (args.all or not wanted.everything):
         raise UsageError(
-            "Name the sessions to export, or choose them with --all and marks; not both.",
+            "Name the sessions to export, or select them with --all or filters, not both.",
             hint="For example: hermes sessions export --all -o sessions.jsonl",
         )
-    desk.require_sessions()
+    action.require_sessions()
     output = Path(args.output).expanduser() if args.output not in {None, "-"} else None
     kind: str = args.format or _format_of(output)
 
     async def write(store: SqliteStore) -> _ExportCounts:
-        sessions = await _selected_sessions(store, desk)
+        sessions = await _selected_sessions(store, action)
         if not sessions:
-            raise NotFound("No session fits.", hint="`hermes sessions list` shows all there are.")
+            raise NotFound("No matching sessions.", hint="List all sessions: hermes sessions list")
         if kind == _SINGLE_JSON and len(sessions) > 1:
             raise UsageError(
-                f"A .json file holds one session, and these are {len(sessions)}.",
-                hint=f"Write one line for each: -o {Path(args.output).with_suffix('.jsonl')}",
+                f"A .json file holds one session; {len(sessions)} are selected.",
+                hint=f"Use one line per session: -o {Path(args.output).with_suffix('.jsonl')}",
             )
-        with _destination(desk, output) as out:
-            return await _Writer(store, open_blobs(desk.context.home()), kind, out).run(sessions)
+        with _destination(action, output) as out:
+            return await _Writer(store, open_blobs(action.context.home()), kind, out).run(sessions)
 
-    written = desk.with_store(write)
+    written = action.with_store(write)
     if output is not None:
-        desk.note(f"{plural(written.sessions, 'session')} written to {output}.")
+        action.note(f"{plural(written.sessions, 'session')} written to {output}.")
     if written.lost:
-        desk.note(f"{plural(written.lost, 'file')} named in them could not be read any more.")
+        action.note(f"{plural(written.lost, 'file')} mentioned in them could not be read.")
     return 0
 
 
@@ -72,8 +72,8 @@ def _format_of(output: Path | None) -> str:
     kind = _SUFFIXES.get(output.suffix.lower())
     if kind is None:
         raise UsageError(
-            f"The name {output.name} does not say which format is meant.",
-            hint="Call it .jsonl, .json, .md or .html, or choose one: --format jsonl",
+            f"Cannot tell the format from the name {output.name}.",
+            hint="Use .jsonl, .json, .md or .html, or choose one: --format jsonl",
         )
     return kind
 
@@ -83,20 +83,20 @@ class _ExportCounts(Struct):
     lost: int = 0
 
 
-async def _selected_sessions(store: SqliteStore, desk: SessionsAction) -> list[Session]:
-    """Without their prompts, which are long; the oldest first, so that parents come first."""
+async def _selected_sessions(store: SqliteStore, action: SessionsAction) -> list[Session]:
+    """The sessions without system prompts, oldest first, so that parents come first."""
     archive = store.archive_for(OWNER)
-    if desk.args.sessions:
-        found = [await archive.find(name) for name in desk.args.sessions]
+    if action.args.sessions:
+        found = [await archive.find(name) for name in action.args.sessions]
     else:
-        wanted = selection_from(desk.args, desk.clock.now(), reviews=True)
-        found = [digest.session async for digest in matching_sessions(archive, wanted)][::-1]
+        wanted = selection_from(action.args, action.clock.now(), reviews=True)
+        found = [summary.session async for summary in matching_sessions(archive, wanted)][::-1]
     unique = {session.id: structs.replace(session, system="") for session in found}
     return list(unique.values())
 
 
 class _Writer:
-    """One session after the other, so that only one is ever in memory."""
+    """Writes one session at a time, so that only one is in memory."""
 
     def __init__(
         self, store: SqliteStore, blobs: Blobs, kind: str, out: Callable[[bytes], object]
@@ -114,7 +114,7 @@ class _Writer:
             try:
                 copy = await load_session(self._store, session.id)
             except NotFound:
-                # Deleted by somebody else since we looked: what is gone cannot be exported.
+                # Deleted by another process in the meantime.
                 continue
             if self._kind != "md":
                 copy = structs.replace(copy, files=await self._files(copy))
@@ -145,24 +145,26 @@ def _lines(lines: Iterable[str]) -> bytes:
 
 
 @contextmanager
-def _destination(desk: SessionsAction, output: Path | None) -> Generator[Callable[[bytes], object]]:
+def _destination(
+    action: SessionsAction, output: Path | None
+) -> Generator[Callable[[bytes], object]]:
     if output is None:
-        yield desk.printer.data
+        yield action.printer.data
         return
     try:
         if output.exists() and not output.is_file():
             with output.open("wb") as file:
                 yield file.write
             return
-        with _atomic_file(output) as give:
-            yield give
+        with _atomic_file(output) as write:
+            yield write
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
+        raise UsageError(f"Cannot write {output}: {error.strerror or error}.") from error
 
 
 @contextmanager
 def _atomic_file(output: Path) -> Generator[Callable[[bytes], object]]:
-    """A private file beside the target, which takes its place once it is complete."""
+    """Write a temporary file that replaces the target once it is complete."""
     target = output.resolve()
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

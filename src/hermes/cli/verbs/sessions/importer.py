@@ -1,7 +1,7 @@
-"""`sessions import`: what was said comes back; what is here already stays untouched.
+"""`sessions import`: add sessions from an export; existing sessions are not changed.
 
-A file can claim anything. So what gives rights or steers the agent does not come with it: whose
-session it is, its chat, its folder, its prompt and voice, and who stands behind a message.
+The file is untrusted. Whatever grants permissions or steers the agent is not imported: owner,
+chat, folder, system prompt, personality and the trust of messages.
 """
 
 import tempfile
@@ -28,14 +28,14 @@ from hermes.schema.sessions import ModelUsage, Session
 from hermes.store.sqlite import SqliteStore
 
 _MAX_AMOUNT = 1_000_000_000
-"""Calls, tokens, money: more than any one session takes."""
+"""Upper bound for calls, tokens and cost of one session."""
 _MAX_NAMED = 5
 _MAX_LINE = 512 * 1024 * 1024
 _MAX_PIPED = 8 * 1024 * 1024 * 1024
 
 
 class _LinePosition(Struct, frozen=True):
-    """Where in the file a session stands."""
+    """The position of a session in the file."""
 
     id: str
     parent: str | None
@@ -46,44 +46,44 @@ class _LinePosition(Struct, frozen=True):
 class _ImportReport(Struct):
     sessions: int = 0
     messages: int = 0
-    there: list[str] = []
+    existing: list[str] = []
     renamed: list[str] = []
     orphaned: list[str] = []
 
 
-def import_sessions(desk: SessionsAction) -> int:
-    with _open_input(desk) as file:
-        places = list(_parents_first(_find_sessions(file)))
-        if not places:
-            raise UsageError(f"There is no session in {desk.args.file}.")
+def import_sessions(action: SessionsAction) -> int:
+    with _open_input(action) as file:
+        positions = list(_parents_first(_find_sessions(file)))
+        if not positions:
+            raise UsageError(f"No sessions in {action.args.file}.")
 
-        home = desk.context.home()
+        home = action.context.home()
         ensure_home(home)
         blobs = open_blobs(home)
 
         async def work(store: SqliteStore) -> _ImportReport:
             report = _ImportReport()
-            for place in places:
-                await _import(store, blobs, _read(file, place), report)
+            for position in positions:
+                await _import(store, blobs, _read(file, position), report)
             return report
 
-        report = desk.with_store(work)
-    _print_report(desk, report)
+        report = action.with_store(work)
+    _print_report(action, report)
     return 0
 
 
 @contextmanager
-def _open_input(desk: SessionsAction) -> Generator[BinaryIO]:
-    """The file, or what is piped in, kept where it can be read twice."""
-    if desk.args.file == "-":
-        with _spool(desk.context.stdin.buffer) as spool:
+def _open_input(action: SessionsAction) -> Generator[BinaryIO]:
+    """The input file, or a copy of a pipe that can be read twice."""
+    if action.args.file == "-":
+        with _spool(action.context.stdin.buffer) as spool:
             yield spool
         return
-    path = Path(desk.args.file).expanduser()
+    path = Path(action.args.file).expanduser()
     try:
         file = path.open("rb")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from error
     with file:
         if path.is_file():
             yield file
@@ -97,15 +97,15 @@ def _spool(source: BinaryIO) -> Generator[BinaryIO]:
     with tempfile.TemporaryFile() as spool:
         if _copy_limited(source, spool) > _MAX_PIPED:
             raise UsageError(
-                f"More than {_MAX_PIPED:,} bytes were piped in.",
-                hint="Write them to a file first, and import that.",
+                f"The piped input is larger than {_MAX_PIPED:,} bytes.",
+                hint="Save it to a file and import that.",
             )
         spool.seek(0)
         yield cast("BinaryIO", spool)
 
 
 def _copy_limited(source: BinaryIO, spool: IO[bytes]) -> int:
-    """How many bytes there were; what comes after too many is not read."""
+    """Copy the input up to the limit and return the number of bytes."""
     size = 0
     while size <= _MAX_PIPED and (piece := source.read(1024 * 1024)):
         size += spool.write(piece)
@@ -113,35 +113,37 @@ def _copy_limited(source: BinaryIO, spool: IO[bytes]) -> int:
 
 
 def _find_sessions(file: BinaryIO) -> dict[str, _LinePosition]:
-    """Read it all before anything is written: a broken line means that nothing is imported."""
-    places: dict[str, _LinePosition] = {}
+    """Validate the whole file first, so that a broken line imports nothing."""
+    positions: dict[str, _LinePosition] = {}
     offset = 0
     for number, line in enumerate(iter(partial(file.readline, _MAX_LINE + 1), b""), 1):
         if len(line) > _MAX_LINE:
             raise UsageError(f"Line {number} is too long to be an exported session.")
         if line.strip():
             session = decode(line, number).session
-            places.setdefault(session.id, _LinePosition(session.id, session.parent, number, offset))
+            positions.setdefault(
+                session.id, _LinePosition(session.id, session.parent, number, offset)
+            )
         offset += len(line)
-    return places
+    return positions
 
 
-def _parents_first(places: dict[str, _LinePosition]) -> Iterator[_LinePosition]:
-    """Every session after the one it continues."""
-    given: set[str] = set()
-    for place in places.values():
-        line: list[_LinePosition] = []
-        current: _LinePosition | None = place
-        while current is not None and current.id not in given:
-            given.add(current.id)
-            line.append(current)
-            current = places.get(current.parent or "")
-        yield from reversed(line)
+def _parents_first(positions: dict[str, _LinePosition]) -> Iterator[_LinePosition]:
+    """Order the sessions so that parents come before their continuations."""
+    seen: set[str] = set()
+    for position in positions.values():
+        chain: list[_LinePosition] = []
+        current: _LinePosition | None = position
+        while current is not None and current.id not in seen:
+            seen.add(current.id)
+            chain.append(current)
+            current = positions.get(current.parent or "")
+        yield from reversed(chain)
 
 
-def _read(file: BinaryIO, place: _LinePosition) -> SessionExport:
-    file.seek(place.offset)
-    return decode(file.readline(), place.number)
+def _read(file: BinaryIO, position: _LinePosition) -> SessionExport:
+    file.seek(position.offset)
+    return decode(file.readline(), position.number)
 
 
 async def _import(
@@ -151,14 +153,14 @@ async def _import(
         copy.session, principal=OWNER, key="", system="", cwd="", effort="", personality=""
     )
     if await _exists(store, session.id):
-        report.there.append(session.id)
+        report.existing.append(session.id)
         return
     if session.parent is not None and not await _exists(store, session.parent):
         report.orphaned.append(session.id)
         session = structs.replace(session, parent=None)
     title = await _free_title(store, session)
     if title != session.title:
-        report.renamed.append(f"{single_line(session.id)} is called {single_line(title)!r} now")
+        report.renamed.append(f"{single_line(session.id)} renamed to {single_line(title)!r}")
         session = structs.replace(session, title=title)
     for data in copy.files.values():
         await blobs.put(data, "")
@@ -176,7 +178,7 @@ def _writes(session: Session, copy: SessionExport) -> Iterator[Write]:
 
 
 def _as_untrusted(message: Message) -> Message:
-    """Nobody here has said it, and no provider has sealed it for us."""
+    """Mark imported messages as untrusted data and drop reasoning signatures."""
     match message:
         case User():
             return structs.replace(message, trust=Trust.DATA)
@@ -193,7 +195,7 @@ def _as_untrusted(message: Message) -> Message:
 
 
 def _clamp_usage(usage: Usage) -> Usage:
-    """What a file claims is added up for ever; no claim may spoil the sum."""
+    """Limit the numbers, which are added to the totals for good."""
     counts = structs.asdict(usage)
     return Usage(**{name: min(max(count, 0), _MAX_AMOUNT) for name, count in counts.items()})
 
@@ -216,7 +218,7 @@ async def _exists(store: SqliteStore, session: str) -> bool:
 
 
 async def _free_title(store: SqliteStore, session: Session) -> str:
-    """Titles are unique; a second one gets a number."""
+    """Add a number to the title if it is taken."""
     title, number = session.title, 1
     while title and await _is_taken(store, session.principal, title):
         number += 1
@@ -232,18 +234,20 @@ async def _is_taken(store: SqliteStore, principal: str, title: str) -> bool:
     return found.title == title and found.principal == principal
 
 
-def _print_report(desk: SessionsAction, report: _ImportReport) -> None:
+def _print_report(action: SessionsAction, report: _ImportReport) -> None:
     messages = plural(report.messages, "message")
-    desk.printer.line(f"Imported {plural(report.sessions, 'session')} with {messages}.")
-    if report.there:
-        desk.printer.line(f"Skipped, because they are here already: {_name_list(report.there)}.")
+    action.printer.line(f"Imported {plural(report.sessions, 'session')} with {messages}.")
+    if report.existing:
+        action.printer.line(f"Skipped, already present: {_name_list(report.existing)}.")
     if report.orphaned:
-        desk.printer.line(f"What these continue is not here: {_name_list(report.orphaned)}.")
+        action.printer.line(
+            f"Imported without their missing parent: {_name_list(report.orphaned)}."
+        )
     for renamed in report.renamed[:_MAX_NAMED]:
-        desk.printer.line(f"Another session has that title: {renamed}.")
+        action.printer.line(f"Title already in use: {renamed}.")
 
 
 def _name_list(names: Iterable[str]) -> str:
-    known = [single_line(name) for name in names]
-    more = len(known) - _MAX_NAMED
-    return ", ".join(known[:_MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    shown = [single_line(name) for name in names]
+    more = len(shown) - _MAX_NAMED
+    return ", ".join(shown[:_MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""`sessions search`: where words were said, or what means much the same."""
+"""`sessions search`: find messages by words or similar meaning."""
 
 import re
 from datetime import datetime
@@ -33,48 +33,48 @@ class SearchRow(Struct, frozen=True):
     snippet: str
 
 
-def search(desk: SessionsAction) -> int:
-    query = " ".join(desk.args.query).strip()
+def search(action: SessionsAction) -> int:
+    query = " ".join(action.args.query).strip()
     if not query:
-        raise UsageError("There is nothing to look for.", hint="Try: hermes sessions search word")
-    if desk.is_empty:
-        desk.note(NO_SESSIONS)
+        raise UsageError("The query is empty.", hint="Try: hermes sessions search word")
+    if action.is_empty:
+        action.note(NO_SESSIONS)
         return 0
-    hits = _fetch(desk, query)
-    if desk.args.json:
+    hits = _fetch(action, query)
+    if action.args.json:
         for hit in hits:
-            desk.printer.data(msgspec.json.encode(_json_row(hit)) + b"\n")
+            action.printer.data(msgspec.json.encode(_json_row(hit)) + b"\n")
         return 0
     if not hits:
-        desk.note("Nothing was found.")
-    _print(desk, hits)
+        action.note("No matches.")
+    _print(action, hits)
     return 0
 
 
-def _fetch(desk: SessionsAction, query: str) -> list[SearchHit]:
-    role = _STORED_ROLE.get(desk.args.role or "")
+def _fetch(action: SessionsAction, query: str) -> list[SearchHit]:
+    role = _STORED_ROLE.get(action.args.role or "")
 
     async def fetch(store: SqliteStore) -> list[SearchHit]:
-        return list(await store.archive_for(OWNER).recall(query, desk.args.limit, role))
+        return list(await store.archive_for(OWNER).recall(query, action.args.limit, role))
 
-    return desk.with_store(fetch)
+    return action.with_store(fetch)
 
 
-def _print(desk: SessionsAction, hits: list[SearchHit]) -> None:
-    style, now = desk.printer.style, desk.clock.now()
+def _print(action: SessionsAction, hits: list[SearchHit]) -> None:
+    style, now = action.printer.style, action.clock.now()
     last = ""
     for hit in hits:
         if hit.session.id != last:
             last = hit.session.id
             title = "" if not hit.session.title else f"  {session_name(hit.session)}"
-            desk.printer.line(style(single_line(hit.session.id), "bold") + title)
+            action.printer.line(style(single_line(hit.session.id), "bold") + title)
         when = f"{local_time(hit.at)} ({relative_time(hit.at, now)}), {_role(hit)}:"
-        desk.printer.line(f"  {style(when, 'dim')}")
-        desk.printer.line(f"    {_highlighted(single_line(hit.snippet), style)}")
+        action.printer.line(f"  {style(when, 'dim')}")
+        action.printer.line(f"    {_highlighted(single_line(hit.snippet), style)}")
 
 
 def _highlighted(snippet: str, style: Style) -> str:
-    """Bold at a terminal; plain, as it was said, in a pipe."""
+    """Highlight the matches at a terminal; remove the marks elsewhere."""
     return _HIT_MARKS.sub(lambda found: style(found[1], "bold", "yellow"), snippet)
 
 

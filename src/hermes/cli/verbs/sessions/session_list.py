@@ -1,4 +1,4 @@
-"""`sessions list`: one line per session, the last used first."""
+"""`sessions list`, and the filters shared with `export` and `prune`."""
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
@@ -48,24 +48,24 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     preview: str
 
 
-def list_sessions(desk: SessionsAction) -> int:
-    digests, more = ([], False) if desk.is_empty else _fetch(desk)
-    if desk.args.json:
-        for digest in digests:
-            desk.printer.data(msgspec.json.encode(json_row(digest)) + b"\n")
+def list_sessions(action: SessionsAction) -> int:
+    summaries, more = ([], False) if action.is_empty else _fetch(action)
+    if action.args.json:
+        for summary in summaries:
+            action.printer.data(msgspec.json.encode(json_row(summary)) + b"\n")
         return 0
-    if not digests:
-        wanted = selection_from(desk.args, desk.clock.now())
-        desk.note(NO_SESSIONS if wanted.everything else "No session fits.")
+    if not summaries:
+        wanted = selection_from(action.args, action.clock.now())
+        action.note(NO_SESSIONS if wanted.everything else "No matching sessions.")
         return 0
-    print_table(desk, digests)
+    print_table(action, summaries)
     if more:
-        desk.note(f"There are more; `-n {2 * desk.args.limit}` shows them.")
+        action.note(f"There are more. Show them: -n {2 * action.args.limit}")
     return 0
 
 
-def json_row(digest: SessionSummary) -> SessionRow:
-    session = digest.session
+def json_row(summary: SessionSummary) -> SessionRow:
+    session = summary.session
     return SessionRow(
         id=session.id,
         title=session.title,
@@ -78,39 +78,39 @@ def json_row(digest: SessionSummary) -> SessionRow:
         started_at=session.started_at,
         ended_at=session.ended_at,
         end_reason=session.end_reason,
-        last_at=digest.last_at,
-        messages=digest.messages,
-        tool_calls=digest.tool_calls,
-        model_calls=digest.model_calls,
-        usage=digest.usage,
-        cost=digest.cost,
-        preview=digest.preview,
+        last_at=summary.last_at,
+        messages=summary.messages,
+        tool_calls=summary.tool_calls,
+        model_calls=summary.model_calls,
+        usage=summary.usage,
+        cost=summary.cost,
+        preview=summary.preview,
     )
 
 
-def print_table(desk: SessionsAction, digests: list[SessionSummary]) -> None:
-    now = desk.clock.now()
-    width = desk.printer.width
+def print_table(action: SessionsAction, summaries: list[SessionSummary]) -> None:
+    now = action.clock.now()
+    width = action.printer.width
     roomy = width is None or width >= _WIDE
     lines = [("ID", "LAST USED", "SOURCE", "MSGS", "TITLE")]
-    for digest in digests:
-        session = digest.session
+    for summary in summaries:
+        session = summary.session
         source = fit(single_line(session.source), _SOURCE_WIDTH)
-        last = _last_used(digest.last_at, now, roomy=roomy)
+        last = _last_used(summary.last_at, now, roomy=roomy)
         lines.append(
-            (single_line(session.id), last, source, f"{digest.messages:,}", display_name(digest))
+            (single_line(session.id), last, source, f"{summary.messages:,}", display_name(summary))
         )
     if width is not None and width < _NARROW:
-        desk.printer.table([(line[0], line[4]) for line in lines])
+        action.printer.table([(line[0], line[4]) for line in lines])
     else:
-        desk.printer.table(lines, right=(3,))
+        action.printer.table(lines, right=(3,))
 
 
-def display_name(digest: SessionSummary) -> str:
-    """The title; without one, how the session began, in quotes."""
-    if title := single_line(digest.session.title):
+def display_name(summary: SessionSummary) -> str:
+    """The title, or the first message in quotes."""
+    if title := single_line(summary.session.title):
         return title
-    preview = single_line(digest.preview)
+    preview = single_line(summary.preview)
     return f"“{preview}”" if preview else "-"
 
 
@@ -121,32 +121,32 @@ def _last_used(then: datetime, now: datetime, *, roomy: bool) -> str:
     return f"{then.astimezone():{'%b %d' if near else '%b %Y'}}, {relative_time(then, now)}"
 
 
-async def _with_goal(archive: SessionArchive, digest: SessionSummary) -> SessionSummary:
-    """What a subagent was told begins the same for all of them: its goal tells them apart."""
-    if digest.session.source != SUBAGENT or not digest.messages:
-        return digest
-    goal = goal_of_task_text(text_of((await archive.messages(digest.session.id))[0].message))
-    return structs.replace(digest, preview=one_line(goal, _MAX_GOAL) or digest.preview)
+async def _with_goal(archive: SessionArchive, summary: SessionSummary) -> SessionSummary:
+    """Use a subagent's goal as its preview: their first messages all begin alike."""
+    if summary.session.source != SUBAGENT or not summary.messages:
+        return summary
+    goal = goal_of_task_text(text_of((await archive.messages(summary.session.id))[0].message))
+    return structs.replace(summary, preview=one_line(goal, _MAX_GOAL) or summary.preview)
 
 
-def _fetch(desk: SessionsAction) -> tuple[list[SessionSummary], bool]:
-    limit: int = desk.args.limit
-    wanted = selection_from(desk.args, desk.clock.now())
+def _fetch(action: SessionsAction) -> tuple[list[SessionSummary], bool]:
+    limit: int = action.args.limit
+    wanted = selection_from(action.args, action.clock.now())
 
     async def fetch(store: SqliteStore) -> list[SessionSummary]:
         archive = store.archive_for(OWNER)
         found = matching_sessions(archive, wanted, limit + 1)
-        return [await _with_goal(archive, digest) async for digest in found]
+        return [await _with_goal(archive, summary) async for summary in found]
 
-    digests = desk.with_store(fetch)
-    return digests[:limit], len(digests) > limit
+    summaries = action.with_store(fetch)
+    return summaries[:limit], len(summaries) > limit
 
 
 _PAGE_SIZE = 200
 
 
 class SessionSelection(Struct, frozen=True):
-    """`unused_since` looks at the last message, so that a long talk is as old as its end."""
+    """A filter; `unused_since` compares the time of the last message."""
 
     where: SessionFilter
     unused_since: datetime | None = None
@@ -157,7 +157,7 @@ class SessionSelection(Struct, frozen=True):
 
 
 def selection_from(args: Namespace, now: datetime, *, reviews: bool = False) -> SessionSelection:
-    """With `reviews` also the sessions that nobody but the agent held."""
+    """The filters of the command line; `reviews` includes the agent's own review sessions."""
     unused_since = None if args.older_than is None else now - args.older_than
     before = None if args.before is None else args.before.at(now)
     bounds = [bound for bound in (before, unused_since) if bound is not None]
@@ -180,18 +180,18 @@ def selection_from(args: Namespace, now: datetime, *, reviews: bool = False) -> 
 async def matching_sessions(
     archive: SessionArchive, wanted: SessionSelection, limit: int | None = None
 ) -> AsyncIterator[SessionSummary]:
-    """The last used first; what moves while we turn the pages is given once."""
+    """Yield sessions, most recently used first, each once even if the order changes."""
     seen: set[str] = set()
     offset = 0
     size = _PAGE_SIZE if limit is None else min(limit, _PAGE_SIZE)
     while True:
         page = await archive.list(wanted.where, size, offset)
-        for digest in page:
-            fits = wanted.unused_since is None or digest.last_at < wanted.unused_since
-            if not fits or digest.session.id in seen:
+        for summary in page:
+            matches = wanted.unused_since is None or summary.last_at < wanted.unused_since
+            if not matches or summary.session.id in seen:
                 continue
-            seen.add(digest.session.id)
-            yield digest
+            seen.add(summary.session.id)
+            yield summary
             if len(seen) == limit:
                 return
         if len(page) < size:

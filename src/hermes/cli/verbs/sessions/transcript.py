@@ -1,4 +1,4 @@
-"""`sessions show`: what was said, with one line for each tool call."""
+"""`sessions show`: print a transcript, with one line per tool call."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
@@ -38,16 +38,16 @@ from hermes.store.sqlite import SqliteStore
 _MAX_SUMMARY = 100
 
 
-def show(desk: SessionsAction) -> int:
-    desk.require_sessions()
-    copy, cut = desk.with_store(lambda store: _load(store, desk.args.session))
-    if desk.args.json:
-        desk.printer.data(encode(copy))
-    elif desk.args.raw:
+def show(action: SessionsAction) -> int:
+    action.require_sessions()
+    copy, cut = action.with_store(lambda store: _load(store, action.args.session))
+    if action.args.json:
+        action.printer.data(encode(copy))
+    elif action.args.raw:
         for stored in copy.messages:
-            desk.printer.data(text_of(stored.message).encode() + b"\n")
+            action.printer.data(text_of(stored.message).encode() + b"\n")
     else:
-        _Transcript(desk, full=desk.args.full).print(copy, cut)
+        _Transcript(action, full=action.args.full).print(copy, cut)
     return 0
 
 
@@ -66,9 +66,9 @@ async def load_session(store: SqliteStore, name: str) -> SessionExport:
 
 
 class _Transcript:
-    def __init__(self, desk: SessionsAction, *, full: bool) -> None:
-        self._printer = desk.printer
-        self._style: Style = desk.printer.style
+    def __init__(self, action: SessionsAction, *, full: bool) -> None:
+        self._printer = action.printer
+        self._style: Style = action.printer.style
         self._full = full
         self._day = ""
 
@@ -78,7 +78,7 @@ class _Transcript:
             self._printer.line(self._style(f"  {label:<9} {value}", "dim"))
         if not copy.messages:
             self._printer.line()
-            self._printer.line("Nothing was said in this session.")
+            self._printer.line("This session has no messages.")
         for stored in copy.messages:
             self._message(stored)
             if stored.seq in cut:
@@ -86,9 +86,9 @@ class _Transcript:
 
     def _message(self, stored: StoredMessage) -> None:
         match stored.message:
-            case User(parts=parts, trust=trust) as said:
+            case User(parts=parts, trust=trust) as message:
                 self._heading(SPEAKERS[trust], "green", stored)
-                self._parts(parts if self._full else display_parts(said))
+                self._parts(parts if self._full else display_parts(message))
             case Assistant(parts=parts, stop=stop):
                 self._heading("Hermes", "cyan", stored)
                 self._parts(parts)
@@ -97,12 +97,12 @@ class _Transcript:
             case Result() as result:
                 self._result(result)
 
-    def _heading(self, who: str, colour: str, stored: StoredMessage) -> None:
+    def _heading(self, speaker: str, colour: str, stored: StoredMessage) -> None:
         day, _, _ = local_time(stored.at).partition(" ")
         time = clock_time(stored.at) if day == self._day else local_time(stored.at)
         self._day = day
         self._printer.line()
-        self._printer.line(f"{self._style(who, 'bold', colour)} {self._style(time, 'dim')}")
+        self._printer.line(f"{self._style(speaker, 'bold', colour)} {self._style(time, 'dim')}")
 
     def _parts(self, parts: Sequence[Text | Media | Reasoning | ToolCall]) -> None:
         for part in parts:
@@ -127,15 +127,15 @@ class _Transcript:
 
     def _result(self, result: Result) -> None:
         sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
-        words = readable_result(text_of(result))
+        text = readable_result(text_of(result))
         if self._full:
             self._printer.line(f"    {sign}")
-            self._block(words, "dim", "      ")
+            self._block(text, "dim", "      ")
         else:
-            lines = words.count("\n") + 1
+            lines = text.count("\n") + 1
             more = f" ({plural(lines, 'line')})" if lines > 1 else ""
-            gist = self._cut(single_line(words[: _MAX_SUMMARY * 20]))
-            self._printer.line(f"    {sign} {self._style(gist + more, 'dim')}")
+            summary = self._cut(single_line(text[: _MAX_SUMMARY * 20]))
+            self._printer.line(f"    {sign} {self._style(summary + more, 'dim')}")
 
     def _cut(self, text: str) -> str:
         return fit(text, min(_MAX_SUMMARY, (self._printer.width or _MAX_SUMMARY + 20) - 20))
@@ -149,17 +149,17 @@ class _Transcript:
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 MAIN_FIELDS = ("output", "content", "text", "answer", "result", "message", "error", "diff")
-"""What a tool has to say stands in the first of these; the rest is about it."""
+"""The first of these with text is a tool's main output; the rest is metadata."""
 
 
-def readable_result(words: str) -> str:
-    """The words themselves where they are no JSON object or list."""
-    if not words.lstrip().startswith(("{", "[")):
-        return words
+def readable_result(text: str) -> str:
+    """Format a JSON object or list for reading; return other text unchanged."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
     try:
-        found = cast("Json", msgspec.json.decode(words))
+        found = cast("Json", msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError):
-        return words
+        return text
     return "\n".join(_lines(found)) or "(nothing)"
 
 
@@ -168,8 +168,8 @@ def _lines(value: Json) -> Iterator[str]:
         case dict():
             yield from _fields(value)
         case list():
-            for one in value:
-                first, *more = list(_lines(one)) or [""]
+            for item in value:
+                first, *more = list(_lines(item)) or [""]
                 yield f"- {first}"
                 yield from (f"  {line}" for line in more)
         case str():
@@ -181,7 +181,7 @@ def _lines(value: Json) -> Iterator[str]:
 
 
 def _fields(fields: Mapping[str, Json]) -> Iterator[str]:
-    """What is empty says nothing; what the tool has to say needs no label."""
+    """The main output without a label, then the other fields that are not empty."""
     main = next(
         (name for name in MAIN_FIELDS if isinstance(fields.get(name), str) and fields[name]), ""
     )

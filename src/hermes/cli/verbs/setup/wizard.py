@@ -1,7 +1,7 @@
-"""What `hermes setup` does: choose a provider, a key and a model, try them, then write them.
+"""The setup wizard: choose a provider, a key and a model, test them, then save them.
 
-Only what goes over the network runs in an event loop: a question that waits in one could not be
-left with Ctrl+C.
+Only network requests run in an event loop: a question inside one could not be interrupted with
+Ctrl+C.
 """
 
 from argparse import Namespace
@@ -50,21 +50,21 @@ from hermes.schema.errors import (
 
 _MAX_ATTEMPTS = 3
 _EXAMPLE_URL = "http://127.0.0.1:8000/v1"
-_USAGE_HINT = "hermes setup --provider NAME --key-stdin, or --base-url URL for a server of your own"
+_USAGE_HINT = "hermes setup --provider NAME --key-stdin, or --base-url URL for your own server"
 
 
 class _SetupContext(Struct, frozen=True):
-    """What a run of it works with; `settings` are those before it."""
+    """The inputs of a setup run; `settings` are the current ones."""
 
     args: Namespace
     home: Home
     env: Env
     settings: ModelSettings
-    person: TerminalDialog
+    dialog: TerminalDialog
 
 
 class _Declined(Exception):
-    """Somebody does not want to keep what could not be tried."""
+    """The user does not want to keep a provider that could not be reached."""
 
     def __init__(self, trouble: ModelError) -> None:
         super().__init__(str(trouble))
@@ -77,54 +77,54 @@ def run_setup(args: Namespace, context: CliContext) -> int:
     env = profile_env(home.dotenv, context.env)
     settings = model_settings(load_config(home, env).config)
     pooled = KeyPool(home.auth, SystemClock()).under(settings)
-    desk = _SetupContext(args, home, env, pooled, TerminalDialog(context, asks=not args.yes))
-    _print_current(desk, context)
-    chosen = _choose(desk, context)
+    setup = _SetupContext(args, home, env, pooled, TerminalDialog(context, asks=not args.yes))
+    _print_current(setup, context)
+    chosen = _choose(setup, context)
     while chosen is None:
-        chosen = _choose(desk, context)
+        chosen = _choose(setup, context)
     save_choice(home, env, chosen)
     _print_result(context, home, chosen)
     return 0
 
 
-def _print_current(desk: _SetupContext, context: CliContext) -> None:
-    """Whoever runs it again begins where they are."""
-    settings = desk.settings
-    if desk.person.asks and settings.default:
+def _print_current(setup: _SetupContext, context: CliContext) -> None:
+    """Show the current model before asking."""
+    settings = setup.settings
+    if setup.dialog.asks and settings.default:
         name = "/".join(filter(None, (settings.provider, settings.default)))
-        context.stdout.write(f"Now it is {single_line(name)}; Ctrl+C leaves it at that.\n")
+        context.stdout.write(f"Current model: {single_line(name)}. Press Ctrl+C to keep it.\n")
 
 
-def _choose(desk: _SetupContext, context: CliContext) -> ModelChoice | None:
-    """None when the person saw that it does not work, and wants to choose again."""
-    place = _choose_provider(desk)
-    if place.provider.name == EMBEDDED:
-        return _choose_local(desk, context, place)
+def _choose(setup: _SetupContext, context: CliContext) -> ModelChoice | None:
+    """The choice; None if it failed and the user wants to choose again."""
+    choice = _choose_provider(setup)
+    if choice.provider.name == EMBEDDED:
+        return _choose_local(setup, context, choice)
     try:
-        chosen, models = _try_key(desk, place)
+        chosen, models = _try_key(setup, choice)
     except _Declined as error:
-        if desk.args.provider or desk.args.base_url:
+        if setup.args.provider or setup.args.base_url:
             raise error.trouble from error
         return None
-    name = _choose_model(desk, chosen, models or {})
-    if models is not None and not models and not desk.args.force:
-        why = f"{chosen.provider.name} does not say which models it has"
-        desk.person.says(f"warning: {unverified_message(name, why)}")
+    name = _choose_model(setup, chosen, models or {})
+    if models is not None and not models and not setup.args.force:
+        why = f"{chosen.provider.name} does not list its models"
+        setup.dialog.says(f"warning: {unverified_message(name, why)}")
     return structs.replace(chosen, model=name)
 
 
 def _choose_local(
-    desk: _SetupContext, context: CliContext, place: ModelChoice
+    setup: _SetupContext, context: CliContext, choice: ModelChoice
 ) -> ModelChoice | None:
-    """None when the person does not want to have it fetched, and did not ask for it by name."""
-    wanted: str = desk.args.model or ""
+    """Download the embedded model; None if declined without having been requested by flag."""
+    wanted: str = setup.args.model or ""
     try:
-        name = offer_local_model(context, desk.home, desk.env, desk.person, wanted)
+        name = offer_local_model(context, setup.home, setup.env, setup.dialog, wanted)
     except DownloadDeclined:
-        if desk.args.local or desk.args.provider:
+        if setup.args.local or setup.args.provider:
             raise
         return None
-    return structs.replace(place, model=name)
+    return structs.replace(choice, model=name)
 
 
 def _print_result(context: CliContext, home: Home, chosen: ModelChoice) -> None:
@@ -133,98 +133,100 @@ def _print_result(context: CliContext, home: Home, chosen: ModelChoice) -> None:
         f"Using {single_line(chosen.provider.name)}/{single_line(chosen.model)} from now on.\n"
     )
     if chosen.key:
-        out.write(f"The key is in {home.dotenv}, which only you may read.\n")
-    out.write(f"Talk to it: hermes{f' -p {context.profile}' if context.profile else ''}\n")
+        out.write(f"The key is stored in {home.dotenv}, readable only by you.\n")
+    out.write(f"Start chatting: hermes{f' -p {context.profile}' if context.profile else ''}\n")
 
 
-def _choose_provider(desk: _SetupContext) -> ModelChoice:
-    """The provider, and the address where it is another than its own."""
-    args = desk.args
+def _choose_provider(setup: _SetupContext) -> ModelChoice:
+    """The provider, and the address if it is not the provider's default."""
+    args = setup.args
     if args.local:
-        return ModelChoice(provider=_find_provider(desk, EMBEDDED))
+        return ModelChoice(provider=_find_provider(setup, EMBEDDED))
     if args.provider:
         return ModelChoice(
-            provider=_find_provider(desk, args.provider), base_url=_check_url(args.base_url)
+            provider=_find_provider(setup, args.provider), base_url=_check_url(args.base_url)
         )
     if args.base_url:
         url = _check_url(args.base_url)
-        known = (one for one in PROVIDERS if host_of(one.base_url) == host_of(url))
+        known = (known for known in PROVIDERS if host_of(known.base_url) == host_of(url))
         return ModelChoice(provider=next(known, CUSTOM), base_url=url)
-    if desk.person.asks:
-        return _ask_provider(desk)
+    if setup.dialog.asks:
+        return _ask_provider(setup)
     if not args.yes:
         raise UsageError(
-            "There is nobody to ask which model to use.",
-            hint="Take what is found (--yes), a small model that runs here (--local), or: "
-            f"{_USAGE_HINT}",
+            "Cannot ask for a model: stdin is not a terminal.",
+            hint=f"Use what is found (--yes), a small local model (--local), or: {_USAGE_HINT}",
         )
-    return _detect_provider(desk)
+    return _detect_provider(setup)
 
 
-def _detect_provider(desk: _SetupContext) -> ModelChoice:
-    """What is in use already, a server of this machine, or a provider that has a key."""
-    settings = desk.settings
+def _detect_provider(setup: _SetupContext) -> ModelChoice:
+    """The current provider, a server on this machine, or a provider with a key."""
+    settings = setup.settings
     if settings.provider and (used := find_provider(settings.provider)):
         return ModelChoice(provider=used, base_url=settings.base_url)
-    for server in anyio.run(find_local_servers, desk.env.get):
+    for server in anyio.run(find_local_servers, setup.env.get):
         return ModelChoice(provider=find_provider(server.provider) or CUSTOM)
     for provider in PROVIDERS:
-        if _has_key(desk, ModelChoice(provider=provider)):
+        if _has_key(setup, ModelChoice(provider=provider)):
             return ModelChoice(provider=provider)
-    if local_server_under(desk.home.root):
-        return ModelChoice(provider=_find_provider(desk, EMBEDDED))
+    if local_server_under(setup.home.root):
+        return ModelChoice(provider=_find_provider(setup, EMBEDDED))
     raise ConfigError(
-        "There is no key and no model server on this machine.",
-        hint=f"Fetch a small model that runs here (hermes setup --local), or: {_USAGE_HINT}",
+        "No key and no local model server found.",
+        hint=f"Download a small local model (hermes setup --local), or: {_USAGE_HINT}",
     )
 
 
-def _ask_provider(desk: _SetupContext) -> ModelChoice:
-    found = {one.provider: len(one.models) for one in anyio.run(find_local_servers, desk.env.get)}
+def _ask_provider(setup: _SetupContext) -> ModelChoice:
+    servers = anyio.run(find_local_servers, setup.env.get)
+    found = {server.provider: len(server.models) for server in servers}
     ready: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
-    for one in PROVIDERS:
-        if one.local and one.name not in {*found, EMBEDDED}:
+    for known in PROVIDERS:
+        if known.local and known.name not in {*found, EMBEDDED}:
             continue
-        notes = f"on this machine, {plural(found[one.name], 'model')}" if one.name in found else ""
-        if one.name == EMBEDDED:
-            notes = local_model_note(desk.home)
-        elif not one.local and _has_key(desk, ModelChoice(provider=one)):
-            notes = "has a key"
-        row = (one.name, f"{one.title}{f' ({notes})' if notes else ''}")
-        (ready if notes else others).append(row)
+        note = ""
+        if known.name in found:
+            note = f"on this machine, {plural(found[known.name], 'model')}"
+        if known.name == EMBEDDED:
+            note = local_model_note(setup.home)
+        elif not known.local and _has_key(setup, ModelChoice(provider=known)):
+            note = "has a key"
+        row = (known.name, f"{known.title}{f' ({note})' if note else ''}")
+        (ready if note else others).append(row)
     rows = [*ready, *others]
-    rows.append((CUSTOM.name, "Another address (any OpenAI-compatible server)"))
-    usual = desk.settings.provider or rows[0][0]
-    name = desk.person.choice(
-        "Which provider?", rows, usual, lambda name: _provider_error(desk, name)
+    rows.append((CUSTOM.name, "Another server (OpenAI-compatible)"))
+    default = setup.settings.provider or rows[0][0]
+    name = setup.dialog.choice(
+        "Which provider?", rows, default, lambda name: _provider_error(setup, name)
     )
-    provider = _find_provider(desk, name)
+    provider = _find_provider(setup, name)
     if provider is not CUSTOM:
         return ModelChoice(provider=provider)
-    old = desk.settings.base_url or _EXAMPLE_URL
-    return ModelChoice(provider=provider, base_url=_ask_url(desk.person, old))
+    old = setup.settings.base_url or _EXAMPLE_URL
+    return ModelChoice(provider=provider, base_url=_ask_url(setup.dialog, old))
 
 
-def _ask_url(person: TerminalDialog, usual: str) -> str:
+def _ask_url(dialog: TerminalDialog, default: str) -> str:
     while True:
-        given = person.line("Its address", usual)
+        given = dialog.line("Server address", default)
         try:
             return _check_url(given)
         except UsageError as error:
-            person.says(f"{error} For example: {_EXAMPLE_URL}")
+            dialog.says(f"{error} For example: {_EXAMPLE_URL}")
 
 
-def _provider_error(desk: _SetupContext, name: str) -> str:
+def _provider_error(setup: _SetupContext, name: str) -> str:
     try:
-        _find_provider(desk, name)
+        _find_provider(setup, name)
     except UsageError as error:
         return error.sentence
     return ""
 
 
-def _find_provider(desk: _SetupContext, name: str) -> Provider:
-    for custom in desk.settings.custom_providers:
+def _find_provider(setup: _SetupContext, name: str) -> Provider:
+    for custom in setup.settings.custom_providers:
         if custom.name.lower() == name.lower().removeprefix("custom:"):
             return structs.replace(
                 CUSTOM, name=custom.name, title=custom.name, base_url=custom.base_url, key_env=()
@@ -234,7 +236,7 @@ def _find_provider(desk: _SetupContext, name: str) -> Provider:
         names = [one.name for one in (*PROVIDERS, CUSTOM)]
         near = did_you_mean(name, names)
         raise UsageError(
-            f"There is no provider {name!r}.", hint=near or f"Choose one of: {', '.join(names)}"
+            f"Unknown provider {name!r}.", hint=near or f"Choose one of: {', '.join(names)}"
         )
     return provider
 
@@ -245,90 +247,90 @@ def _check_url(given: str | None) -> str:
     scheme, named, _ = given.partition("://")
     if scheme not in {"http", "https"} if named else not {".", ":"} & {*given}:
         raise UsageError(
-            f"{given!r} is no address.", hint=f"For example: --base-url {_EXAMPLE_URL}"
+            f"{given!r} is not a valid address.", hint=f"For example: --base-url {_EXAMPLE_URL}"
         )
     return normalize_url(given)
 
 
-def _has_key(desk: _SetupContext, place: ModelChoice) -> bool:
-    if _configured_key(desk, place):
+def _has_key(setup: _SetupContext, choice: ModelChoice) -> bool:
+    if _configured_key(setup, choice):
         return True
-    elsewhere = structs.replace(desk.settings, api_key="")
-    told = configured_keys(elsewhere, desk.env.get, place.provider.name)
-    return bool(told or desk.settings.pools.get(place.provider.name))
+    without_key = structs.replace(setup.settings, api_key="")
+    keys = configured_keys(without_key, setup.env.get, choice.provider.name)
+    return bool(keys or setup.settings.pools.get(choice.provider.name))
 
 
 def _try_key(
-    desk: _SetupContext, place: ModelChoice
+    setup: _SetupContext, choice: ModelChoice
 ) -> tuple[ModelChoice, Mapping[str, int | None] | None]:
-    """With a key that is accepted, and the models for it; None where nothing could be tried."""
-    chosen = structs.replace(place, key=_new_key(desk, place))
+    """The choice with a working key, and its models; None if the provider is unreachable."""
+    chosen = structs.replace(choice, key=_new_key(setup, choice))
     for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
-            return chosen, anyio.run(_offered_models, desk, chosen)
+            return chosen, anyio.run(_offered_models, setup, chosen)
         except Unauthorized as error:
-            if not desk.person.asks or attempt == _MAX_ATTEMPTS:
+            if not setup.dialog.asks or attempt == _MAX_ATTEMPTS:
                 raise Unauthorized(
                     f"{str(error).rstrip('.')}. Nothing was changed.",
                     hint="Copy the key again, then: hermes setup",
                 ) from error
-            desk.person.says(str(error))
-            chosen = structs.replace(chosen, key=desk.person.key(chosen.provider.title))
+            setup.dialog.says(str(error))
+            chosen = structs.replace(chosen, key=setup.dialog.key(chosen.provider.title))
         except ModelError as error:
-            _confirm_untested(desk, error)
+            _confirm_untested(setup, error)
             return chosen, None
     raise AssertionError("unreachable")
 
 
-def _confirm_untested(desk: _SetupContext, error: ModelError) -> None:
-    """A provider that cannot be reached just now may still be the right one."""
-    said = f"{str(error)[:1].upper()}{str(error)[1:]}".rstrip(".")
-    if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{said}. Keep it all the same?")):
-        desk.person.says(f"It could not be tried: {said}. Once it should work: hermes doctor")
+def _confirm_untested(setup: _SetupContext, error: ModelError) -> None:
+    """Ask whether to keep a provider that cannot be reached now."""
+    message = f"{str(error)[:1].upper()}{str(error)[1:]}".rstrip(".")
+    if setup.args.yes or (setup.dialog.asks and setup.dialog.agrees(f"{message}. Use it anyway?")):
+        setup.dialog.says(f"Not tested: {message}. Check it later: hermes doctor")
         return
     advice = f"{error.hint.rstrip('.')}. " if error.hint else ""
-    hint = f"{advice}Nothing was changed; --yes keeps it all the same."
+    hint = f"{advice}Nothing was changed; use --yes to save it anyway."
     trouble = type(error)(str(error), hint=hint)
-    raise (_Declined(trouble) if desk.person.asks else trouble) from error
+    raise (_Declined(trouble) if setup.dialog.asks else trouble) from error
 
 
-def _new_key(desk: _SetupContext, place: ModelChoice) -> str:
-    """A new key; empty when none is needed, or when there is one already."""
-    args, provider = desk.args, place.provider
+def _new_key(setup: _SetupContext, choice: ModelChoice) -> str:
+    """A new key; empty if none is needed or one exists."""
+    args, provider = setup.args, choice.provider
     if args.key_stdin:
-        return desk.person.key_from_stdin()
+        return setup.dialog.key_from_stdin()
     if args.key_env:
-        key = desk.env.get(args.key_env, "").strip()
+        key = setup.env.get(args.key_env, "").strip()
         if not key:
             raise UsageError(
                 f"The variable {args.key_env} is not set.", hint=f"export {args.key_env}=YOUR_KEY"
             )
         return check_key(key)
-    needless = provider.local or provider.name == CUSTOM.name or not provider.key_env
-    if needless or _has_key(desk, place):
+    no_key_needed = provider.local or provider.name == CUSTOM.name or not provider.key_env
+    if no_key_needed or _has_key(setup, choice):
         return ""
-    if desk.person.asks:
-        return desk.person.key(provider.title)
+    if setup.dialog.asks:
+        return setup.dialog.key(provider.title)
     raise UsageError(
-        f"There is no key for {provider.title}.",
+        f"No key for {provider.title}.",
         hint=f"Pipe it in: hermes setup --provider {provider.name} --key-stdin < FILE, or name "
-        "the variable that holds it: --key-env NAME",
+        "the environment variable that holds it: --key-env NAME",
     )
 
 
-async def _offered_models(desk: _SetupContext, chosen: ModelChoice) -> Mapping[str, int | None]:
-    """What the provider offers; nothing when it has no list. Raises `ModelError`."""
+async def _offered_models(setup: _SetupContext, chosen: ModelChoice) -> Mapping[str, int | None]:
+    """The provider's models; empty if it has no list. Raises `ModelError`."""
     provider = chosen.provider
     blank = structs.replace(
-        desk.settings, default="", provider="", base_url="", api_key="", api_mode=""
+        setup.settings, default="", provider="", base_url="", api_key="", api_mode=""
     )
     flags = ModelOverrides(
         provider=provider.name,
-        model=desk.args.model or "any",
+        model=setup.args.model or "any",
         base_url=chosen.base_url,
-        api_key=chosen.key or _configured_key(desk, chosen),
+        api_key=chosen.key or _configured_key(setup, chosen),
     )
-    target = resolve_models(blank, desk.env.get, flags).primary
+    target = resolve_models(blank, setup.env.get, flags).primary
     try:
         with anyio.fail_after(LIST_TIMEOUT):
             return await list_models(target, LIST_TIMEOUT)
@@ -341,50 +343,50 @@ async def _offered_models(desk: _SetupContext, chosen: ModelChoice) -> Mapping[s
         return {}
 
 
-def _configured_key(desk: _SetupContext, chosen: ModelChoice) -> str:
-    """The key that the settings name beside the same provider and the same address."""
-    settings = desk.settings
+def _configured_key(setup: _SetupContext, chosen: ModelChoice) -> str:
+    """The key in the settings, if it belongs to the same provider and address."""
+    settings = setup.settings
     same = is_configured(settings, chosen.provider.name) and settings.base_url == chosen.base_url
     return settings.api_key if same else ""
 
 
 def _choose_model(
-    desk: _SetupContext, chosen: ModelChoice, models: Mapping[str, int | None]
+    setup: _SetupContext, chosen: ModelChoice, models: Mapping[str, int | None]
 ) -> str:
-    args, provider, settings = desk.args, chosen.provider, desk.settings
+    args, provider, settings = setup.args, chosen.provider, setup.settings
     if args.model:
         if not args.force:
             check_listed(provider.name, args.model, models)
         return args.model
     same = settings.default if settings.provider == provider.name else ""
-    wishes = [same, provider.default_model]
-    usual = next((one for one in wishes if one and (not models or one in models)), "")
-    usual = usual or first_chat_model(models)
-    if desk.person.asks:
+    candidates = [same, provider.default_model]
+    default = next((name for name in candidates if name and (not models or name in models)), "")
+    default = default or first_chat_model(models)
+    if setup.dialog.asks:
         rows = [(name, "") for name in models]
         known = () if args.force else tuple(models)
-        return desk.person.choice(
-            "Which model?", rows, usual, _UnlistedCheck(provider, known).about
+        return setup.dialog.choice(
+            "Which model?", rows, default, _UnlistedCheck(provider, known).about
         )
-    if not usual:
+    if not default:
         raise UsageError(
-            f"{provider.title} does not say which models it has.", hint="Name one: --model NAME"
+            f"{provider.title} does not list its models.", hint="Choose one: --model NAME"
         )
-    return usual
+    return default
 
 
 class _UnlistedCheck:
-    """A name that is not listed is taken when it is said once more."""
+    """Rejects an unlisted model name once and accepts it when repeated."""
 
     def __init__(self, provider: Provider, models: Sequence[str]) -> None:
         self._provider = provider
         self._models = models
-        self._said = ""
+        self._last_name = ""
 
     def about(self, name: str) -> str:
-        again, self._said = name == self._said, name
-        if again or not self._models or is_listed(name, self._models):
+        repeated, self._last_name = name == self._last_name, name
+        if repeated or not self._models or is_listed(name, self._models):
             return ""
         near = nearest_models(name, self._models)
         parts = [not_listed_message(self._provider.name, name), f"{near}." if near else ""]
-        return " ".join([*filter(None, parts), "The same name once more takes it as it is."])
+        return " ".join([*filter(None, parts), "Enter the same name again to use it anyway."])

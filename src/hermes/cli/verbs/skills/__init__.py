@@ -1,4 +1,4 @@
-"""`hermes skills`: what the agent can do by the book, where it came from, and the way back."""
+"""`hermes skills`: list, install, update, review and undo skills."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,43 +8,43 @@ from hermes.cli.parser import add_action
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    add_action(verbs, "list", "list the skills, and whose they are")
-    _named(add_action(verbs, "show", "show a skill: its instructions and its files"))
-    install = add_action(verbs, "install", "let a skill in: from a folder, an archive or git")
+    add_action(verbs, "list", "list the skills and their origin")
+    _named(add_action(verbs, "show", "show a skill's instructions and files"))
+    install = add_action(verbs, "install", "install a skill from a folder, an archive or git")
+    install.add_argument("source", help="folder, .zip or .tar.gz file, or URL of a git repository")
     install.add_argument(
-        "source", help="a folder, a .zip or .tar.gz, or the address of a repository"
+        "--path", default="", metavar="NAME", help="skill to install if the source has several"
     )
-    install.add_argument("--path", default="", metavar="NAME", help="which one, of several in it")
-    install.add_argument("--category", default="", metavar="NAME", help="folder to put it into")
+    install.add_argument("--category", default="", metavar="NAME", help="folder to install it in")
     _consent(install)
-    update = add_action(verbs, "update", "fetch installed skills again from where they came")
-    update.add_argument("name", nargs="?", default="", help="only this one")
+    update = add_action(verbs, "update", "update installed skills from their sources")
+    update.add_argument("name", nargs="?", default="", help="only this skill")
     _consent(update)
-    audit = add_action(
-        verbs, "audit", "compare installed skills with what was let in, and scan all"
+    audit = add_action(verbs, "audit", "scan skills and compare installed ones with their source")
+    audit.add_argument("name", nargs="?", default="", help="only this skill")
+    log = add_action(verbs, "log", "list changes, newest last")
+    log.add_argument(
+        "-n", "--number", type=int, default=20, metavar="N", help="how many (default: 20)"
     )
-    audit.add_argument("name", nargs="?", default="", help="only this one")
-    log = add_action(verbs, "log", "list the changes, newest last")
-    log.add_argument("-n", "--number", type=int, default=20, metavar="N", help="how many (20)")
-    diff = add_action(verbs, "diff", "show a change: who made it, from what, and every line of it")
-    diff.add_argument("change", help="the id that `hermes skills log` shows")
-    undo = add_action(verbs, "undo", "put the files back as they were before a change")
-    undo.add_argument("change", help="the id that `hermes skills log` shows")
-    add_action(verbs, "pending", "list proposals that wait for your decision")
-    approve = add_action(verbs, "approve", "do what was proposed")
-    approve.add_argument("proposal", help="the id that `hermes skills pending` shows, or `all`")
-    reject = add_action(verbs, "reject", "do not do what was proposed")
-    reject.add_argument("proposal", help="the id that `hermes skills pending` shows, or `all`")
-    _named(add_action(verbs, "pin", "keep the agent from changing a skill"))
-    _named(add_action(verbs, "unpin", "let the agent change a skill of its own again"))
-    _named(add_action(verbs, "archive", "put a skill out of the way; nothing is deleted"))
-    _named(add_action(verbs, "restore", "bring back the one that was archived last"))
-    curate = add_action(verbs, "curate", "put away what the agent wrote and nobody uses")
-    curate.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    diff = add_action(verbs, "diff", "show a change: author, source and diff")
+    diff.add_argument("change", help="id shown by `hermes skills log`")
+    undo = add_action(verbs, "undo", "restore the files from before a change")
+    undo.add_argument("change", help="id shown by `hermes skills log`")
+    add_action(verbs, "pending", "list pending proposals")
+    approve = add_action(verbs, "approve", "apply a proposal")
+    approve.add_argument("proposal", help="id shown by `hermes skills pending`, or `all`")
+    reject = add_action(verbs, "reject", "discard a proposal")
+    reject.add_argument("proposal", help="id shown by `hermes skills pending`, or `all`")
+    _named(add_action(verbs, "pin", "prevent the agent from changing a skill"))
+    _named(add_action(verbs, "unpin", "allow the agent to change its own skill again"))
+    _named(add_action(verbs, "archive", "archive a skill without deleting it"))
+    _named(add_action(verbs, "restore", "restore a skill's latest archived version"))
+    curate = add_action(verbs, "curate", "archive unused skills written by the agent")
+    curate.add_argument("--dry-run", action="store_true", help="only show what would change")
     curate.add_argument(
         "--consolidate",
         action="store_true",
-        help="also propose to merge what says nearly the same; you decide",
+        help="also propose merging similar skills",
     )
 
 
@@ -55,13 +55,13 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _named(parser: ArgumentParser) -> None:
-    parser.add_argument("name", help="the name of the skill")
+    parser.add_argument("name", help="name of the skill")
 
 
 def _consent(parser: ArgumentParser) -> None:
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask; for scripts")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="with --yes: also what looks harmful, and over your own changes",
+        help="with --yes: also install suspicious content and overwrite your changes",
     )

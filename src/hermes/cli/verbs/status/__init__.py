@@ -1,4 +1,4 @@
-"""`hermes status`: everything there is to know about a profile on one screen."""
+"""`hermes status`: an overview of a profile."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -6,7 +6,7 @@ from hermes.cli.context import CliContext
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: Namespace, context: CliContext) -> int:

@@ -1,4 +1,4 @@
-"""What `hermes status` shows. Nothing is asked over the network, and nothing is tried out."""
+"""Collect and print the overview of `hermes status`, without network requests."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ from hermes.subagents.delegations import KIND as DELEGATION
 from hermes.tools.processes.record import PROCESS_KIND as PROCESS
 
 _SETTINGS_UNREADABLE = "the settings cannot be read: hermes doctor"
-_STOPPED, _DIED = "not running", "killed, or it crashed"
+_STOPPED, _DIED = "not running", "crashed or killed"
 
 
 class PendingWork(Struct, frozen=True, kw_only=True):
-    """What somebody still has to attend to."""
+    """Counts of items that wait for an answer, an end or a delivery."""
 
     questions: int = 0
     processes: int = 0
@@ -82,7 +82,7 @@ def show_status(args: Namespace, context: CliContext) -> int:
 
 
 async def collect_overview(home: Home, env: Env, clock: Clock) -> Overview:
-    standing = gateway_status(home)
+    gateway = gateway_status(home)
     settings = _settings(home, env)
     model, no_model = (
         await _model(home, settings, clock) if settings else (_SETTINGS_UNREADABLE, "")
@@ -97,9 +97,9 @@ async def collect_overview(home: Home, env: Env, clock: Clock) -> Overview:
         home=str(home.path),
         model=model,
         model_trouble=no_model,
-        gateway=_gateway(standing, clock),
-        channels=_channels(standing, settings),
-        sandbox=await _sandbox(standing, settings, clock) if settings else [_SETTINGS_UNREADABLE],
+        gateway=_gateway(gateway, clock),
+        channels=_channels(gateway, settings),
+        sandbox=await _sandbox(gateway, settings, clock) if settings else [_SETTINGS_UNREADABLE],
         sessions=sessions,
         stored_messages=messages,
         waiting=waiting,
@@ -116,58 +116,56 @@ def _settings(home: Home, env: Env) -> tuple[Config, Env] | None:
 
 
 async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tuple[str, str]:
-    """With what a turn would say, if it could not begin for want of a model or its key."""
+    """The model's name, and the error that a turn would report for a missing model or key."""
     config, env = settings
     blobs = FileBlobs(home.cache / "blobs")
-    desk = ModelSelector(home, env, model_settings(config), blobs, clock)
+    selector = ModelSelector(home, env, model_settings(config), blobs, clock)
     name = NO_MODEL
     try:
-        name = await desk.nearest()
+        name = await selector.nearest()
         if name == NO_MODEL:
-            await desk.resolve(ModelOverrides())
+            await selector.resolve(ModelOverrides())
         else:
             resolve_models(KeyPool(home.auth, clock).under(model_settings(config)), env.get)
     except (NoProviderConfigured, NoModelChosen) as error:
-        # Where there is one nevertheless, it was found by asking.
+        # A name without configuration comes from a local server.
         return name, error.sentence if name == NO_MODEL else ""
     except ConfigError as error:
         return name, error.sentence
     finally:
-        await desk.aclose()
+        await selector.aclose()
     return name, ""
 
 
-def _gateway(standing: GatewayStatus, clock: Clock) -> str:
-    record, state = standing.record, standing.state
+def _gateway(gateway: GatewayStatus, clock: Clock) -> str:
+    record, state = gateway.record, gateway.state
     if record is None:
-        return _DIED if standing.died else _STOPPED
+        return _DIED if gateway.died else _STOPPED
     since = f", since {relative_time(record.started_at, clock.now())}" if record.started_at else ""
-    phase = state.gateway_state if state else "it has not said how it is"
-    turns = f", {plural(state.active_agents, 'turn')} now" if state else ""
+    phase = state.gateway_state if state else "state unknown"
+    turns = f", {plural(state.active_agents, 'active turn')}" if state else ""
     return f"{phase} (pid {record.pid}{since}{turns})"
 
 
-def _channels(standing: GatewayStatus, settings: tuple[Config, Env] | None) -> list[str]:
-    """Of a gateway that runs; else those that it would have."""
-    if standing.record is None:
+def _channels(gateway: GatewayStatus, settings: tuple[Config, Env] | None) -> list[str]:
+    """The channels of the running gateway, or those that are configured."""
+    if gateway.record is None:
         if settings is None:
             return []
         return [*([API] if is_enabled(*settings) else []), *enabled_platforms(*settings)]
     return [
-        f"{name} {one.state}{f' ({one.error_message})' if one.error_message else ''}"
-        for name, one in sorted(standing.platforms.items())
+        f"{name} {platform.state}{f' ({platform.error_message})' if platform.error_message else ''}"
+        for name, platform in sorted(gateway.platforms.items())
     ]
 
 
-async def _sandbox(
-    standing: GatewayStatus, settings: tuple[Config, Env], clock: Clock
-) -> list[str]:
-    """In the gateway that runs, if commands have shown it there; else what a trial shows here."""
+async def _sandbox(gateway: GatewayStatus, settings: tuple[Config, Env], clock: Clock) -> list[str]:
+    """The sandboxes reported by the running gateway, or the result of a check."""
     config, env = settings
-    lines = [*standing.sandboxes]
+    lines = [*gateway.sandboxes]
     if not lines:
-        with Spawner() as door:
-            parts = SandboxDeps(standing.home, env, config.terminal, door, clock)
+        with Spawner() as spawner:
+            parts = SandboxDeps(gateway.home, env, config.terminal, spawner, clock)
             lines = await Sandboxes(parts).check()
     return [line.removeprefix("sandbox ") for line in lines] or [
         f"terminal.backend {config.terminal.backend!r} cannot be used"
@@ -202,28 +200,28 @@ def _rows(one: Overview) -> list[tuple[str, str]]:
     ]
     if one.gateway == _STOPPED:
         rows[-1] = ("gateway", f"{_STOPPED}: hermes gateway start")
-    asleep = " (on; the gateway does not run)" if one.gateway in {_STOPPED, _DIED} else ""
+    inactive = " (enabled; the gateway is not running)" if one.gateway in {_STOPPED, _DIED} else ""
     channels = ", ".join(one.channels)
-    rows.append(("channels", f"{channels}{asleep}" if channels else "none"))
+    rows.append(("channels", f"{channels}{inactive}" if channels else "none"))
     rows += [("sandbox", line) for line in one.sandbox]
     if one.trouble:
         return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]
-    kept = f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}"
-    return [*rows, ("sessions", kept), ("waiting", _pending_text(one.waiting))]
+    stored = f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}"
+    return [*rows, ("sessions", stored), ("waiting", _pending_text(one.waiting))]
 
 
 def _pending_text(one: PendingWork) -> str:
-    """What is there, with the command that shows it where there is one."""
+    """The counts, with the command that shows the items."""
     parts = [
         (one.questions, "question", ""),
         (one.processes, "background process", ""),
         (one.delegations, "delegation", ""),
         (one.proposals, "proposal", " (hermes memory pending)"),
         (one.messages, "message", " in the queue"),
-        (one.given_up, "message", " given up (hermes gateway status --deep)"),
+        (one.given_up, "message", " undeliverable (hermes gateway status --deep)"),
     ]
-    said = [f"{_count(count, noun)}{more}" for count, noun, more in parts if count]
-    return ", ".join(said) or "nothing"
+    texts = [f"{_count(count, noun)}{more}" for count, noun, more in parts if count]
+    return ", ".join(texts) or "nothing"
 
 
 def _count(count: int, noun: str) -> str:

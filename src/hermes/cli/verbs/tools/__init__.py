@@ -1,4 +1,4 @@
-"""`hermes tools`: which tools the agent is offered, and on which platform."""
+"""`hermes tools`: turn toolsets on or off, for all platforms or for one."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,14 +8,16 @@ from hermes.cli.parser import add_action
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    show = add_action(verbs, "list", "show the toolsets, where they are on, and what is missing")
-    show.add_argument("--platform", metavar="NAME", help="only there, such as cli or api_server")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show = add_action(verbs, "list", "list the toolsets, where they are on and what they lack")
+    show.add_argument(
+        "--platform", metavar="NAME", help="only this platform, such as cli or api_server"
+    )
+    show.add_argument("--json", action="store_true", help="print JSON")
     _add_toolset_arguments(
-        add_action(verbs, "enable", "offer toolsets, everywhere or on one platform")
+        add_action(verbs, "enable", "turn toolsets on, on all platforms or on one")
     )
     _add_toolset_arguments(
-        add_action(verbs, "disable", "offer toolsets no longer, nowhere or not there")
+        add_action(verbs, "disable", "turn toolsets off, on all platforms or on one")
     )
 
 
@@ -26,7 +28,7 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _add_toolset_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="TOOLSET", help="such as terminal or memory")
     parser.add_argument(
-        "--platform", metavar="NAME", help="only there; without it, on all platforms"
+        "names", nargs="+", metavar="TOOLSET", help="toolset, such as terminal or memory"
     )
+    parser.add_argument("--platform", metavar="NAME", help="only this platform (default: all)")

@@ -1,4 +1,4 @@
-"""What `hermes tools` does: show which toolsets are on where, and switch them."""
+"""The actions of `hermes tools`: list toolsets and turn them on or off."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ from hermes.kit.terminal_text import single_line
 from hermes.models.providers import EMBEDDED
 
 ROLES_NOTE = (
-    "In chats the role of whoever asks cuts further: a guest only reads, with the toolset safe,\n"
-    "unless platforms.NAME.extra.roles says otherwise; /toolsets in the chat shows what is left."
+    "In chats the sender's role restricts this further: guests have only the toolset safe,\n"
+    "unless platforms.NAME.extra.roles changes it. Use /toolsets in a chat to see the result."
 )
 
 SMALL_MODEL_NOTE = (
-    "The model of this machine is small and is offered only a few of these: no memory, no skills,\n"
-    "no delegation. A larger one has them all: hermes model"
+    "The embedded model is small and gets only some of these: no memory, skills or delegation.\n"
+    "For all of them, choose a larger model: hermes model"
 )
 
 
@@ -50,9 +50,9 @@ def perform(args: Namespace, context: CliContext) -> int:
     where = f"on {args.platform}" if args.platform else "on all platforms"
     context.stdout.write(f"{', '.join(plain)}: {args.action}d {single_line(where)}\n")
     if not written:
-        context.stderr.write("It was so already; nothing was changed.\n")
+        context.stderr.write("No change.\n")
     elif running_gateway(home) is not None:
-        hint = "The gateway takes it up when it starts: hermes gateway restart\n"
+        hint = "To apply this to the running gateway: hermes gateway restart\n"
         context.stderr.write(with_profile_flag(hint, context.profile))
     return 0
 
@@ -69,18 +69,18 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
         marks = ["on" if row.on[one] else "off" for one in platforms]
         table.append((single_line(row.name), *marks, ", ".join(row.tools)))
     printer.table(table)
-    lacking = [
+    missing = [
         f"{single_line(row.name)}: {single_line(why)}" for row in rows for why in row.missing
     ]
-    if lacking:
+    if missing:
         printer.line("\nMissing:")
-        for line in lacking:
+        for line in missing:
             printer.line(f"  {line}")
     if any(one != "cli" for one in platforms):
         printer.line("\n" + ROLES_NOTE)
     if config.main_model.provider == EMBEDDED:
         printer.line(with_profile_flag("\n" + SMALL_MODEL_NOTE, context.profile))
-    hint = "\nChange it with: hermes tools enable|disable TOOLSET [--platform NAME]"
+    hint = "\nChange: hermes tools enable|disable TOOLSET [--platform NAME]"
     printer.line(with_profile_flag(hint, context.profile))
     return 0
 

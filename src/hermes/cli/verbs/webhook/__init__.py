@@ -1,4 +1,4 @@
-"""`hermes webhook`: let other programs wake the agent by an HTTP call."""
+"""`hermes webhook`: let other programs trigger the agent over HTTP."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -10,60 +10,65 @@ SCHEMES = ("standard", "svix", "v2", "github", "legacy", "gitlab")
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    subscribe = add_action(verbs, "subscribe", "make a new route; its secret is shown once")
-    subscribe.add_argument("name", help="letters, digits, dots, - and _; a part of the URL")
+    subscribe = add_action(verbs, "subscribe", "create a route and print its secret once")
+    subscribe.add_argument("name", help="route name, part of the URL: letters, digits, ., - and _")
     subscribe.add_argument(
         "--prompt",
         metavar="TEXT",
         default="",
-        help="what the agent is asked; {a.b} is a field of the call, {__raw__} all of it",
+        help="prompt for the agent; {a.b} inserts a field of the payload, {__raw__} all of it",
     )
-    subscribe.add_argument("--events", metavar="A,B", default="", help="only these events")
+    subscribe.add_argument("--events", metavar="A,B", default="", help="accept only these events")
     subscribe.add_argument(
         "--filter",
         metavar="FIELD=VALUE",
         dest="filters",
         action="append",
         default=[],
-        help="only calls with this value; may be given several times",
+        help="accept only calls with this value; can be repeated",
     )
-    subscribe.add_argument("--secret", metavar="TEXT", help="default: a new one is made")
+    subscribe.add_argument(
+        "--secret", metavar="TEXT", help="secret to use (default: a generated one)"
+    )
     subscribe.add_argument(
         "--signature",
         metavar="SCHEME",
         default="v2",
         choices=SCHEMES,
-        help=f"how calls are signed; no other way is taken: {', '.join(SCHEMES)} (default: v2)",
+        help=f"required signature scheme: {', '.join(SCHEMES)} (default: v2)",
     )
     subscribe.add_argument(
         "--form",
         action="store_true",
-        help="take URL-encoded forms, too, where only the body is signed (github, legacy)",
+        help="also accept URL-encoded forms (github and legacy only)",
     )
     subscribe.add_argument(
         "--allow-repeats",
         action="store_true",
-        help="github, legacy: take equal bodies again under another id; so a replay counts, too",
+        help="accept identical bodies with a new id; this also allows replays (github and "
+        "legacy only)",
     )
     subscribe.add_argument(
         "--deliver",
         metavar="TARGET",
         default="log",
-        help="who gets the answer: log, telegram, telegram:CHAT, … (default: log)",
+        help="where to send the answer: log, telegram, telegram:CHAT, … (default: log)",
     )
     subscribe.add_argument(
         "--deliver-only",
         action="store_true",
-        help="ask no agent: the filled prompt itself is delivered",
+        help="deliver the filled-in prompt without running the agent",
     )
-    subscribe.add_argument("--description", metavar="TEXT", default="", help="a note for yourself")
-    show = add_action(verbs, "list", "list all routes, secrets masked")
-    show.add_argument("--json", action="store_true", help="for programs: one line for each route")
-    remove = add_action(verbs, "remove", "no longer take calls of a subscription")
+    subscribe.add_argument("--description", metavar="TEXT", default="", help="note for yourself")
+    show = add_action(verbs, "list", "list all routes")
+    show.add_argument("--json", action="store_true", help="print one JSON object per line")
+    remove = add_action(verbs, "remove", "remove a subscription")
     remove.add_argument("name")
-    test = add_action(verbs, "test", "call a route of the running gateway, signed")
+    test = add_action(verbs, "test", "send a signed test call to the running gateway")
     test.add_argument("name")
-    test.add_argument("--payload", metavar="JSON", help="what to send (default: a short example)")
+    test.add_argument(
+        "--payload", metavar="JSON", help="payload to send (default: a short example)"
+    )
 
 
 def run(args: Namespace, context: CliContext) -> int:

@@ -1,4 +1,4 @@
-"""What `hermes webhook` does: subscribe, list, remove, and try a route out."""
+"""The actions of `hermes webhook`: subscribe, list, remove and test routes."""
 
 import secrets
 from argparse import Namespace
@@ -23,7 +23,7 @@ from hermes.kit.redact import MASK
 from hermes.kit.terminal_text import escape_controls, single_line
 from hermes.schema.errors import ConfigError, HermesError, UsageError
 
-_EXAMPLE = "A call made by `hermes webhook test`."
+_EXAMPLE = "Test call from `hermes webhook test`."
 _ACCEPTED = 202
 _TRUE_VALUES = frozenset({"1", "true", "yes", "on"})
 
@@ -45,7 +45,7 @@ class _RouteRow(Struct):
 
 
 class _WebhookAction:
-    """The routes of the home, and where they can be called."""
+    """The routes of a home and their URLs."""
 
     def __init__(self, context: CliContext) -> None:
         self.context = context
@@ -59,30 +59,30 @@ class _WebhookAction:
         self.file = Subscriptions(self.home.webhook_subscriptions)
 
     def routes(self) -> dict[str, tuple[str, Route]]:
-        """Each with where it is written."""
+        """Routes by name, each with its source: "subscription" or "settings"."""
         subscribed = subscribed_routes(self.file.read(), self.settings.secret)
         both = {name: ("subscription", route) for name, route in subscribed.items()}
         return both | {name: ("settings", route) for name, route in self.settings.routes.items()}
 
     def url(self, name: str) -> str:
-        place = _listener_settings(self.home, self.settings, self.context)
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(place.host, place.host)  # noqa: S104 - nothing listens here
+        listener = _listener_settings(self.home, self.settings, self.context)
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listener.host, listener.host)  # noqa: S104 - nothing listens here
         shown = f"[{host}]" if ":" in host else host
-        before = "" if self.home.profile == DEFAULT_PROFILE else f"/p/{self.home.profile}"
-        return f"http://{shown}:{place.port}{before}/webhooks/{quote(name)}"
+        prefix = "" if self.home.profile == DEFAULT_PROFILE else f"/p/{self.home.profile}"
+        return f"http://{shown}:{listener.port}{prefix}/webhooks/{quote(name)}"
 
 
 def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
-    desk = _WebhookAction(context)
+    action = _WebhookAction(context)
     match args.action:
         case "subscribe":
-            return _subscribe(desk, args, clock)
+            return _subscribe(action, args, clock)
         case "remove":
-            return _remove(desk, args.name)
+            return _remove(action, args.name)
         case "test":
-            return _test(desk, args.name, args.payload, clock)
+            return _test(action, args.name, args.payload, clock)
         case _:
-            return _list(desk, as_json=args.json)
+            return _list(action, as_json=args.json)
 
 
 def _loaded(home: Home, context: CliContext) -> tuple[Config, Mapping[str, str]]:
@@ -91,7 +91,7 @@ def _loaded(home: Home, context: CliContext) -> tuple[Config, Mapping[str, str]]
 
 
 def _listener_settings(home: Home, own: WebhookSettings, context: CliContext) -> WebhookSettings:
-    """Where one process serves all profiles, the default one says where."""
+    """The settings with host and port: the default profile's if one process serves all."""
     if home.profile == DEFAULT_PROFILE:
         return own
     config, env = _loaded(profile_home(home.root, DEFAULT_PROFILE), context)
@@ -100,7 +100,7 @@ def _listener_settings(home: Home, own: WebhookSettings, context: CliContext) ->
     return read_settings(config.platforms.get("webhook", Platform()).extra, env)
 
 
-def _subscribe(desk: _WebhookAction, args: Namespace, clock: Clock) -> int:
+def _subscribe(action: _WebhookAction, args: Namespace, clock: Clock) -> int:
     entry: Table = {
         "description": args.description,
         "secret": args.secret or secrets.token_hex(32),
@@ -115,17 +115,17 @@ def _subscribe(desk: _WebhookAction, args: Namespace, clock: Clock) -> int:
         "created_at": clock.now().isoformat(timespec="seconds"),
     }
     route = _checked(args.name, {name: value for name, value in entry.items() if value})
-    if args.name in desk.settings.routes:
+    if args.name in action.settings.routes:
         raise UsageError(
-            f"There is a route {args.name} in the settings already",
-            hint=f"Take another name, or change it in {desk.home.config}",
+            f"The route {args.name} already exists in the settings",
+            hint=f"Choose another name, or change it in {action.home.config}",
         )
-    if not desk.file.add(args.name, {name: value for name, value in entry.items() if value}):
+    if not action.file.add(args.name, {name: value for name, value in entry.items() if value}):
         raise UsageError(
-            f"There is a route {args.name} already",
-            hint=f"Take another name, or first: hermes webhook remove {args.name}",
+            f"The route {args.name} already exists",
+            hint=f"Choose another name, or remove it: hermes webhook remove {args.name}",
         )
-    _print_subscribed(desk, route, made=not args.secret)
+    _print_subscribed(action, route, made=not args.secret)
     return 0
 
 
@@ -133,7 +133,7 @@ def _filter(text: str) -> Table:
     field, sign, value = text.partition("=")
     if not sign or not field.strip():
         raise UsageError(
-            f"{text!r} is no filter", hint="Write FIELD=VALUE, such as --filter action=opened"
+            f"{text!r} is not a filter", hint="Use FIELD=VALUE, such as --filter action=opened"
         )
     return {"field": field.strip(), "equals": value.strip()}
 
@@ -144,67 +144,67 @@ def _checked(name: str, entry: Table) -> Route:
     except ConfigError as error:
         raise UsageError(str(error), hint=error.hint) from error
     if route.unserved:
-        raise UsageError(f"Such a route cannot be made. {route.unserved}")
+        raise UsageError(f"This route cannot be created. {route.unserved}")
     return route
 
 
-def _print_subscribed(desk: _WebhookAction, route: Route, *, made: bool) -> None:
-    out, err = desk.context.stdout, desk.context.stderr
-    known = "; a running gateway knows it from now on" if desk.enabled else ""
-    out.write(f"The route {route.name} is made{known}\n")
-    out.write(f"URL     {desk.url(route.name)}\n")
+def _print_subscribed(action: _WebhookAction, route: Route, *, made: bool) -> None:
+    out, err = action.context.stdout, action.context.stderr
+    active = "; a running gateway serves it now" if action.enabled else ""
+    out.write(f"Route {route.name} created{active}\n")
+    out.write(f"URL     {action.url(route.name)}\n")
     if made:
         out.write(f"Secret  {route.secret}\n")
-        err.write("The secret is shown only now. Give it to the sender to sign its calls with.\n")
+        err.write("The secret is not shown again. The sender needs it to sign its calls.\n")
     if route.scheme is not None:
-        out.write(f"Signed  {route.scheme}, and in no other way\n")
+        out.write(f"Signed  {route.scheme} only\n")
     if route.insecure:
-        err.write("hermes: any program on this machine can call it, for it has no secret\n")
+        err.write("hermes: warning: without a secret, any program on this machine can call it\n")
     for note in route.notes:
         err.write(f"hermes: {note}\n")
     err.write(f"Try it: hermes webhook test {route.name}\n")
-    if not desk.enabled:
-        err.write(f"hermes: webhooks are turned off\n  Turn them on with: {_enable_hint(desk)}\n")
+    if not action.enabled:
+        err.write(f"hermes: webhooks are turned off\n  Turn them on: {_enable_hint(action)}\n")
 
 
-def _enable_hint(desk: _WebhookAction) -> str:
-    flag = "" if desk.home.profile == DEFAULT_PROFILE else f" -p {desk.home.profile}"
+def _enable_hint(action: _WebhookAction) -> str:
+    flag = "" if action.home.profile == DEFAULT_PROFILE else f" -p {action.home.profile}"
     return f"hermes{flag} config set platforms.webhook.enabled true, then restart the gateway"
 
 
-def _list(desk: _WebhookAction, *, as_json: bool) -> int:
+def _list(action: _WebhookAction, *, as_json: bool) -> int:
     from hermes.cli.output import Printer
 
-    printer = Printer(desk.context)
-    rows = [_route_row(desk, source, route) for source, route in desk.routes().values()]
+    printer = Printer(action.context)
+    rows = [_route_row(action, source, route) for source, route in action.routes().values()]
     rows.sort(key=lambda row: row.name)
     if as_json:
         for row in rows:
             printer.data(msgspec.json.encode(row) + b"\n")
         return 0
     if not rows:
-        desk.context.stderr.write(
-            "There are no webhook routes. Make one with: hermes webhook subscribe NAME\n"
+        action.context.stderr.write(
+            "No webhook routes. Create one: hermes webhook subscribe NAME\n"
         )
         return 0
     heading = ("NAME", "STATE", "EVENTS", "ANSWER", "SECRET", "FROM", "URL")
     printer.table([heading, *map(_cells, rows)])
     for row in rows:
         for problem in row.problems:
-            desk.context.stderr.write(f"hermes: {row.name}: {single_line(problem)}\n")
-    if not desk.enabled:
-        desk.context.stderr.write(
-            f"hermes: webhooks are turned off\n  Turn them on with: {_enable_hint(desk)}\n"
+            action.context.stderr.write(f"hermes: {row.name}: {single_line(problem)}\n")
+    if not action.enabled:
+        action.context.stderr.write(
+            f"hermes: webhooks are turned off\n  Turn them on: {_enable_hint(action)}\n"
         )
     return 0
 
 
-def _route_row(desk: _WebhookAction, source: str, route: Route) -> _RouteRow:
+def _route_row(action: _WebhookAction, source: str, route: Route) -> _RouteRow:
     state = "on" if route.enabled else "off"
     unserved = [route.unserved] if route.unserved else []
     return _RouteRow(
         name=route.name,
-        url=desk.url(route.name),
+        url=action.url(route.name),
         source=source,
         state="not served" if unserved else state,
         events=sorted(route.events),
@@ -231,43 +231,41 @@ def _cells(row: _RouteRow) -> tuple[str, ...]:
     )
 
 
-def _remove(desk: _WebhookAction, name: str) -> int:
-    if desk.file.remove(name):
-        desk.context.stdout.write(
-            f"The route {single_line(name)} is gone; calls to it are turned away\n"
+def _remove(action: _WebhookAction, name: str) -> int:
+    if action.file.remove(name):
+        action.context.stdout.write(
+            f"Route {single_line(name)} removed; calls to it are rejected\n"
         )
         return 0
-    if name in desk.settings.routes:
+    if name in action.settings.routes:
         raise UsageError(
-            f"The route {name} is in the settings, not a subscription",
-            hint=f"Remove it with: hermes config unset platforms.webhook.extra.routes.{name}",
+            f"The route {name} comes from the settings, not from a subscription",
+            hint=f"Remove it: hermes config unset platforms.webhook.extra.routes.{name}",
         )
     raise _unknown_route(name)
 
 
-def _test(desk: _WebhookAction, name: str, given: str | None, clock: Clock) -> int:
+def _test(action: _WebhookAction, name: str, given: str | None, clock: Clock) -> int:
     from hermes.cli.verbs.webhook.signed_call import call_route
 
-    _, route = desk.routes().get(name, ("", None))
+    _, route = action.routes().get(name, ("", None))
     if route is None:
         raise _unknown_route(name)
     if route.unserved:
         raise HermesError(f"The route {name} is not served. {route.unserved}")
-    status, body = call_route(desk.url(name), route, _payload(route, given), clock)
-    desk.context.stdout.write(f"{status} {escape_controls(body)}\n")
+    status, body = call_route(action.url(name), route, _payload(route, given), clock)
+    action.context.stdout.write(f"{status} {escape_controls(body)}\n")
     if status == _ACCEPTED:
-        told = single_line(route.answer_to) if route.answer_to else "the log: hermes logs"
-        listed = (
-            "" if route.verbatim else "; the talk is in `hermes sessions list --source webhook`"
-        )
-        desk.context.stderr.write(f"The answer goes to {told}{listed}\n")
+        target = single_line(route.answer_to) if route.answer_to else "the log: hermes logs"
+        session = "" if route.verbatim else "; see also: hermes sessions list --source webhook"
+        action.context.stderr.write(f"The answer goes to {target}{session}\n")
     return 0 if 200 <= status < 300 else 1
 
 
 def _payload(route: Route, given: str | None) -> bytes:
     if given is None:
         event = min(route.events - {"*"}, default="test")
-        # No two are equal, or the second would be taken for a replay where only bodies are signed.
+        # Unique, so that a second test is not rejected as a replay where only bodies are signed.
         example = {"event_type": event, "message": _EXAMPLE, "id": new_id("test")}
         return msgspec.json.encode(example)
     try:
@@ -280,6 +278,4 @@ def _payload(route: Route, given: str | None) -> bytes:
 
 
 def _unknown_route(name: str) -> UsageError:
-    return UsageError(
-        f"There is no route {name!r}", hint="See which there are with: hermes webhook list"
-    )
+    return UsageError(f"There is no route {name!r}", hint="List the routes: hermes webhook list")

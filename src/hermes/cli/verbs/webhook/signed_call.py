@@ -1,4 +1,4 @@
-"""One signed call to a webhook route of the running gateway."""
+"""Send a signed test call to a webhook route of the running gateway."""
 
 import aiohttp
 import anyio
@@ -14,7 +14,7 @@ _MAX_RESPONSE = 65536
 
 
 def call_route(url: str, route: Route, body: bytes, clock: Clock) -> tuple[int, str]:
-    """The status and the text that came back. Raises `HermesError` when nobody answers."""
+    """The response's status and text. Raises `HermesError` if nothing answers."""
     return anyio.run(_call, url, route, body, clock)
 
 
@@ -32,9 +32,8 @@ async def _call(url: str, route: Route, body: bytes, clock: Clock) -> tuple[int,
         raise HermesError(f"{url} did not answer within {_TIMEOUT:g} seconds") from error
     except (aiohttp.ClientError, OSError) as error:
         raise HermesError(
-            f"Nobody takes webhooks at {url}: {_reason(error)}",
-            hint="A gateway must be running that was started with platforms.webhook.enabled set to "
-            "true.",
+            f"Cannot reach {url}: {_reason(error)}",
+            hint="Set platforms.webhook.enabled to true, then: hermes gateway restart",
         ) from error
 
 

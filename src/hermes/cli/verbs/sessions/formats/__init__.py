@@ -1,1 +1,1 @@
-"""How a session leaves the house: as lossless JSON lines, as Markdown, as a page to look at."""
+"""Export formats of sessions: lossless JSON lines, Markdown and HTML."""

@@ -1,4 +1,4 @@
-"""Sessions as one page that needs nothing else: no script, no font, no picture from outside."""
+"""Render sessions as a self-contained HTML page."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from hermes.schema.sessions import Session, StoredMessage
 
 _MAX_SUMMARY = 120
 _IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What is shown in place; a vector image could hold more than a picture."""
+"""Image types that are embedded; SVG is excluded because it can contain scripts."""
 
 
 def page_start(sessions: Sequence[Session]) -> Iterator[str]:
@@ -50,13 +50,13 @@ def page_start(sessions: Sequence[Session]) -> Iterator[str]:
         yield f"<nav><h1>{_escape(title)}</h1><ol>"
         for session in sessions:
             anchor, name = escape(session.id), _escape(session_name(session))
-            begun = escape(format_time(session.started_at))
-            yield f'<li><a href="#{anchor}" dir="auto">{name}</a> <time>{begun}</time></li>'
+            started = escape(format_time(session.started_at))
+            yield f'<li><a href="#{anchor}" dir="auto">{name}</a> <time>{started}</time></li>'
         yield "</ol></nav>"
 
 
 def render(copy: SessionExport) -> Iterator[str]:
-    """One session of the page."""
+    """Render one session of the page."""
     session = copy.session
     yield f'<main id="{escape(session.id)}"><header>'
     yield f'<h1 dir="auto">{_escape(session_name(session))}</h1><dl>'
@@ -64,7 +64,7 @@ def render(copy: SessionExport) -> Iterator[str]:
         yield f'<div><dt>{label}</dt><dd dir="auto">{_escape(value)}</dd></div>'
     yield "</dl></header>"
     if not copy.messages:
-        yield '<p class="none">Nothing was said in this session.</p>'
+        yield '<p class="none">This session has no messages.</p>'
     for stored in copy.messages:
         yield from _message(stored, copy.files)
     yield "</main>"
@@ -75,26 +75,26 @@ PAGE_END = "</body></html>"
 
 def _message(stored: StoredMessage, files: Mapping[str, bytes]) -> Iterator[str]:
     match stored.message:
-        case User(trust=trust) as said:
-            told = [_part(part, files) for part in display_parts(said)]
-            yield from _article("user", SPEAKERS[trust], stored, told)
+        case User(trust=trust) as message:
+            shown = [_part(part, files) for part in display_parts(message)]
+            yield from _article("user", SPEAKERS[trust], stored, shown)
         case Assistant(parts=parts, stop=stop):
             yield from _article("assistant", "Hermes", stored, [_part(p, files) for p in parts])
             if stop in STOP_NOTES:
                 yield f'<p class="none">({STOP_NOTES[stop]})</p>'
         case Result(failed=failed) as result:
-            words = text_of(result)
-            gist = _escape(one_line(words, _MAX_SUMMARY)) or "nothing"
+            text = text_of(result)
+            summary = _escape(one_line(text, _MAX_SUMMARY)) or "nothing"
             kind = "result failed" if failed else "result"
             sign = "✗" if failed else "✓"
-            yield f'<details class="{kind}"><summary>{sign} {gist}</summary>{_block(words)}'
+            yield f'<details class="{kind}"><summary>{sign} {summary}</summary>{_block(text)}'
             yield from (_media(part, files) for part in result.parts if isinstance(part, Media))
             yield "</details>"
 
 
-def _article(kind: str, who: str, stored: StoredMessage, parts: Sequence[str]) -> Iterator[str]:
+def _article(kind: str, speaker: str, stored: StoredMessage, parts: Sequence[str]) -> Iterator[str]:
     time = f'<time datetime="{stored.at.isoformat()}">{escape(format_time(stored.at))}</time>'
-    yield f'<article class="{kind}"><h2>{who} {time}</h2>'
+    yield f'<article class="{kind}"><h2>{speaker} {time}</h2>'
     yield from parts
     yield "</article>"
 
@@ -106,12 +106,14 @@ def _part(part: Text | Media | Reasoning | ToolCall, files: Mapping[str, bytes])
         case Media():
             return _media(part, files)
         case Reasoning(text=text):
-            words = f'<div class="text" dir="auto">{_escape(text)}</div>'
-            return f'<details class="thought"><summary>Reasoning</summary>{words}</details>'
+            body = f'<div class="text" dir="auto">{_escape(text)}</div>'
+            return f'<details class="thought"><summary>Reasoning</summary>{body}</details>'
         case ToolCall(name=name, args=args, broken=broken):
             shown = broken or bytes(args).decode("utf-8", "replace")
-            gist = f"<b>{_escape(single_line(name))}</b> {_escape(one_line(shown, _MAX_SUMMARY))}"
-            return f'<details class="call"><summary>{gist}</summary>{_block(shown)}</details>'
+            summary = (
+                f"<b>{_escape(single_line(name))}</b> {_escape(one_line(shown, _MAX_SUMMARY))}"
+            )
+            return f'<details class="call"><summary>{summary}</summary>{_block(shown)}</details>'
 
 
 def _media(part: Media, files: Mapping[str, bytes]) -> str:

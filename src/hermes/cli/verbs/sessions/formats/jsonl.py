@@ -1,4 +1,4 @@
-"""One session as one line of JSON that brings everything back."""
+"""Encode a session as one lossless line of JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,23 +15,23 @@ FORMAT = "hermes-session/1"
 
 
 class SessionExport(Struct, frozen=True):
-    """A session with all that belongs to it."""
+    """A session with its messages, usage and files."""
 
     session: Session
     messages: Sequence[StoredMessage]
     usage: Sequence[ModelUsage] = ()
     files: Mapping[str, bytes] = {}
-    """By digest: the pictures and documents that the messages name, as far as they are kept."""
+    """Attached files by digest, as far as they are still stored."""
 
     @property
     def digests(self) -> list[str]:
-        """The files its messages name, each once."""
+        """The digests of all attached files, without duplicates."""
         parts = (part for stored in self.messages for part in stored.message.parts)
         return list(dict.fromkeys(part.digest for part in parts if isinstance(part, Media)))
 
 
 class ExportLine(Struct, frozen=True, kw_only=True):
-    """The files are in base64."""
+    """The JSON document of a session; files are base64."""
 
     id: str
     started_at: WireTime
@@ -55,7 +55,7 @@ class ExportLine(Struct, frozen=True, kw_only=True):
 
 
 class _OtherNames(Struct, frozen=True):
-    """What the exports of other programs call the same things."""
+    """Names of the same fields in exports of other programs."""
 
     system_prompt: str | None = None
     parent_session_id: str | None = None
@@ -67,7 +67,7 @@ _other_names_decoder = msgspec.json.Decoder(_OtherNames)
 
 
 def encode(copy: SessionExport) -> bytes:
-    """The line, with its end."""
+    """The line including its line break."""
     session = copy.session
     line = ExportLine(
         format=FORMAT,
@@ -80,7 +80,7 @@ def encode(copy: SessionExport) -> bytes:
 
 
 def decode(data: bytes, number: int) -> SessionExport:
-    """Raises `UsageError` naming the line that is no session."""
+    """Raises `UsageError` with the line number if the line is not a session."""
     try:
         line = _line_decoder.decode(data)
         _check(line)
@@ -88,7 +88,7 @@ def decode(data: bytes, number: int) -> SessionExport:
         messages = [from_wire(message, session.started_at) for message in line.messages]
         _check_calls(messages)
     except (ValueError, OverflowError, RecursionError) as error:
-        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
             f"Line {number} is not an exported session, so nothing was imported: {why}",
             hint="Import what `hermes sessions export` wrote.",
@@ -100,11 +100,11 @@ def _check(line: ExportLine) -> None:
     if line.format not in {"", FORMAT}:
         raise ValueError(f"its format is {line.format!r}, this version reads {FORMAT!r}")
     if not line.id.strip() or len(line.id) > 200:
-        raise ValueError("its id is empty or far too long")
+        raise ValueError("its id is empty or too long")
 
 
 def _check_calls(messages: Iterable[StoredMessage | None]) -> None:
-    """What is kept as raw JSON must be JSON, or it would spoil all that stands around it."""
+    """Arguments are stored as raw JSON, so invalid ones would corrupt the message."""
     for stored in messages:
         if stored is not None and isinstance(stored.message, Assistant):
             for call in stored.message.calls:
@@ -112,7 +112,9 @@ def _check_calls(messages: Iterable[StoredMessage | None]) -> None:
 
 
 def _session(line: ExportLine, other: _OtherNames) -> Session:
-    prompts = (content_text(each.content) for each in line.messages if each.role == "system")
+    prompts = (
+        content_text(message.content) for message in line.messages if message.role == "system"
+    )
     return Session(
         id=line.id,
         started_at=to_utc(line.started_at),

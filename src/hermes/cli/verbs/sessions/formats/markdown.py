@@ -1,4 +1,4 @@
-"""A session as Markdown, to read, print or keep beside the work."""
+"""Render a session as Markdown."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ SPEAKERS = {
     Trust.PROGRAM: "Note to Hermes",
 }
 STOP_NOTES = {
-    Stop.LENGTH: "cut off at the longest answer",
+    Stop.LENGTH: "cut off at the length limit",
     Stop.REFUSED: "refused by the provider",
     Stop.CANCELLED: "interrupted",
 }
@@ -38,7 +38,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
 
 
 def render(copy: SessionExport) -> Iterator[str]:
-    """The lines of the document, without their ends."""
+    """The lines of the document, without line breaks."""
     yield f"# {_escaped(session_name(copy.session))}"
     yield ""
     for label, value in session_facts(copy.session):
@@ -53,13 +53,13 @@ def session_name(session: Session) -> str:
 
 
 def session_facts(session: Session) -> list[tuple[str, str]]:
-    """What is known about the session beside its words."""
+    """Labelled metadata of a session."""
     model = "/".join(part for part in (session.provider, session.model) if part)
     ended = "" if session.ended_at is None else format_time(session.ended_at)
     reason = f" ({session.end_reason})" if session.end_reason and ended else ""
     pairs = [
         ("session", session.id if session.title else ""),
-        ("begun", format_time(session.started_at)),
+        ("started", format_time(session.started_at)),
         ("ended", ended + reason),
         ("source", session.source),
         ("model", model),
@@ -74,14 +74,14 @@ def format_time(at: datetime) -> str:
 
 
 def code_block(text: str, language: str = "") -> list[str]:
-    """A code block whose fence is longer than any run of backticks within."""
+    """A code block with a fence longer than any run of backticks in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence + language, *escape_controls(text).split("\n"), fence]
 
 
 def close_fences(text: str) -> list[str]:
-    """The lines of a text; a code block left open is closed, so that it does not eat the rest."""
+    """The lines of a text, with an unclosed code block closed."""
     lines = escape_controls(text).split("\n")
     fence = ""
     for line in lines:
@@ -98,9 +98,9 @@ def close_fences(text: str) -> list[str]:
 
 def _message(stored: StoredMessage) -> Iterator[str]:
     match stored.message:
-        case User(trust=trust) as said:
+        case User(trust=trust) as message:
             yield from _heading(SPEAKERS[trust], stored)
-            for part in display_parts(said):
+            for part in display_parts(message):
                 yield from _part(part)
         case Assistant(parts=parts, stop=stop):
             yield from _heading("Hermes", stored)
@@ -118,8 +118,8 @@ def _message(stored: StoredMessage) -> Iterator[str]:
                     yield from _part(part)
 
 
-def _heading(who: str, stored: StoredMessage) -> list[str]:
-    return ["", f"## {who} ({stored.at.astimezone():%Y-%m-%d %H:%M})"]
+def _heading(speaker: str, stored: StoredMessage) -> list[str]:
+    return ["", f"## {speaker} ({stored.at.astimezone():%Y-%m-%d %H:%M})"]
 
 
 def _part(part: Text | Media | Reasoning | ToolCall) -> list[str]:
