@@ -119,7 +119,7 @@ def test_a_running_command_is_followed(hermes: HermesCli, fifo: Fifo) -> None:
 def test_commands_look_and_change(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
-        assert say(child, "/usage") == "Nothing has been used in this session yet."
+        assert say(child, "/usage") == "This session has used no tokens yet."
         assert say(child, "/undo").startswith("hermes: There is nothing to take back.")
         say(child, "hello COMMANDS")
         help_lines = say(child, "/help").splitlines()
@@ -136,7 +136,7 @@ def test_commands_look_and_change(hermes: HermesCli, model: FakeModelProcess) ->
         assert say(child, "/retry") == "> hello COMMANDS\nPlain answer."
         assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
         assert "hello COMMANDS" in say(child, "/undo")
-        assert say(child, "/history") == "Nothing has been said yet."
+        assert say(child, "/history") == "The conversation is empty."
         assert "no command /frob" in say(child, "/frob")
         assert "Did you mean /model?" in say(child, "/modl")
         assert say(child, "/etc/hosts is a path") == "Plain answer."
@@ -153,7 +153,7 @@ def test_new_and_resume_change_the_session(hermes: HermesCli) -> None:
         assert first not in say(child, "/new Two")
         say(child, "hello second")
         assert say(child, "/resume One").splitlines() == [
-            f"Back in session {first} “One”, 2 messages.",
+            f"Resumed session {first} “One”, 2 messages.",
             "you: hello first",
             "hermes: Plain answer.",
         ]
@@ -247,7 +247,7 @@ def test_a_failure_does_not_end_the_chat(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert "key" in say(child, "wrong key")
-        assert say(child, "/undo").startswith("Took back 1 turn")
+        assert say(child, "/undo").startswith("Undid 1 turn")
         assert say(child, "hello") == "Plain answer."
 
 
@@ -284,7 +284,7 @@ def test_history_and_completion_help_with_typing(hermes: HermesCli) -> None:
         child.send("\x15/usa\t")
         child.expect_exact("/usage ")
         child.sendline("")
-        child.expect_exact("Nothing has been used")
+        child.expect_exact("This session has used no tokens")
         (hermes.work / "beds.txt").touch()
         child.send("see @be\t")
         child.expect_exact("file:beds.txt ")

@@ -228,7 +228,7 @@ def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> No
     with meet(person=True) as partner:
         reply = partner.command(f"/resume {first}")
         assert isinstance(reply, ResumedReply)
-        assert reply.told == f"Back in session {first}, {len(past.rows) + 4} messages."
+        assert reply.told == f"Resumed session {first}, {len(past.rows) + 4} messages."
         assert reply.recap.splitlines()[0] == f"you: turn {EXCHANGES - 1}"
         assert partner.past() == past
 
@@ -245,7 +245,7 @@ def test_a_screen_knows_the_past_from_whom_it_talks_to(meet: Opener, tmp_path: P
             companion.open()
             assert isinstance(companion.command("/resume"), tui.TextReply)
             done = companion.command(f"/resume {first}")
-            assert done == tui.ResumedReply(f"Back in session {first}, 2 messages.")
+            assert done == tui.ResumedReply(f"Resumed session {first}, 2 messages.")
             rows = companion.before().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []

@@ -120,7 +120,7 @@ async def test_slash_queue_and_slash_steer_beat_the_mode(tmp_path: Path) -> None
         await one.channel.say("/steer rather that")
         await wait_until(lambda: _steering(one) == 1)
         gates.open("a")
-        await one.sees("Queued.", "Passed on.", "re: rather that", "re: afterwards")
+        await one.sees("Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards")
 
 
 async def test_a_burst_is_one_turn(tmp_path: Path) -> None:
