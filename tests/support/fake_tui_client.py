@@ -205,7 +205,7 @@ class FakeTuiClient:
                 return TextReply("New session s2.", clear=True)
             case "/resume":
                 self.now = structs.replace(self.now, session="s7")
-                return ResumedReply("Back in session s7.")
+                return ResumedReply("Resumed session s7.")
             case "/retry":
                 return SubmitReply((Text("the same again"),), undone=1)
             case "/undo" | "/rollback":

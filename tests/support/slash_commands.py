@@ -1,4 +1,4 @@
-"""Somebody who types commands, at a terminal or in a chat, in a house that remembers its orders."""
+"""Run slash commands against fake services, as a terminal or a chat user."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -36,17 +36,17 @@ ALL_ABILITIES = frozenset(TerminalAbility)
 
 
 class FakeModelSelector:
-    """A choice of models that remembers what was chosen."""
+    """Records the chosen models."""
 
     def __init__(self) -> None:
         self.chosen: list[tuple[str, str | None]] = []
         self.kept: list[str] = []
         self.listed: list[str] = []
-        """What is known to be there; nothing where nobody can say."""
+        """The models that the provider lists; empty if unknown."""
 
     async def doubt(self, name: str, provider: str | None) -> str:
         check_listed(provider or "scripted", name, self.listed)
-        return "" if self.listed else unverified_message(name, "nobody knows")
+        return "" if self.listed else unverified_message(name, "no list")
 
     async def choose(self, name: str, provider: str | None) -> Model:
         self.chosen.append((name, provider))
@@ -66,7 +66,7 @@ class FakeFacts:
 
 
 class FakeCheckpoints:
-    """Checkpoints that remember what was asked of them."""
+    """Records checkpoints and restores."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class FakeCheckpoints:
     async def _keep(
         self, workspace: str, session: str, *, run: str = "", reason: str = ""
     ) -> Checkpoint:
-        """At a moment that is nothing else's."""
+        """Each checkpoint gets its own time."""
         await self._clock.advance(1)
         one = Checkpoint(
             id=f"cp_{len(self.kept)}",
@@ -108,7 +108,7 @@ class FakeCheckpoints:
 
 
 class FakeContextWindow:
-    """A window that remembers what was asked of it."""
+    """Records compaction options and pins."""
 
     def __init__(self) -> None:
         self.pinned: list[str] = []
@@ -137,7 +137,7 @@ class FakeContextWindow:
 
 
 class FakeServices:
-    """All services at once; `kept` is what was written into the settings."""
+    """Implements all services; `kept` records what was saved to the settings."""
 
     profile = "default"
     home = "/home/ann/.hermes"
@@ -261,8 +261,6 @@ class FakeServices:
 
 
 class FakeRuntimes:
-    """Chooses who runs the turns."""
-
     def __init__(self) -> None:
         self.name = "auto"
 

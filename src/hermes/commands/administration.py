@@ -1,46 +1,46 @@
-"""Commands for whoever runs the house: its home channels, its platforms, its restart."""
+"""Slash commands that administer the gateway: settings, platforms, MCP servers, restart."""
 
 from hermes.commands.command import Availability, Command, CommandContext, CommandReply, TextReply
 from hermes.commands.services import PlatformControl
 from hermes.schema.errors import UsageError
 
 
-async def _sethome(context: CommandContext, words: str) -> CommandReply:
+async def _sethome(context: CommandContext, args: str) -> CommandReply:
     address, settings = context.seat.address, context.services.settings
     if address is None or settings is None:
-        raise UsageError("The settings cannot be changed from here.")
-    await settings.save_home_channel(address, words)
-    return TextReply(f"This chat is now the home of {context.seat.platform}.")
+        raise UsageError("Settings cannot be changed from here.")
+    await settings.save_home_channel(address, args)
+    return TextReply(f"This chat is now the home chat of {context.seat.platform}.")
 
 
-async def _config(context: CommandContext, words: str) -> CommandReply:
+async def _config(context: CommandContext, args: str) -> CommandReply:
     settings = context.services.settings
-    if words:
+    if args:
         raise UsageError(
-            "/config takes nothing: it shows what differs from the defaults.",
-            hint="For one setting, in a shell: hermes config get NAME",
+            "/config takes no arguments: it shows the settings that differ from the defaults.",
+            hint="To see one setting, run in a shell: hermes config get NAME",
         )
     if settings is None:
-        raise UsageError("The settings are not known here.")
+        raise UsageError("Settings are not available here.")
     return TextReply(await settings.shown())
 
 
-async def _restart(context: CommandContext, words: str) -> CommandReply:
+async def _restart(context: CommandContext, args: str) -> CommandReply:
     if context.services.restart is None:
         raise UsageError(
-            "No gateway can be restarted from here.", hint="`hermes gateway restart` does that."
+            "The gateway cannot be restarted from here.", hint="Run `hermes gateway restart`."
         )
     await context.services.restart(context.seat.address)
-    return TextReply("Restarting. Turns that run may end first, and nothing that waits is lost.")
+    return TextReply("Restarting. Running turns may finish first; queued messages are kept.")
 
 
-async def _platform(context: CommandContext, words: str) -> CommandReply:
+async def _platform(context: CommandContext, args: str) -> CommandReply:
     platforms = context.services.platforms
     if platforms is None:
         raise UsageError(
-            "No platforms are listened to here.", hint="`hermes gateway status` shows them."
+            "Platforms are not available here.", hint="`hermes gateway status` shows them."
         )
-    match words.split():
+    match args.split():
         case [] | ["list"]:
             return TextReply(_platform_lines(platforms))
         case ["pause", name]:
@@ -49,28 +49,28 @@ async def _platform(context: CommandContext, words: str) -> CommandReply:
                 context.seat.address and context.seat.address.channel,
             }:
                 raise UsageError(
-                    "That is where you are, and you could not be answered any more.",
+                    "You are on this platform, and could not be answered any more.",
                     hint="Pause it from another platform.",
                 )
             platforms.pause(_known_platform(platforms, name))
-            return TextReply(f"{name} is paused. /platform resume {name} goes on.")
+            return TextReply(f"{name} is paused. Resume it with: /platform resume {name}")
         case ["resume", name]:
             platforms.resume(_known_platform(platforms, name))
-            return TextReply(f"{name} listens again.")
+            return TextReply(f"{name} is resumed.")
         case _:
             raise UsageError(
                 "/platform takes list, pause or resume.", hint="For example: /platform pause slack"
             )
 
 
-async def _reload_mcp(context: CommandContext, words: str) -> CommandReply:
+async def _reload_mcp(context: CommandContext, args: str) -> CommandReply:
     servers = context.services.servers
     if servers is None:
-        raise UsageError("MCP servers cannot be connected from here.")
-    if servers.confirms_reload and words != "now":
+        raise UsageError("MCP servers cannot be reloaded from here.")
+    if servers.confirms_reload and args != "now":
         return TextReply(
-            "The servers of the settings are connected anew, and with other tools the model reads "
-            "the whole conversation once more, which costs. To do it: /reload-mcp now"
+            "This reconnects all MCP servers. If the tools change, the model reads the whole "
+            "conversation again, which costs tokens. To confirm: /reload-mcp now"
         )
     return TextReply(await servers.reload())
 
@@ -78,14 +78,14 @@ async def _reload_mcp(context: CommandContext, words: str) -> CommandReply:
 def _known_platform(platforms: PlatformControl, name: str) -> str:
     names = [state.name for state in platforms.states()]
     if name not in names:
-        raise UsageError(f"There is no platform {name!r}.", hint=f"There are: {', '.join(names)}.")
+        raise UsageError(f"Unknown platform {name!r}.", hint=f"Known: {', '.join(names)}.")
     return name
 
 
 def _platform_lines(platforms: PlatformControl) -> str:
     states = platforms.states()
     if not states:
-        return "No platforms are set up."
+        return "No platforms are configured."
     width = max(len(one.name) for one in states)
     return "\n".join(f"  {one.name:<{width}}  {one.state}  {one.reason}".rstrip() for one in states)
 
@@ -93,7 +93,7 @@ def _platform_lines(platforms: PlatformControl) -> str:
 COMMANDS = (
     Command(
         name="config",
-        summary="Show which settings differ from the defaults.",
+        summary="Show settings that differ from the defaults.",
         where=Availability.TERMINAL,
         owners=True,
         needs=lambda context: context.services.settings is not None,
@@ -103,7 +103,7 @@ COMMANDS = (
         name="sethome",
         aliases=("set-home",),
         usage="[name]",
-        summary="Make this chat the home of its platform.",
+        summary="Make this chat the home chat of its platform.",
         where=Availability.CHAT,
         owners=True,
         run=_sethome,
@@ -118,7 +118,7 @@ COMMANDS = (
     Command(
         name="reload-mcp",
         usage="[now]",
-        summary="Read the MCP servers of the settings again.",
+        summary="Reload the MCP servers from the settings.",
         owners=True,
         needs=lambda context: context.services.servers is not None,
         run=_reload_mcp,
@@ -127,7 +127,7 @@ COMMANDS = (
         name="platform",
         aliases=("platforms", "gateway"),
         usage="[list | pause name | resume name]",
-        summary="Show the messaging platforms, or pause one.",
+        summary="List messaging platforms, or pause or resume one.",
         owners=True,
         needs=lambda context: context.services.platforms is not None,
         run=_platform,

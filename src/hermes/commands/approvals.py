@@ -1,4 +1,4 @@
-"""Commands about leave: give it, refuse it, see what was given, or ask for none."""
+"""Slash commands that answer approval requests and manage saved approvals and trusted files."""
 
 import re
 from collections.abc import Sequence
@@ -14,101 +14,103 @@ from hermes.schema.errors import UsageError
 from hermes.schema.questions import ApprovalChoice
 
 _ID_LENGTH = 8
-"""Letters of an id that are enough to name it."""
+"""Characters of an id that identify it in a list."""
 _CHOICES = frozenset({"once", "session", "always"})
 _QUESTION_ID = re.compile(r"(?:ask_)?[0-9A-Za-z]{6,40}")
 
 
-async def _approve(context: CommandContext, words: str) -> CommandReply:
-    given = words.split()
-    everything = "all" in map(str.lower, given)
-    chosen = [one.lower() for one in given if one.lower() in _CHOICES]
-    named = [one for one in given if one.lower() not in {*_CHOICES, "all"}]
-    wrong = (
-        len(chosen) > 1 or len(named) > 1 or any(not _QUESTION_ID.fullmatch(one) for one in named)
+async def _approve(context: CommandContext, args: str) -> CommandReply:
+    parts = args.split()
+    everything = "all" in map(str.lower, parts)
+    chosen = [one.lower() for one in parts if one.lower() in _CHOICES]
+    question_ids = [one for one in parts if one.lower() not in {*_CHOICES, "all"}]
+    invalid = (
+        len(chosen) > 1
+        or len(question_ids) > 1
+        or any(not _QUESTION_ID.fullmatch(one) for one in question_ids)
     )
-    if wrong or (named and everything):
+    if invalid or (question_ids and everything):
         raise UsageError(
-            "/approve takes nothing, session or always, and the id of a request.",
+            "/approve takes an optional session or always, and an optional request id.",
             hint="For example: /approve session, or /approve 1A2B3C",
         )
     choice = ApprovalChoice(chosen[0]) if chosen else ApprovalChoice.ONCE
-    question = "".join(named) or ("" if everything else context.seat.question)
-    heard = await _approval_service(context).answer(
+    question = "".join(question_ids) or ("" if everything else context.seat.question)
+    result = await _approval_service(context).answer(
         _answerer(context), choice, question=question, everything=everything
     )
-    return TextReply(heard.told)
+    return TextReply(result.told)
 
 
-async def _deny(context: CommandContext, words: str) -> CommandReply:
-    first, _, rest = words.partition(" ")
-    desk, who = _approval_service(context), _answerer(context)
+async def _deny(context: CommandContext, args: str) -> CommandReply:
+    first, _, rest = args.partition(" ")
+    service, answerer = _approval_service(context), _answerer(context)
     everything = first.lower() == "all"
-    named = bool(_QUESTION_ID.fullmatch(first)) and await desk.asks(who, first)
-    reason = rest.strip() if everything or named else words
+    has_id = bool(_QUESTION_ID.fullmatch(first)) and await service.asks(answerer, first)
+    reason = rest.strip() if everything or has_id else args
     replied = "" if everything else context.seat.question
-    heard = await desk.answer(
-        who,
+    result = await service.answer(
+        answerer,
         ApprovalChoice.DENY,
-        question=first if named else replied,
+        question=first if has_id else replied,
         words=reason,
         everything=everything,
     )
-    return TextReply(heard.told)
+    return TextReply(result.told)
 
 
-async def _yolo(context: CommandContext, words: str) -> CommandReply:
-    desk, session = _approval_service(context), context.conversation.session
+async def _yolo(context: CommandContext, args: str) -> CommandReply:
+    service, session = _approval_service(context), context.conversation.session
     if context.in_chat and not context.conversation.started:
-        raise UsageError("There is no session here yet.", hint="Say something first.")
-    match words.lower():
+        raise UsageError("There is no session here yet.", hint="Send a message first.")
+    match args.lower():
         case "":
-            on = not await desk.yolo(session.id)
+            on = not await service.yolo(session.id)
         case "on" | "off":
-            on = words.lower() == "on"
+            on = args.lower() == "on"
         case _:
-            raise UsageError("/yolo takes nothing, on or off.")
-    await desk.set_yolo(session.id, on=on)
+            raise UsageError("/yolo takes on, off or nothing.")
+    await service.set_yolo(session.id, on=on)
     if on:
         return TextReply(
-            "In this session nothing is asked for any more. What ruins the machine is still "
-            "refused. /yolo again asks as before."
+            "Approvals are off for this session. Commands that would destroy the machine are "
+            "still refused. /yolo turns approvals on again."
         )
-    return TextReply("In this session you are asked again.")
+    return TextReply("Approvals are on again for this session.")
 
 
-async def _approvals(context: CommandContext, words: str) -> CommandReply:
-    desk = _approval_service(context)
-    match words.split():
+async def _approvals(context: CommandContext, args: str) -> CommandReply:
+    service = _approval_service(context)
+    match args.split():
         case [] | ["list"]:
-            return TextReply(await _grant_list(desk, context.conversation.session.id))
+            return TextReply(await _grant_list(service, context.conversation.session.id))
         case ["revoke", name]:
-            grant = await desk.revoke(name)
-            return TextReply(f"No longer allowed: {one_line(grant.shown, 200)}")
+            grant = await service.revoke(name)
+            return TextReply(f"Revoked: {one_line(grant.shown, 200)}")
         case _:
             raise UsageError(
                 "/approvals takes list or revoke.", hint="For example: /approvals revoke 1A2B3C4D"
             )
 
 
-async def _grant_list(desk: ApprovalService, session: str) -> str:
-    lengths = {"": "always", session: "this session"}
+async def _grant_list(service: ApprovalService, session: str) -> str:
+    durations = {"": "always", session: "this session"}
     lines = [
-        f"{one.id[-_ID_LENGTH:]}  {lengths.get(one.session, 'another session')}  "
+        f"{one.id[-_ID_LENGTH:]}  {durations.get(one.session, 'another session')}  "
         f"{one.tool} ({one.reaching}): {one_line(one.shown, 120)}"
-        for one in await desk.grants()
+        for one in await service.grants()
     ]
-    lines += [f"settings  command_allowlist: {line}" for line in desk.rules.allow]
+    lines += [f"settings  command_allowlist: {line}" for line in service.rules.allow]
     if not lines:
-        return "Nothing is allowed beforehand."
-    return "\n".join([*lines, "/approvals revoke ID takes one back."])
+        return "There are no saved approvals."
+    return "\n".join([*lines, "/approvals revoke ID revokes one."])
 
 
 def _approval_service(context: CommandContext) -> ApprovalService:
-    desk = context.services.approvals
-    if desk is None:
-        raise UsageError("Nobody asks for leave here.")
-    return desk
+    service = context.services.approvals
+    if service is None:
+        raise UsageError("Approvals are not available here.")
+    return service
 
 
 def _answerer(context: CommandContext) -> Answerer:
@@ -128,7 +130,7 @@ COMMANDS = (
     Command(
         name="approve",
         usage="[session | always] [id | all]",
-        summary="Allow what the agent asks leave for.",
+        summary="Approve what the agent asks for.",
         where=Availability.CHAT,
         needs=_has_approvals,
         run=_approve,
@@ -136,7 +138,7 @@ COMMANDS = (
     Command(
         name="deny",
         usage="[id | all] [reason]",
-        summary="Refuse what the agent asks leave for.",
+        summary="Deny what the agent asks for.",
         where=Availability.CHAT,
         needs=_has_approvals,
         run=_deny,
@@ -144,7 +146,7 @@ COMMANDS = (
     Command(
         name="yolo",
         usage="[on | off]",
-        summary="Ask for nothing in this session, or ask again.",
+        summary="Turn approvals off for this session, or on again.",
         owners=True,
         needs=_has_approvals,
         run=_yolo,
@@ -152,7 +154,7 @@ COMMANDS = (
     Command(
         name="approvals",
         usage="[list | revoke id]",
-        summary="Show what is allowed beforehand, or take it back.",
+        summary="List saved approvals, or revoke one.",
         owners=True,
         needs=_has_approvals,
         run=_approvals,
@@ -163,38 +165,39 @@ COMMANDS = (
 _MAX_SHOWN = 20_000
 
 
-async def _trust(context: CommandContext, words: str) -> CommandReply:
-    guides, workspace = _instruction_files(context), context.conversation.session.cwd
-    if not words:
-        return TextReply(_instruction_list(await to_thread.run_sync(guides.of, workspace)))
-    guide = await to_thread.run_sync(guides.vouch, workspace, words)
+async def _trust(context: CommandContext, args: str) -> CommandReply:
+    files, workspace = _instruction_files(context), context.conversation.session.cwd
+    if not args:
+        return TextReply(_instruction_list(await to_thread.run_sync(files.of, workspace)))
+    file = await to_thread.run_sync(files.vouch, workspace, args)
     return TextReply(
-        f"{guide.path} is followed as it stands now, from the next session on (/new). Once it has "
-        f"changed, it has to be trusted anew. It says:\n\n"
-        f"{head_and_tail(escape_controls(guide.text), _MAX_SHOWN)}"
+        f"{file.path} is trusted in its current form, from the next session on (/new). If it "
+        f"changes, trust it again. Its content:\n\n"
+        f"{head_and_tail(escape_controls(file.text), _MAX_SHOWN)}"
     )
 
 
-def _instruction_list(found: Sequence[InstructionFile]) -> str:
-    if not found:
-        return "No file tells how things are done in this workspace."
+def _instruction_list(files: Sequence[InstructionFile]) -> str:
+    """List the files; only the first trusted one is used."""
+    if not files:
+        return "This workspace has no instruction files."
     lines: list[str] = []
-    spoken = False
-    for guide in found:
-        used = "followed" if guide.followed and not spoken else "not needed"
-        spoken |= guide.followed
-        state = used if guide.followed else "not followed: it may be somebody else's words"
-        lines.append(f"  {guide.path}  {state}")
-    if not all(guide.followed for guide in found):
-        lines.append("Read it first; then /trust with its name has it followed as it stands.")
+    has_followed = False
+    for file in files:
+        used = "followed" if file.followed and not has_followed else "not needed"
+        has_followed |= file.followed
+        state = used if file.followed else "not followed: not written by you"
+        lines.append(f"  {file.path}  {state}")
+    if not all(file.followed for file in files):
+        lines.append("Read the file first, then trust it with: /trust FILE")
     return "\n".join(lines)
 
 
 def _instruction_files(context: CommandContext) -> InstructionFiles:
-    guides = context.services.guides
-    if guides is None:
-        raise UsageError("Where files came from is not known here.")
-    return guides
+    files = context.services.guides
+    if files is None:
+        raise UsageError("Instruction files are not available here.")
+    return files
 
 
 def _has_instruction_files(context: CommandContext) -> bool:
@@ -205,7 +208,7 @@ TRUST_COMMANDS = (
     Command(
         name="trust",
         usage="[file]",
-        summary="See which file tells how things are done here, or vouch for one.",
+        summary="List the instruction files of this workspace, or trust one.",
         owners=True,
         needs=_has_instruction_files,
         run=_trust,

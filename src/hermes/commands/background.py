@@ -1,4 +1,4 @@
-"""Commands for what goes on beside the talk: begin something there, see what runs."""
+"""Slash commands for background jobs."""
 
 from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
 from hermes.commands.services import BackgroundJobs
@@ -7,44 +7,46 @@ from hermes.schema.errors import UsageError
 from hermes.schema.scope import Requester, Scope
 
 
-async def _background(context: CommandContext, words: str) -> CommandReply:
+async def _background(context: CommandContext, args: str) -> CommandReply:
     background = _service(context)
-    if not words:
-        raise UsageError("What is to be done?", hint="For example: /background read the new mails")
-    session, seat, house = context.conversation.session, context.seat, context.services.house
+    if not args:
+        raise UsageError(
+            "/background needs a prompt.", hint="For example: /background read the new mails"
+        )
+    session, caller, program = context.conversation.session, context.seat, context.services.house
     scope = Scope(
-        profile=house.profile if house is not None else "",
+        profile=program.profile if program is not None else "",
         session=session.id,
         run="",
         workspace=session.cwd,
-        principal=seat.principal,
-        address=seat.address,
+        principal=caller.principal,
+        address=caller.address,
         role=context.role,
         source=session.source,
         key=session.key,
-        asker=Requester(user=seat.person.id, name=seat.person.name),
+        asker=Requester(user=caller.person.id, name=caller.person.name),
     )
-    name = await background.begin(scope, words)
-    return TextReply(f"{name} has begun. It tells what came of it; /agents shows it meanwhile.")
+    name = await background.begin(scope, args)
+    return TextReply(f"Started {name}. It reports when it is done; /agents shows its progress.")
 
 
 def _service(context: CommandContext) -> BackgroundJobs:
     if context.services.background is None:
-        raise UsageError("Nothing can be left running here.")
+        raise UsageError("Background jobs are not available here.")
     return context.services.background
 
 
-async def _agents(context: CommandContext, words: str) -> CommandReply:
-    found = await _service(context).of(context.conversation.session)
-    if not found:
-        return TextReply("Nothing runs in the background.")
+async def _agents(context: CommandContext, args: str) -> CommandReply:
+    jobs = await _service(context).of(context.conversation.session)
+    if not jobs:
+        return TextReply("No background jobs are running.")
     lines: list[str] = []
-    for one in found:
-        state, asked = one.state or "running", one_line(one.command, 60)
-        lines.append(f"  {one.name}  {state}  {one.seconds:.0f} s  {asked}")
-        if one.doing:
-            lines.append(f"    {one_line(one.doing, 72)}")
-    return TextReply("\n".join([*lines, "/stop ends what runs."]))
+    for job in jobs:
+        state, command = job.state or "running", one_line(job.command, 60)
+        lines.append(f"  {job.name}  {state}  {job.seconds:.0f} s  {command}")
+        if job.doing:
+            lines.append(f"    {one_line(job.doing, 72)}")
+    return TextReply("\n".join([*lines, "/stop ends them."]))
 
 
 def _has_background(context: CommandContext) -> bool:
@@ -56,8 +58,8 @@ COMMANDS = (
         name="background",
         aliases=("bg", "btw"),
         usage="<prompt>",
-        summary="Have something done in a session of its own, and hear what came of it.",
-        # What others may ask for in an hour is counted by their messages.
+        summary="Run a prompt in the background and report the result.",
+        # The rate limit of other users counts messages only.
         owners=True,
         needs=_has_background,
         run=_background,
@@ -65,7 +67,7 @@ COMMANDS = (
     Command(
         name="agents",
         aliases=("tasks", "ps"),
-        summary="Show what this session left running.",
+        summary="List the background jobs of this session.",
         needs=_has_background,
         run=_agents,
     ),

@@ -1,4 +1,4 @@
-"""The commands of every surface, put together from the modules that hold them."""
+"""List all built-in slash commands."""
 
 from hermes.commands import (
     administration,

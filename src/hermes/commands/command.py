@@ -1,4 +1,4 @@
-"""What a slash command is: a name, a line of help, and a function from words to a reply."""
+"""Define slash commands, the context they run in and the replies they return."""
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
@@ -22,24 +22,20 @@ from hermes.session.conversation import Conversation
 
 
 class TextReply(Struct, frozen=True):
-    """Something to read. The terminal is emptied first, or given something for its clipboard,
-    or shows so much of the tools' work from now on, when it can.
-
-    `undone` is how many turns count no more.
-    """
+    """Text to show; the other fields are for terminals that support them."""
 
     text: str
-    clear: bool = False
-    clip: str = ""
-    progress: str = ""
-    undone: int = 0
+    clear: bool = False  # clear the screen first
+    clip: str = ""  # text for the clipboard
+    progress: str = ""  # new level of tool progress
+    undone: int = 0  # number of turns removed from the transcript
 
 
 class ResumedReply(Struct, frozen=True):
-    """The talk goes on in another session: in which, and in short what was said there."""
+    """The conversation continues in another session."""
 
     told: str
-    recap: str = ""
+    recap: str = ""  # its last messages
 
     @property
     def text(self) -> str:
@@ -47,42 +43,35 @@ class ResumedReply(Struct, frozen=True):
 
 
 class SubmitReply(Struct, frozen=True):
-    """Something to say to the agent in the person's name.
-
-    `manner` is what it does while a turn is running, where the person chose; `told` is for them,
-    and `undone` is how many turns count no more.
-    """
+    """A message to submit to the agent in the user's name."""
 
     parts: tuple[Text | Media, ...]
-    manner: BusyMode | None = None
-    told: str = ""
-    undone: int = 0
+    manner: BusyMode | None = None  # overrides the default while a turn is running
+    told: str = ""  # shown to the user
+    undone: int = 0  # number of turns removed from the transcript
 
 
 class QuitReply(Struct, frozen=True):
-    """The person wants to go."""
+    """Leave the program."""
 
 
 class ScreenReply(Struct, frozen=True):
-    """Something for the terminal to do with its screen: `on`, `off` or else the other way.
-
-    What is to be composed begins with the `words`.
-    """
+    """An action on the terminal's screen."""
 
     what: ScreenAction
-    words: str = ""
+    words: str = ""  # `on`, `off` or empty to toggle; for COMPOSE the initial text
 
 
 CommandReply: TypeAlias = TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
 
 
 class CommandContext(Struct, frozen=True):
-    """`role` is that of whoever types the command."""
+    """What a command can use."""
 
     conversation: Conversation
     models: ModelControl
     facts: StatusFacts
-    role: Role = Role.OWNER
+    role: Role = Role.OWNER  # of the user who typed the command
     seat: CommandCaller = CommandCaller()
     services: CommandServices = CommandServices()
 
@@ -92,12 +81,12 @@ class CommandContext(Struct, frozen=True):
 
     @property
     def archive(self) -> SessionArchive:
-        """The sessions that whoever types may see."""
+        """The sessions that the user may see."""
         return self.seat.archive or self.conversation.archive
 
     @property
     def accepts_input_while_busy(self) -> bool:
-        """Whether something can be said here while a turn is running."""
+        """Whether messages can be sent while a turn is running."""
         return self.in_chat or self.work.manner() is not None
 
     @property
@@ -110,7 +99,7 @@ class CommandContext(Struct, frozen=True):
 
 
 class Availability(Enum):
-    """The surfaces on which a command makes sense."""
+    """The surfaces that offer a command."""
 
     TERMINAL = frozenset({Surface.TERMINAL})
     CHAT = frozenset({Surface.CHAT})
@@ -122,10 +111,9 @@ def _always_available(context: CommandContext) -> bool:
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """`owners` are the only ones who may use it when it is set.
+    """A slash command.
 
-    `needs` says whether what it acts on is there; where it is not, the command is not listed,
-    and says why when it is typed all the same.
+    A command whose `needs` are not met is not listed; when typed anyway, it says what is missing.
     """
 
     name: str
@@ -134,11 +122,11 @@ class Command(Struct, frozen=True, kw_only=True):
     usage: str = ""
     aliases: tuple[str, ...] = ()
     where: Availability = Availability.BOTH
-    owners: bool = False
+    owners: bool = False  # for owners only
     needs: Callable[[CommandContext], bool] = _always_available
 
     def applies(self, context: CommandContext) -> bool:
-        """Whether it makes sense there, can work, and the person may use it."""
+        """Whether the command is offered to this user on this surface."""
         permitted = context.seat.permitted
         return (
             context.seat.surface in self.where.value

@@ -1,4 +1,4 @@
-"""Commands about what fills the window, and what it costs: look at it, shorten it, pin to it."""
+"""Slash commands for the context window: usage, compaction, pins and cost."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,7 +21,7 @@ _PART_SYMBOLS = {
 }  # fmt: skip
 _FREE_SYMBOL = "·"
 _CHART_DAYS = 14
-"""Days that a chart shows."""
+"""Days shown in the chart."""
 _MAX_SESSIONS = 1_000
 
 
@@ -32,123 +32,123 @@ def _has_window(context: CommandContext) -> bool:
 def _window(context: CommandContext) -> ContextWindow:
     window = context.services.window
     if window is None:
-        raise UsageError("The window is not known here.")
+        raise UsageError("The context window is not available here.")
     if not context.conversation.started:
-        raise UsageError("Nothing has been said yet.", hint="Say something first.")
+        raise UsageError("The conversation is empty.", hint="Send a message first.")
     return window
 
 
-async def _compress(context: CommandContext, words: str) -> CommandReply:
+async def _compress(context: CommandContext, args: str) -> CommandReply:
     window = _window(context)
-    given = words.split()
-    preview = "--preview" in given
-    wish = _compaction_options([word for word in given if word != "--preview"])
+    parts = args.split()
+    preview = "--preview" in parts
+    options = _compaction_options([word for word in parts if word != "--preview"])
     session = context.conversation.session
-    done = await window.compress(session, wish, preview=preview)
+    result = await window.compress(session, options, preview=preview)
     if preview:
         return TextReply(
-            f"{plural(done.messages, 'message')} would become a summary: about {done.before:,} "
-            f"tokens would become {done.after:,} or less. Nothing was changed."
+            f"{plural(result.messages, 'message')} would be summarized: about {result.before:,} "
+            f"tokens would become {result.after:,} or less. Nothing was changed."
         )
-    # Its prompt was put together anew.
+    # Compaction wrote a new system prompt.
     await context.conversation.resume(session.id)
-    cost = "" if done.cost is None else f" It cost ${done.cost:,.4f}."
-    if done.by:
+    cost = "" if result.cost is None else f" It cost ${result.cost:,.4f}."
+    if result.by:
         return TextReply(
-            f"{done.by} has shortened what it remembers: about {done.before:,} tokens became "
-            f"{done.after:,}.{cost} Everything stays searchable."
+            f"{result.by} compacted its history from about {result.before:,} to "
+            f"{result.after:,} tokens.{cost} Everything stays searchable."
         )
-    how = " No model could write it; it was put together from the words." if done.plain else ""
+    how = " It was written without a model, because none was available." if result.plain else ""
     return TextReply(
-        f"{plural(done.messages, 'message')} became a summary: about {done.before:,} tokens "
-        f"became {done.after:,}.{how}{cost} Everything stays searchable."
+        f"Summarized {plural(result.messages, 'message')}: about {result.before:,} tokens became "
+        f"{result.after:,}.{how}{cost} Everything stays searchable."
     )
 
 
-def _compaction_options(words: Sequence[str]) -> CompactionOptions:
-    """`here 3` keeps the last three turns; whatever else is said is what matters most."""
-    if words and words[0] == "here":
-        turns = parse_count(words[1]) if len(words) > 1 else 1
+def _compaction_options(args: Sequence[str]) -> CompactionOptions:
+    """`here 3` keeps the last three turns; other words say what the summary should focus on."""
+    if args and args[0] == "here":
+        turns = parse_count(args[1]) if len(args) > 1 else 1
         if turns is None:
             raise UsageError("/compress here takes a number of turns.", hint="/compress here 3")
-        return CompactionOptions(turns=turns, focus=" ".join(words[2:]))
-    return CompactionOptions(focus=" ".join(words))
+        return CompactionOptions(turns=turns, focus=" ".join(args[2:]))
+    return CompactionOptions(focus=" ".join(args))
 
 
-async def _context(context: CommandContext, words: str) -> CommandReply:
-    filling = await _window(context).filling(context.conversation.session, context.role)
-    return TextReply("\n".join(_usage_lines(filling)))
+async def _context(context: CommandContext, args: str) -> CommandReply:
+    usage = await _window(context).filling(context.conversation.session, context.role)
+    return TextReply("\n".join(_usage_lines(usage)))
 
 
-def _usage_lines(filling: ContextUsage) -> list[str]:
-    taken = sum(filling.parts.values())
-    share = 100 * taken / filling.window if filling.window else 100
-    total = f"about {taken:,} of {filling.window:,} tokens ({share:.0f}%)"
-    lines = [f"  [{_bar(filling)}]", f"  {total}, compressed from {filling.trigger:,} on"]
-    width = max(map(len, filling.parts))
+def _usage_lines(usage: ContextUsage) -> list[str]:
+    used = sum(usage.parts.values())
+    share = 100 * used / usage.window if usage.window else 100
+    total = f"about {used:,} of {usage.window:,} tokens ({share:.0f}%)"
+    lines = [f"  [{_bar(usage)}]", f"  {total}, compacted from {usage.trigger:,} on"]
+    width = max(map(len, usage.parts))
     lines += [
         f"  {_PART_SYMBOLS.get(name, '■')} {name:<{width}}  {tokens:>9,}"
-        for name, tokens in filling.parts.items()
+        for name, tokens in usage.parts.items()
     ]
-    if filling.times:
-        cost = "price unknown" if filling.cost is None else f"${filling.cost:,.4f}"
-        lines.append(f"  compressed {plural(filling.times, 'time')} so far, {cost}")
+    if usage.times:
+        cost = "price unknown" if usage.cost is None else f"${usage.cost:,.4f}"
+        lines.append(f"  compacted {plural(usage.times, 'time')} so far, {cost}")
     return lines
 
 
-def _bar(filling: ContextUsage) -> str:
-    """As long as the window; what is there at all is seen."""
+def _bar(usage: ContextUsage) -> str:
+    """A bar for the whole window; every non-empty part gets at least one cell."""
     bar = ""
-    for name, tokens in filling.parts.items():
-        cells = round(_BAR_WIDTH * tokens / max(filling.window, 1)) or (1 if tokens else 0)
+    for name, tokens in usage.parts.items():
+        cells = round(_BAR_WIDTH * tokens / max(usage.window, 1)) or (1 if tokens else 0)
         bar += _PART_SYMBOLS.get(name, "■") * cells
     return bar[:_BAR_WIDTH].ljust(_BAR_WIDTH, _FREE_SYMBOL)
 
 
-async def _pin(context: CommandContext, words: str) -> CommandReply:
+async def _pin(context: CommandContext, args: str) -> CommandReply:
     window = _window(context)
     session = context.conversation.session
-    if words:
-        await window.pin(session, words)
-        return TextReply("Pinned. It stays in view, however long this gets.")
+    if args:
+        await window.pin(session, args)
+        return TextReply("Pinned. It survives compaction.")
     pins = await window.pins(session)
     if not pins:
-        return TextReply("Nothing is pinned here. /pin with some words pins them.")
-    return TextReply("\n".join(f"  {place}  {text}" for place, text in enumerate(pins, start=1)))
+        return TextReply("Nothing is pinned. Pin a text with: /pin TEXT")
+    return TextReply("\n".join(f"  {number}  {text}" for number, text in enumerate(pins, start=1)))
 
 
-async def _unpin(context: CommandContext, words: str) -> CommandReply:
-    number = parse_count(words)
+async def _unpin(context: CommandContext, args: str) -> CommandReply:
+    number = parse_count(args)
     if number is None:
         raise UsageError("/unpin takes the number of a pin.", hint="/pin lists them.")
     text = await _window(context).unpin(context.conversation.session, number)
-    return TextReply(f"No longer pinned: {text}")
+    return TextReply(f"Unpinned: {text}")
 
 
-async def _insights(context: CommandContext, words: str) -> CommandReply:
-    days = parse_count(words) if words else _DAYS
+async def _insights(context: CommandContext, args: str) -> CommandReply:
+    days = parse_count(args) if args else _DAYS
     if days is None or days > _MAX_DAYS:
         raise UsageError("/insights takes a number of days.", hint="For example: /insights 7")
     since = context.conversation.now() - timedelta(days=days)
-    uses = await context.archive.usage(since=since)
-    span = f"Sessions of the last {plural(days, 'day')}:"
-    if not uses:
-        return TextReply(f"{span} nothing was used.")
-    total = sum((use.usage for use in uses), Usage())
-    costs = [use.cost for use in uses]
+    entries = await context.archive.usage(since=since)
+    span = f"Usage of the last {plural(days, 'day')}:"
+    if not entries:
+        return TextReply(f"{span} none.")
+    total = sum((entry.usage for entry in entries), Usage())
+    costs = [entry.cost for entry in entries]
     cost = None if None in costs else sum(cost for cost in costs if cost is not None)
-    together = usage_text(sum(use.calls for use in uses), total, cost)
-    lines = [span, *_usage_table(uses), f"In all: {together}"]
+    summary = usage_text(sum(entry.calls for entry in entries), total, cost)
+    lines = [span, *_usage_table(entries), f"Total: {summary}"]
     return TextReply("\n".join(lines + _chart(await _by_day(context, days))))
 
 
-def _usage_table(uses: Sequence[ModelUsage]) -> list[str]:
+def _usage_table(entries: Sequence[ModelUsage]) -> list[str]:
     rows = [["model", "calls", "tokens in", "from cache", "tokens out", "cost"]]
-    for use in uses:
-        tokens = use.usage
-        cost = "unknown" if use.cost is None else f"${use.cost:,.4f}"
-        counts = (use.calls, tokens.input, tokens.cache_read, tokens.output)
-        rows.append([f"{use.provider}/{use.model}", *(f"{one:,}" for one in counts), cost])
+    for entry in entries:
+        tokens = entry.usage
+        cost = "unknown" if entry.cost is None else f"${entry.cost:,.4f}"
+        counts = (entry.calls, tokens.input, tokens.cache_read, tokens.output)
+        rows.append([f"{entry.provider}/{entry.model}", *(f"{one:,}" for one in counts), cost])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
@@ -163,36 +163,36 @@ class _DayUsage(Struct):
 
 
 async def _by_day(context: CommandContext, days: int) -> dict[str, _DayUsage]:
-    """What sessions took, by the day of their last word."""
+    """The usage of sessions by the day of their last message."""
     since = context.conversation.now() - timedelta(days=days)
     found: dict[str, _DayUsage] = {}
-    for digest in await context.archive.list(SessionFilter(reviews=True), limit=_MAX_SESSIONS):
-        if digest.last_at < since:
+    for session in await context.archive.list(SessionFilter(reviews=True), limit=_MAX_SESSIONS):
+        if session.last_at < since:
             continue
-        day = found.setdefault(f"{digest.last_at.astimezone():%Y-%m-%d}", _DayUsage())
-        day.tokens += digest.usage.input + digest.usage.output
-        day.cost += digest.cost or 0.0
+        day = found.setdefault(f"{session.last_at.astimezone():%Y-%m-%d}", _DayUsage())
+        day.tokens += session.usage.input + session.usage.output
+        day.cost += session.cost or 0.0
         day.sessions += 1
     return dict(sorted(found.items())[-_CHART_DAYS:])
 
 
 def _chart(days: dict[str, _DayUsage]) -> list[str]:
-    """A bar for each day; one alone would say nothing."""
+    """A bar for each day; empty for a single day."""
     if len(days) < 2:
         return []
-    most = max(day.tokens for day in days.values()) or 1
+    maximum = max(day.tokens for day in days.values()) or 1
     return [
         "Tokens by day:",
         *(
-            f"  {name}  {'█' * round(_BAR_WIDTH * day.tokens / most):<{_BAR_WIDTH}}  "
+            f"  {name}  {'█' * round(_BAR_WIDTH * day.tokens / maximum):<{_BAR_WIDTH}}  "
             f"{day.tokens:>10,}  ${day.cost:,.4f}  {plural(day.sessions, 'session')}"
             for name, day in days.items()
         ),
     ]
 
 
-def usage_line(use: ModelUsage) -> str:
-    return f"  {use.provider}/{use.model}: {usage_text(use.calls, use.usage, use.cost)}"
+def usage_line(entry: ModelUsage) -> str:
+    return f"  {entry.provider}/{entry.model}: {usage_text(entry.calls, entry.usage, entry.cost)}"
 
 
 def usage_text(calls: int, tokens: Usage, cost: float | None) -> str:
@@ -209,30 +209,28 @@ COMMANDS = (
         name="compress",
         aliases=("compact",),
         usage="[here turns] [what matters] [--preview]",
-        summary="Tell what was said so far in short, to make room.",
+        summary="Summarize the conversation to free context.",
         needs=_has_window,
         run=_compress,
     ),
     Command(
         name="context",
-        summary="Show what fills the model's window.",
+        summary="Show what fills the context window.",
         needs=_has_window,
         run=_context,
     ),
     Command(
         name="pin",
         usage="[text]",
-        summary="Keep something in view for the whole session.",
+        summary="Keep a text in context for the whole session.",
         needs=_has_window,
         run=_pin,
     ),
-    Command(
-        name="unpin", usage="<number>", summary="Take a pin back.", needs=_has_window, run=_unpin
-    ),
+    Command(name="unpin", usage="<number>", summary="Remove a pin.", needs=_has_window, run=_unpin),
     Command(
         name="insights",
         usage="[days]",
-        summary="Show tokens and cost of your sessions, by model and day.",
+        summary="Show tokens and cost by model and day.",
         run=_insights,
     ),
 )

@@ -1,4 +1,4 @@
-"""Commands that look: the state of the session, what it has cost, who you are, what there is."""
+"""Slash commands that show the session, its cost, the user, the profile and the tools."""
 
 from collections.abc import Sequence
 
@@ -20,15 +20,15 @@ _ROLE_TEXT = {
 }
 
 _MODE_TEXT = {
-    ApprovalMode.SMART: "for what leaves the sandbox or, where there is none, looks dangerous "
+    ApprovalMode.SMART: "before leaving the sandbox, or without one before anything dangerous "
     "(smart)",
-    ApprovalMode.MANUAL: "for what leaves the sandbox or, where there is none, looks dangerous, "
-    "and only you decide (manual)",
-    ApprovalMode.OFF: "nothing (off)",
+    ApprovalMode.MANUAL: "before leaving the sandbox, or without one before anything dangerous; "
+    "only you decide (manual)",
+    ApprovalMode.OFF: "never (off)",
 }
 
 
-async def _status(context: CommandContext, words: str) -> CommandReply:
+async def _status(context: CommandContext, args: str) -> CommandReply:
     session = context.conversation.session
     rows = await context.conversation.messages()
     facts = [
@@ -45,127 +45,127 @@ async def _status(context: CommandContext, words: str) -> CommandReply:
 
 
 async def _approval_facts(context: CommandContext) -> list[tuple[str, str]]:
-    desk = context.services.approvals
-    if desk is None:
+    approvals = context.services.approvals
+    if approvals is None:
         return []
-    if desk.rules.yolo or await desk.yolo(context.conversation.session.id):
-        return [("asking", "nothing: /yolo is on")]
-    return [("asking", _MODE_TEXT[desk.rules.mode])]
+    if approvals.rules.yolo or await approvals.yolo(context.conversation.session.id):
+        return [("approvals", "never asked: /yolo is on")]
+    return [("approvals", _MODE_TEXT[approvals.rules.mode])]
 
 
 def _model_text(context: CommandContext) -> str:
     session = context.conversation.session
     if context.role is Role.GUEST:
-        # Where it is reached is nothing for strangers.
-        return session.model or "the usual one"
+        # Guests do not see where the model runs.
+        return session.model or "the default model"
     return context.models.current(session)
 
 
 def _activity_text(context: CommandContext) -> str:
     activity = context.work.activity()
     doing = f"running for {activity.seconds:.0f} s" if activity.running else "idle"
-    return f"{doing}, {plural(activity.waiting, 'message')} waiting"
+    return f"{doing}, {plural(activity.waiting, 'message')} queued"
 
 
 def _fact_lines(context: CommandContext, facts: list[tuple[str, str]]) -> str:
     if not context.in_chat:
         return format_columns(facts)
-    # How wide a chat is, nobody knows.
+    # The width of a chat is unknown.
     width = max(len(name) for name, _ in facts)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in facts)
 
 
-async def _usage(context: CommandContext, words: str) -> CommandReply:
+async def _usage(context: CommandContext, args: str) -> CommandReply:
     uses = await context.conversation.usage()
     if not uses:
-        return TextReply("Nothing has been used in this session yet.")
+        return TextReply("This session has used no tokens yet.")
     return TextReply("\n".join(usage_line(use) for use in uses))
 
 
-async def _whoami(context: CommandContext, words: str) -> CommandReply:
-    seat = context.seat
-    person = seat.person
+async def _whoami(context: CommandContext, args: str) -> CommandReply:
+    caller = context.seat
+    person = caller.person
     facts = [("role", context.role.value)]
     if context.in_chat:
         facts = [
             ("name", person.name or "unknown"),
             ("id", person.id or "unknown"),
-            ("platform", seat.platform),
+            ("platform", caller.platform),
             *facts,
         ]
     facts.append(("may", _ROLE_TEXT[context.role]))
-    if seat.permitted is not None:
-        facts.append(("commands", "those that /help lists"))
+    if caller.permitted is not None:
+        facts.append(("commands", "those listed by /help"))
     return TextReply(_fact_lines(context, facts))
 
 
-async def _profile(context: CommandContext, words: str) -> CommandReply:
-    house = context.services.house
-    if house is None:
-        raise UsageError("The profile is not known here.")
-    where = f", at home in {house.home}" if context.is_owner else ""
-    return TextReply(f"This is the profile {house.profile}{where}.")
+async def _profile(context: CommandContext, args: str) -> CommandReply:
+    program = context.services.house
+    if program is None:
+        raise UsageError("The profile is not available here.")
+    where = f", in {program.home}" if context.is_owner else ""
+    return TextReply(f"Profile {program.profile}{where}.")
 
 
-def _toolbox(context: CommandContext) -> ToolsetControl:
+def _toolset_control(context: CommandContext) -> ToolsetControl:
     if context.services.toolbox is None:
-        raise UsageError("The tools are not known here.")
+        raise UsageError("Tools are not available here.")
     return context.services.toolbox
 
 
-def _offered(context: CommandContext, toolbox: ToolsetControl) -> Sequence[ToolSpec]:
+def _offered(context: CommandContext, toolsets: ToolsetControl) -> Sequence[ToolSpec]:
     session = context.conversation.session
-    return toolbox.offered(context.seat.platform or session.source, context.role, session)
+    return toolsets.offered(context.seat.platform or session.source, context.role, session)
 
 
-async def _tools(context: CommandContext, words: str) -> CommandReply:
-    if words:
-        return TextReply(await _switch_toolsets(context, words.split()))
-    specs = _offered(context, _toolbox(context))
+async def _tools(context: CommandContext, args: str) -> CommandReply:
+    if args:
+        return TextReply(await _switch_toolsets(context, args.split()))
+    specs = _offered(context, _toolset_control(context))
     if not specs:
-        return TextReply("No tools are offered to you.")
+        return TextReply("You have no tools here.")
     room = LINE_WIDTH - 4 - max(len(spec.name) for spec in specs)
     rows = [(spec.name, one_line(spec.description, room)) for spec in specs]
     return TextReply(_fact_lines(context, rows))
 
 
-async def _switch_toolsets(context: CommandContext, words: Sequence[str]) -> str:
+async def _switch_toolsets(context: CommandContext, args: Sequence[str]) -> str:
     if not context.is_owner:
-        raise UsageError("Only an owner chooses the tools.")
-    toolbox = _toolbox(context)
-    match words:
+        raise UsageError("Only an owner may change toolsets.")
+    toolsets = _toolset_control(context)
+    match args:
         case ["list"]:
-            return await toolbox.listed()
-        case ["enable" | "disable" as how, *names, "--platform", platform] if names:
-            return await toolbox.switch(names, platform, on=how == "enable")
-        case ["enable" | "disable" as how, *names] if names and "--platform" not in names:
-            return await toolbox.switch(names, "", on=how == "enable")
+            return await toolsets.listed()
+        case ["enable" | "disable" as action, *names, "--platform", platform] if names:
+            return await toolsets.switch(names, platform, on=action == "enable")
+        case ["enable" | "disable" as action, *names] if names and "--platform" not in names:
+            return await toolsets.switch(names, "", on=action == "enable")
         case _:
             raise UsageError(
-                "/tools takes list, or enable or disable and names of toolsets.",
+                "/tools takes list, or enable or disable with names of toolsets.",
                 hint="For example: /tools disable terminal --platform telegram",
             )
 
 
-async def _toolsets(context: CommandContext, words: str) -> CommandReply:
-    toolbox = _toolbox(context)
-    offered = {spec.name for spec in _offered(context, toolbox)}
+async def _toolsets(context: CommandContext, args: str) -> CommandReply:
+    toolsets = _toolset_control(context)
+    offered = {spec.name for spec in _offered(context, toolsets)}
     sets = [
         (name, [tool for tool in tools if tool in offered])
-        for name, tools in sorted(toolbox.toolsets().items())
+        for name, tools in sorted(toolsets.toolsets().items())
     ]
     facts = [(name, ", ".join(tools)) for name, tools in sets if tools]
-    return TextReply(_fact_lines(context, facts) if facts else "No tools are offered to you.")
+    return TextReply(_fact_lines(context, facts) if facts else "You have no tools here.")
 
 
-async def _version(context: CommandContext, words: str) -> CommandReply:
+async def _version(context: CommandContext, args: str) -> CommandReply:
     return TextReply(f"Hermes {__version__}")
 
 
-async def _debug(context: CommandContext, words: str) -> CommandReply:
-    import platform  # noqa: PLC0415 - seldom needed
+async def _debug(context: CommandContext, args: str) -> CommandReply:
+    import platform  # noqa: PLC0415 - rarely needed
 
-    house = context.services.house
+    program = context.services.house
     session = context.conversation.session
     facts = [
         ("hermes", __version__),
@@ -174,27 +174,27 @@ async def _debug(context: CommandContext, words: str) -> CommandReply:
         ("surface", context.seat.platform or context.seat.surface.name.lower()),
         ("model", context.models.current(session)),
         ("messages", str(len(await context.conversation.messages()))),
-        *(await house.report() if house is not None else ()),
+        *(await program.report() if program is not None else ()),
     ]
     return TextReply(_fact_lines(context, facts))
 
 
 COMMANDS = (
-    Command(name="status", summary="Show this session and its surroundings.", run=_status),
+    Command(name="status", summary="Show the state of this session.", run=_status),
     Command(name="usage", summary="Show tokens and cost of this session.", run=_usage),
-    Command(name="whoami", summary="Show who you are here and what you may do.", run=_whoami),
-    Command(name="profile", summary="Show which profile this is.", run=_profile),
+    Command(name="whoami", summary="Show your identity and role here.", run=_whoami),
+    Command(name="profile", summary="Show the active profile.", run=_profile),
     Command(
         name="tools",
         usage="[list | enable name | disable name]",
-        summary="List the tools that the agent has, or switch toolsets on and off.",
+        summary="List the agent's tools, or enable or disable toolsets.",
         run=_tools,
     ),
-    Command(name="toolsets", summary="List the groups of tools.", run=_toolsets),
+    Command(name="toolsets", summary="List toolsets.", run=_toolsets),
     Command(name="version", aliases=("v",), summary="Show the version.", run=_version),
     Command(
         name="debug",
-        summary="Show what belongs into a report of a problem.",
+        summary="Show diagnostics for a bug report.",
         owners=True,
         run=_debug,
     ),

@@ -1,4 +1,4 @@
-"""Commands about what the agent learns: memory, skills, and every change of them."""
+"""Slash commands for memory, skills and their history."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,35 +12,31 @@ from hermes.schema.sessions import SessionChange
 
 _MAX_NEWEST = 10
 _LEARN_PROMPT = Path(__file__).with_name("learn.md")
-_NO_MEMORY_TOOL = "The model that answers here has no tool for memory: it adds nothing to this."
-_NO_SKILL_TOOLS = (
-    "The model that answers here has no tools for skills: only /<name> has it follow one."
-)
-_NO_SKILL_EDITOR = (
-    "The model that answers here has no tool to write skills, so nothing can be learned."
-)
+_NO_MEMORY_TOOL = "The current model has no memory tool, so it cannot add to this."
+_NO_SKILL_TOOLS = "The current model has no skill tools: use a skill with /<name>."
+_NO_SKILL_EDITOR = "The current model has no tool to write skills."
 
 
-async def _memory(context: CommandContext, words: str) -> CommandReply:
-    lessons = _learning(context)
-    match words.split():
+async def _memory(context: CommandContext, args: str) -> CommandReply:
+    learning = _learning(context)
+    match args.split():
         case []:
             return TextReply(
-                await lessons.memory() + _missing_tool_note(context, "memory", _NO_MEMORY_TOOL)
+                await learning.memory() + _missing_tool_note(context, "memory", _NO_MEMORY_TOOL)
             )
         case ["pending"]:
-            waiting = await lessons.waiting("memory")
-            return TextReply("\n".join(waiting) or "Nothing waits for a decision.")
+            waiting = await learning.waiting("memory")
+            return TextReply("\n".join(waiting) or "Nothing is pending.")
         case ["approve", name]:
-            return TextReply("\n".join(await lessons.accept(name, "memory")))
+            return TextReply("\n".join(await learning.accept(name, "memory")))
         case ["reject", name]:
-            count = await lessons.reject(name, "memory")
+            count = await learning.reject(name, "memory")
             return TextReply(f"{plural(count, 'proposal')} rejected.")
         case ["approval"]:
-            return TextReply(_approval_text(on=lessons.asks()))
-        case ["approval", "on" | "off" as how]:
-            await lessons.set_memory_approval(on=how == "on")
-            return TextReply(_approval_text(on=how == "on"))
+            return TextReply(_approval_text(on=learning.asks()))
+        case ["approval", "on" | "off" as action]:
+            await learning.set_memory_approval(on=action == "on")
+            return TextReply(_approval_text(on=action == "on"))
         case _:
             raise UsageError(
                 "/memory takes pending, approve, reject or approval.",
@@ -50,64 +46,64 @@ async def _memory(context: CommandContext, words: str) -> CommandReply:
 
 def _approval_text(*, on: bool) -> str:
     if on:
-        return "Every change of memory waits for you: /memory pending shows them."
-    return "What you said is remembered at once; what others wrote waits for you."
+        return "Every change of memory needs your approval; /memory pending lists them."
+    return "Your own statements are saved immediately; untrusted content needs your approval."
 
 
-async def _skills(context: CommandContext, words: str) -> CommandReply:
-    lessons = _learning(context)
-    match words.split():
+async def _skills(context: CommandContext, args: str) -> CommandReply:
+    learning = _learning(context)
+    match args.split():
         case [] | ["list"]:
             none = _missing_tool_note(context, "skill_view", _NO_SKILL_TOOLS)
-            return TextReply(await _skill_list(lessons) + none)
+            return TextReply(await _skill_list(learning) + none)
         case ["show", name]:
-            return TextReply(await lessons.skill(name))
-        case ["pin" | "unpin" as how, name]:
-            await lessons.pin(name, pinned=how == "pin")
-            told = "is pinned: only you change it" if how == "pin" else "is not pinned any more"
-            return TextReply(f"{name} {told}.")
+            return TextReply(await learning.skill(name))
+        case ["pin" | "unpin" as action, name]:
+            await learning.pin(name, pinned=action == "pin")
+            text = "is pinned: only you can change it" if action == "pin" else "is no longer pinned"
+            return TextReply(f"{name} {text}.")
         case _:
             raise UsageError(
                 "/skills takes list, show, pin or unpin.", hint="For example: /skills show tea"
             )
 
 
-async def _skill_list(lessons: LearningControl) -> str:
-    lines = [_skill_line(one) for one in await lessons.skills()]
-    lines += [_skill_line(one) for one in await lessons.bundles()]
+async def _skill_list(learning: LearningControl) -> str:
+    lines = [_skill_line(skill) for skill in await learning.skills()]
+    lines += [_skill_line(skill) for skill in await learning.bundles()]
     return "\n".join(lines) or "There are no skills yet."
 
 
-async def _bundles(context: CommandContext, words: str) -> CommandReply:
-    if words:
-        raise UsageError("/bundles takes no words.", hint="/<name> follows one of them.")
-    lines = [_skill_line(one) for one in await _learning(context).bundles()]
-    none = "There are no bundles yet: `hermes bundles create` makes one."
+async def _bundles(context: CommandContext, args: str) -> CommandReply:
+    if args:
+        raise UsageError("/bundles takes no arguments.", hint="/<name> uses a bundle.")
+    lines = [_skill_line(skill) for skill in await _learning(context).bundles()]
+    none = "There are no bundles yet. Create one with: hermes bundles create"
     return TextReply("\n".join(lines) or none)
 
 
-def _skill_line(one: SkillSummary) -> str:
-    about = f": {one_line(one.description, 120)}" if one.description else ""
-    return f"/{one.name}{_marks_text(one.marks)}{about}"
+def _skill_line(skill: SkillSummary) -> str:
+    about = f": {one_line(skill.description, 120)}" if skill.description else ""
+    return f"/{skill.name}{_marks_text(skill.marks)}{about}"
 
 
 def _marks_text(marks: Sequence[str]) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-async def _changes(context: CommandContext, words: str) -> CommandReply:
-    lessons = _learning(context)
-    match words.split():
+async def _changes(context: CommandContext, args: str) -> CommandReply:
+    learning = _learning(context)
+    match args.split():
         case []:
-            return TextReply(await _recent_changes(lessons))
+            return TextReply(await _recent_changes(learning))
         case ["show", name]:
-            return TextReply(await lessons.shown(name))
+            return TextReply(await learning.shown(name))
         case ["approve", name]:
-            return TextReply("\n".join(await lessons.accept(name)))
+            return TextReply("\n".join(await learning.accept(name)))
         case ["reject", name]:
-            return TextReply(f"{plural(await lessons.reject(name), 'proposal')} rejected.")
+            return TextReply(f"{plural(await learning.reject(name), 'proposal')} rejected.")
         case ["undo", name]:
-            return TextReply(await lessons.undo(name))
+            return TextReply(await learning.undo(name))
         case _:
             raise UsageError(
                 "/changes takes show, approve, reject or undo, and an id.",
@@ -115,51 +111,53 @@ async def _changes(context: CommandContext, words: str) -> CommandReply:
             )
 
 
-async def _recent_changes(lessons: LearningControl) -> str:
-    waiting, changes = await lessons.waiting(), await lessons.changes(_MAX_NEWEST)
-    lines = ["Waiting for you:", *waiting, ""] if waiting else []
-    lines += changes or ["Nothing was ever changed."]
+async def _recent_changes(learning: LearningControl) -> str:
+    waiting, changes = await learning.waiting(), await learning.changes(_MAX_NEWEST)
+    lines = ["Pending your approval:", *waiting, ""] if waiting else []
+    lines += changes or ["There are no changes."]
     if waiting:
-        lines.append("/changes approve ID or reject ID decides; show ID tells all of it.")
+        lines.append("Decide with /changes approve ID or reject ID; details: /changes show ID.")
     if changes:
-        lines.append("/changes show ID tells all of it; undo ID puts it back as it was.")
+        lines.append("Details: /changes show ID. Revert with /changes undo ID.")
     return "\n".join(lines)
 
 
-async def _curator(context: CommandContext, words: str) -> CommandReply:
+async def _curator(context: CommandContext, args: str) -> CommandReply:
     return TextReply(await _learning(context).curation_report())
 
 
-async def _reload_skills(context: CommandContext, words: str) -> CommandReply:
+async def _reload_skills(context: CommandContext, args: str) -> CommandReply:
     count = len(await _learning(context).skills())
     # The prompt lists them, so the next turn writes a new one.
     await context.conversation.change(SessionChange(system=""))
-    return TextReply(f"There are {plural(count, 'skill')}. The next turn is told of them anew.")
+    return TextReply(
+        f"{plural(count, 'skill')} loaded, listed for the model from the next turn on."
+    )
 
 
-async def _learn(context: CommandContext, words: str) -> CommandReply:
-    if not words:
-        raise UsageError("What is to be learned?", hint="For example: /learn how we release")
+async def _learn(context: CommandContext, args: str) -> CommandReply:
+    if not args:
+        raise UsageError("/learn needs a topic.", hint="For example: /learn how we release")
     if _missing_tool_note(context, "skill_manage", _NO_SKILL_EDITOR):
-        raise UsageError(_NO_SKILL_EDITOR, hint="/model chooses another one.")
-    asked = _LEARN_PROMPT.read_text("utf-8").strip().replace("{what}", words)
-    return SubmitReply((Text(asked),), told="It is to become a skill.")
+        raise UsageError(_NO_SKILL_EDITOR, hint="Choose another model with /model.")
+    prompt = _LEARN_PROMPT.read_text("utf-8").strip().replace("{what}", args)
+    return SubmitReply((Text(prompt),), told="Writing a skill.")
 
 
-def _missing_tool_note(context: CommandContext, tool: str, told: str) -> str:
-    """A line more, where the tools of who answers are known and that one is not among them."""
+def _missing_tool_note(context: CommandContext, tool: str, text: str) -> str:
+    """The text, if the current model is known to lack the tool."""
     toolbox, session = context.services.toolbox, context.conversation.session
     if toolbox is None:
         return ""
-    there = toolbox.offered(context.seat.platform or session.source, context.role, session)
-    return "" if any(one.name == tool for one in there) else f"\n\n{told}"
+    tools = toolbox.offered(context.seat.platform or session.source, context.role, session)
+    return "" if any(spec.name == tool for spec in tools) else f"\n\n{text}"
 
 
 def _learning(context: CommandContext) -> LearningControl:
-    lessons = context.services.lessons
-    if lessons is None:
-        raise UsageError("Nothing is learned here.")
-    return lessons
+    learning = context.services.lessons
+    if learning is None:
+        raise UsageError("Learning is not available here.")
+    return learning
 
 
 def _has_learning(context: CommandContext) -> bool:
@@ -170,7 +168,7 @@ COMMANDS = (
     Command(
         name="memory",
         usage="[pending | approve id | reject id | approval on|off]",
-        summary="Show what is remembered, and decide what shall be.",
+        summary="Show memory, and approve or reject changes to it.",
         owners=True,
         needs=_has_learning,
         run=_memory,
@@ -178,14 +176,14 @@ COMMANDS = (
     Command(
         name="skills",
         usage="[list | show name | pin name | unpin name]",
-        summary="Show the skills; /<name> follows one.",
+        summary="List skills; /<name> uses one.",
         owners=True,
         needs=_has_learning,
         run=_skills,
     ),
     Command(
         name="bundles",
-        summary="Show the names under which several skills are followed.",
+        summary="List bundles of skills.",
         owners=True,
         needs=_has_learning,
         run=_bundles,
@@ -193,21 +191,21 @@ COMMANDS = (
     Command(
         name="changes",
         usage="[show id | approve id | reject id | undo id]",
-        summary="Show what the agent changed in memory and skills, and take it back.",
+        summary="List changes of memory and skills, and undo them.",
         owners=True,
         needs=_has_learning,
         run=_changes,
     ),
     Command(
         name="curator",
-        summary="Show when skills were last looked after, and what came of it.",
+        summary="Show the last curation of skills.",
         owners=True,
         needs=_has_learning,
         run=_curator,
     ),
     Command(
         name="reload-skills",
-        summary="Have the agent told anew which skills there are.",
+        summary="Reload the list of skills.",
         owners=True,
         needs=_has_learning,
         run=_reload_skills,
@@ -215,7 +213,7 @@ COMMANDS = (
     Command(
         name="learn",
         usage="<what>",
-        summary="Have a skill written about something.",
+        summary="Write a skill about something.",
         owners=True,
         needs=_has_learning,
         run=_learn,

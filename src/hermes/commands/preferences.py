@@ -1,4 +1,4 @@
-"""Commands that choose: the model, how hard it thinks, how it speaks, what interrupts it."""
+"""Slash commands that choose the model, its reasoning effort, the personality and the runtime."""
 
 from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
 from hermes.commands.services import SettingsControl
@@ -11,17 +11,17 @@ from hermes.schema.sessions import SessionChange
 _NO_PERSONALITY = ("none", "default", "off")
 
 
-async def _model(context: CommandContext, words: str) -> CommandReply:
-    if not words:
+async def _model(context: CommandContext, args: str) -> CommandReply:
+    if not args:
         return TextReply(await _models(context))
-    rest = words.split()
+    rest = args.split()
     provider = _take_provider(rest)
     everywhere, force = _take_flag(rest, "--global"), _take_flag(rest, "--force")
     names = [word for word in rest if word != "--session"]
     if len(names) != 1 or names[0].startswith("--"):
-        raise UsageError("/model takes one name.", hint="/help model shows how it is written.")
+        raise UsageError("/model takes one name.", hint="/help model shows its options.")
     if everywhere and not context.is_owner:
-        raise UsageError("Only an owner chooses the model of new sessions.")
+        raise UsageError("Only an owner may choose the model of new sessions.")
     doubt = "" if force else await context.models.doubt(names[0], provider)
     model = await context.models.choose(names[0], provider)
     # The prompt names the model, so the next turn writes a new one.
@@ -31,10 +31,10 @@ async def _model(context: CommandContext, words: str) -> CommandReply:
     removed = await context.models.keep(model) if everywhere else ()
     if everywhere:
         where += ", and for new sessions"
-    told = [f"Using {model.provider}/{model.name} {where}."]
+    lines = [f"Using {model.provider}/{model.name} {where}."]
     if removed:
-        told.append(f"Removed from the settings of the former provider: {', '.join(removed)}.")
-    return TextReply("\n".join([*told, f"warning: {doubt}"] if doubt else told))
+        lines.append(f"Removed settings of the previous provider: {', '.join(removed)}.")
+    return TextReply("\n".join([*lines, f"warning: {doubt}"] if doubt else lines))
 
 
 async def _models(context: CommandContext) -> str:
@@ -42,74 +42,70 @@ async def _models(context: CommandContext) -> str:
     offers = context.services.offers
     names = await offers.offers() if offers is not None else ()
     if not names:
-        return f"The model is {current}. /model NAME takes another."
+        return f"The model is {current}. Change it with: /model NAME"
     lines = [f"  {name}" for name in names]
-    return "\n".join([f"The model is {current}. /model takes one of these:", *lines])
+    return "\n".join([f"The model is {current}. Change it with /model NAME; available:", *lines])
 
 
-def _take_provider(words: list[str]) -> str | None:
-    """Take `--provider name` out of the words."""
-    if "--provider" not in words:
+def _take_provider(args: list[str]) -> str | None:
+    """Remove `--provider name` from the arguments and return the name."""
+    if "--provider" not in args:
         return None
-    place = words.index("--provider")
-    if place + 1 >= len(words):
-        raise UsageError("--provider needs a name.", hint="/help model shows how it is written.")
-    provider = words[place + 1]
-    del words[place : place + 2]
+    index = args.index("--provider")
+    if index + 1 >= len(args):
+        raise UsageError("--provider needs a name.", hint="/help model shows its options.")
+    provider = args[index + 1]
+    del args[index : index + 2]
     return provider
 
 
-def _take_flag(words: list[str], flag: str) -> bool:
-    if flag not in words:
+def _take_flag(args: list[str], flag: str) -> bool:
+    if flag not in args:
         return False
-    words.remove(flag)
+    args.remove(flag)
     return True
 
 
-async def _reasoning(context: CommandContext, words: str) -> CommandReply:
-    rest = words.lower().split()
+async def _reasoning(context: CommandContext, args: str) -> CommandReply:
+    rest = args.lower().split()
     everywhere = _take_flag(rest, "--global")
     if not rest and not everywhere:
         return TextReply(_effort_text(context))
     if len(rest) != 1 or rest[0] not in EFFORTS:
-        raise UsageError("/reasoning takes one of these: " + ", ".join(EFFORTS) + ".")
+        raise UsageError("/reasoning takes one of: " + ", ".join(EFFORTS) + ".")
     (effort,) = rest
     if everywhere and not context.is_owner:
-        raise UsageError("Only an owner chooses the reasoning of new sessions.")
+        raise UsageError("Only an owner may choose the reasoning effort of new sessions.")
     settings = _settings(context) if everywhere else None
     await context.conversation.change(SessionChange(effort=effort))
     if settings is None:
         return TextReply(f"Reasoning effort {effort} from the next message on.")
     await settings.save_effort(effort)
-    return TextReply(
-        f"Reasoning effort {effort} from the next message on, and wherever nothing else was chosen."
-    )
+    return TextReply(f"Reasoning effort {effort} from the next message on, and as the default.")
 
 
 def _effort_text(context: CommandContext) -> str:
     settings = context.services.settings
-    usual = settings.effort() if settings is not None else ""
-    effort = context.conversation.session.effort or usual or "as the model likes"
-    return f"Reasoning effort: {effort}. It can be {', '.join(EFFORTS)}."
+    default = settings.effort() if settings is not None else ""
+    effort = context.conversation.session.effort or default or "the model's default"
+    return f"Reasoning effort: {effort}. Available: {', '.join(EFFORTS)}."
 
 
 def _settings(context: CommandContext) -> SettingsControl:
     settings = context.services.settings
     if settings is None:
-        raise UsageError("The settings cannot be changed from here.")
+        raise UsageError("Settings cannot be changed from here.")
     return settings
 
 
-async def _personality(context: CommandContext, words: str) -> CommandReply:
+async def _personality(context: CommandContext, args: str) -> CommandReply:
     settings = _settings(context)
     known = settings.personalities()
-    name = words.lower()
-    if not words:
+    name = args.lower()
+    if not args:
         return TextReply(_personalities(context, settings))
     if name not in _NO_PERSONALITY and name not in known:
-        raise UsageError(
-            f"There is no personality {words!r}.", hint="/personality lists those there are."
-        )
+        raise UsageError(f"Unknown personality {args!r}.", hint="/personality lists them.")
     chosen = "none" if name in _NO_PERSONALITY else name
     # It is part of the prompt, so the next turn writes a new one.
     await context.conversation.change(SessionChange(personality=chosen, system=""))
@@ -123,44 +119,42 @@ def _personalities(context: CommandContext, settings: SettingsControl) -> str:
     current = context.conversation.session.personality or settings.personality() or "none"
     width = max((len(name) for name in known), default=0)
     lines = [f"  {name:<{width}}  {_opening_words(text)}" for name, text in sorted(known.items())]
-    return "\n".join([f"The personality is {current}. There are:", *lines, "  none"])
+    return "\n".join([f"The personality is {current}. Available:", *lines, "  none"])
 
 
 def _opening_words(text: str) -> str:
-    """The beginning of what it says, without headings, which are much alike."""
-    said = [line for line in text.splitlines() if not line.startswith("#")]
-    return one_line(" ".join(said), 60)
+    """The beginning of the text without headings, which are much alike."""
+    body = [line for line in text.splitlines() if not line.startswith("#")]
+    return one_line(" ".join(body), 60)
 
 
-async def _busy(context: CommandContext, words: str) -> CommandReply:
-    work = context.work
-    current = work.manner()
+async def _busy(context: CommandContext, args: str) -> CommandReply:
+    control = context.work
+    current = control.manner()
     if current is None:
-        raise UsageError("Nothing can be said here while a turn is running.")
-    word = words.lower()
+        raise UsageError("Messages cannot be sent here while a turn is running.")
+    word = args.lower()
     if word in {"", "status"}:
         return TextReply(
-            f"While a turn runs, what you say will {_BUSY_EFFECTS[current]}. "
-            f"It can be {_BUSY_MODES}."
+            f"While a turn is running, a message will {_BUSY_EFFECTS[current]}. "
+            f"Available: {_BUSY_MODES}."
         )
     if word not in set(BusyMode):
-        raise UsageError(f"/busy takes one of these: {_BUSY_MODES}.")
+        raise UsageError(f"/busy takes one of: {_BUSY_MODES}.")
     if not context.is_owner:
-        raise UsageError("Only an owner chooses that, for it holds for everybody.")
-    manner = BusyMode(word)
+        raise UsageError("Only an owner may change this, because it applies to everyone.")
+    mode = BusyMode(word)
     if context.services.settings is not None:
-        await context.services.settings.save_busy_mode(manner)
-    work.change_manner(manner)
-    return TextReply(
-        f"From the next turn on, what you say while it runs will {_BUSY_EFFECTS[manner]}."
-    )
+        await context.services.settings.save_busy_mode(mode)
+    control.change_manner(mode)
+    return TextReply(f"From the next turn on, a message during a turn will {_BUSY_EFFECTS[mode]}.")
 
 
 _BUSY_EFFECTS = {
     BusyMode.INTERRUPT: "interrupt it",
-    BusyMode.QUEUE: "wait, and each message gets a turn of its own",
-    BusyMode.STEER: "be passed on to it",
-    BusyMode.COLLECT: "wait, and all of it is answered in one turn",
+    BusyMode.QUEUE: "be queued for a turn of its own",
+    BusyMode.STEER: "be passed to it",
+    BusyMode.COLLECT: "be queued and answered together with the others",
 }
 _BUSY_MODES = ", ".join(BusyMode)
 
@@ -175,13 +169,13 @@ COMMANDS = (
     Command(
         name="reasoning",
         usage="[effort] [--global]",
-        summary="Show or change how hard the model thinks; --global wherever nobody chose.",
+        summary="Show or change the reasoning effort; --global also as the default.",
         run=_reasoning,
     ),
     Command(
         name="personality",
         usage="[name]",
-        summary="Show or change how the agent speaks in this session.",
+        summary="Show or change the personality of this session.",
         run=_personality,
     ),
     Command(
@@ -202,16 +196,16 @@ _RUNTIME_NAMES = {
     "on": "codex_app_server",
 }
 _RUNTIME_TEXT = {
-    "auto": "Turns are run by our own loop.",
-    "codex_app_server": "Turns with OpenAI's models are run by codex.",
+    "auto": "Turns are run by Hermes.",
+    "codex_app_server": "Turns with OpenAI models are run by codex.",
 }
 
 
-async def _codex_runtime(context: CommandContext, words: str) -> CommandReply:
+async def _codex_runtime(context: CommandContext, args: str) -> CommandReply:
     runtimes = context.services.runtimes
     if runtimes is None:
-        raise UsageError("The runtime cannot be chosen from here.")
-    word = words.strip().lower()
+        raise UsageError("The runtime cannot be changed from here.")
+    word = args.strip().lower()
     if word in {"", "status"}:
         current = runtimes.current()
         return TextReply(f"{_RUNTIME_TEXT[current]} (model.openai_runtime: {current})")
@@ -223,7 +217,7 @@ async def _codex_runtime(context: CommandContext, words: str) -> CommandReply:
 RUNTIME_COMMANDS = (
     Command(
         name="codex-runtime",
-        summary="Let codex run the turns, or our own loop.",
+        summary="Choose whether codex or Hermes runs turns with OpenAI models.",
         usage="[auto | codex_app_server]",
         run=_codex_runtime,
         aliases=("codex_runtime",),

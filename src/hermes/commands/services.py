@@ -1,4 +1,4 @@
-"""What commands ask of the house around the talk; each service may be missing on a surface."""
+"""Services that commands use; each may be missing on a surface."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -17,44 +17,44 @@ from hermes.schema.tools import ToolSpec
 
 
 class ModelControl(Protocol):
-    """The choice of models, as a command needs it."""
+    """Choose the model of sessions."""
 
     async def choose(self, name: str, provider: str | None) -> Model:
-        """The model of that name. Raises `ConfigError` when it cannot be used."""
+        """Return the model of that name. Raises `ConfigError` if it cannot be used."""
         ...
 
     async def doubt(self, name: str, provider: str | None) -> str:
-        """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
+        """Say why the name could not be verified, or nothing. Raises if it is certainly wrong."""
         ...
 
     async def keep(self, model: Model) -> Sequence[str]:
-        """Use it for new sessions, too; returns the settings of the former that were removed."""
+        """Save it as the default; return the removed settings of the previous provider."""
         ...
 
     def current(self, session: Session) -> str: ...
 
 
 class StatusFacts(Protocol):
-    """What `/status` says about the house around the session."""
+    """Facts for `/status` that the session does not know."""
 
     def status(self, session: Session) -> Sequence[tuple[str, str]]: ...
 
 
 class SettingsControl(Protocol):
-    """What the settings say, and the few that a command may write."""
+    """Read settings, and write those that commands may change."""
 
     def personalities(self) -> Mapping[str, str]:
-        """By name, how each asks the agent to speak."""
+        """The prompt of each personality by name."""
         ...
 
     def personality(self) -> str:
-        """The name of the one for sessions that chose none; empty when there is none."""
+        """The default personality, or an empty string."""
         ...
 
     def effort(self) -> str: ...
 
     def progress(self) -> str:
-        """How much of the tools' work is shown."""
+        """The level of tool progress."""
         ...
 
     async def save_effort(self, effort: str) -> None: ...
@@ -64,16 +64,16 @@ class SettingsControl(Protocol):
     async def save_progress(self, level: str) -> None: ...
 
     async def save_home_channel(self, address: Address, name: str) -> None:
-        """Deliver to this chat what is for its platform and names no chat."""
+        """Make this chat the default target of its platform."""
         ...
 
     async def shown(self) -> str:
-        """What differs from the defaults, with no secret in it."""
+        """The settings that differ from the defaults, with secrets masked."""
         ...
 
 
 class ProgramInfo(Protocol):
-    """What the program says about itself; `report` has nothing secret in it."""
+    """Facts about this installation; `report` contains no secrets."""
 
     @property
     def profile(self) -> str: ...
@@ -85,36 +85,36 @@ class ProgramInfo(Protocol):
 
 
 class ModelOffers(Protocol):
-    """Models that can be chosen, as far as is known without asking far away."""
+    """Models that can be chosen, as far as known without a network request."""
 
     async def offers(self) -> Sequence[str]:
-        """Each as it is written behind `/model`."""
+        """Names as `/model` accepts them."""
         ...
 
 
 class ToolsetControl(Protocol):
-    """The tools that the agent has on a platform when somebody of that role asks."""
+    """The tools of the agent by platform and role."""
 
     def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
-        """As far as the session's model is told of them."""
+        """The tools offered to the session's model."""
         ...
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
-        """The tools of each toolset, by its name."""
+        """The names of the tools in each toolset."""
         ...
 
     async def listed(self) -> str:
-        """Which toolsets are on, on which platforms."""
+        """A table of the toolsets enabled on each platform."""
         ...
 
     async def switch(self, names: Sequence[str], platform: str, *, on: bool) -> str:
-        """On one platform, or on all; what was done, for people. Raises `UsageError`."""
+        """Switch on one platform or all; return a text for the user. Raises `UsageError`."""
         ...
 
 
 class ImageLoader(Protocol):
     async def load(self, path: str) -> Media:
-        """Raises `UsageError` for a file that is not there or is no picture."""
+        """Raises `UsageError` if the file is missing or not an image."""
         ...
 
 
@@ -125,7 +125,7 @@ class PlatformState(Struct, frozen=True, kw_only=True):
 
 
 class PlatformControl(Protocol):
-    """The messaging platforms that this program listens to."""
+    """The messaging platforms of this gateway."""
 
     def states(self) -> Sequence[PlatformState]: ...
 
@@ -135,56 +135,53 @@ class PlatformControl(Protocol):
 
 
 class BackgroundJob(Struct, frozen=True, kw_only=True):
-    """A background process, or delegated work: `command` is what was asked for.
-
-    For `seconds` so far; `state` is empty while it runs, `doing` is what it was seen to do last.
-    """
+    """A background process or a subagent."""
 
     name: str
-    command: str
+    command: str  # or the prompt
     seconds: float
-    state: str = ""
-    doing: str = ""
+    state: str = ""  # empty while it runs
+    doing: str = ""  # its last known activity
 
 
 class BackgroundJobs(Protocol):
-    """What a session left running."""
+    """The background jobs of sessions."""
 
     async def begin(self, scope: Scope, prompt: str) -> str:
-        """Have it done in a session of its own; its name. The scope hears what came of it.
+        """Run the prompt in its own session and report to the scope; return the job's name.
 
-        Raises `UsageError` when too much is under way.
+        Raises `UsageError` when too many jobs are running.
         """
         ...
 
     async def of(self, session: Session) -> Sequence[BackgroundJob]: ...
 
     async def end(self, session: Session) -> int:
-        """End all of it; returns how many there were."""
+        """End all jobs of the session; return how many there were."""
         ...
 
 
 class SessionHandoff(Protocol):
     async def hand_off(self, session: Session, platform: str) -> str:
-        """The session goes on in the home chat of that platform, which is told so.
+        """Continue the session in the home chat of the platform; return the name of the chat.
 
-        Returns where that is. Raises `UsageError`, and `SessionBusy` where a turn runs.
+        Raises `UsageError`, or `SessionBusy` while a turn is running.
         """
         ...
 
 
 class RuntimeControl(Protocol):
-    """Who runs the turns of OpenAI's models: `auto` is our own loop."""
+    """The runtime of turns with OpenAI models; `auto` is Hermes itself."""
 
     def current(self) -> str: ...
 
     async def choose(self, name: str) -> str:
-        """From the next message on. Returns a sentence for people; raises `UsageError`."""
+        """Use it from the next message on; return a text for the user. Raises `UsageError`."""
         ...
 
 
 class SkillSummary(Struct, frozen=True, kw_only=True):
-    """One skill in a list; `marks` says whose it is and whether it is pinned."""
+    """One skill in a list; `marks` name its origin and whether it is pinned."""
 
     name: str
     description: str
@@ -193,20 +190,20 @@ class SkillSummary(Struct, frozen=True, kw_only=True):
 
 
 class LearningControl(Protocol):
-    """What the agent has learned, and the person's say in it. All texts are for people.
+    """Memory, skills and the changes of both; returned texts are for the user.
 
-    Changes and proposals go by their id, or by an end of it. Raises `UsageError`, `NotFound`
-    and `Drifted` with what to do next.
+    Changes and proposals are named by their id or the end of it. Raises `UsageError`, `NotFound`
+    and `Drifted`.
     """
 
     async def memory(self) -> str: ...
 
     async def waiting(self, kind: str | None = None) -> Sequence[str]:
-        """Proposals, one line each; of `memory`, of `skill`, or all."""
+        """Pending proposals, one line each; `kind` is `memory` or `skill`."""
         ...
 
     async def accept(self, name: str, kind: str | None = None) -> Sequence[str]:
-        """Do what was proposed, or all that waits for `all`; what was done."""
+        """Apply a proposal, or `all` of them; return what was done."""
         ...
 
     async def reject(self, name: str, kind: str | None = None) -> int: ...
@@ -214,13 +211,13 @@ class LearningControl(Protocol):
     async def changes(self, limit: int) -> Sequence[str]: ...
 
     async def shown(self, name: str) -> str:
-        """A change or a proposal, with every line of it."""
+        """A change or proposal in full."""
         ...
 
     async def undo(self, name: str) -> str: ...
 
     def asks(self) -> bool:
-        """Whether every change of memory is decided by the person."""
+        """Whether every change of memory needs approval."""
         ...
 
     async def set_memory_approval(self, *, on: bool) -> None: ...
@@ -228,11 +225,11 @@ class LearningControl(Protocol):
     async def skills(self) -> Sequence[SkillSummary]: ...
 
     async def curation_report(self) -> str:
-        """When the skills were last looked after, and what came of it."""
+        """When skills were last curated, and the result."""
         ...
 
     async def bundles(self) -> Sequence[SkillSummary]:
-        """Names under which several skills are followed; `marks` names those."""
+        """Bundles of skills; `marks` name the skills."""
         ...
 
     async def skill(self, name: str) -> str: ...
@@ -240,36 +237,33 @@ class LearningControl(Protocol):
     async def pin(self, name: str, *, pinned: bool) -> None: ...
 
     def skill_for_command(self, name: str) -> str:
-        """The skill that is called by a command of that name; empty when there is none."""
+        """The skill with a command of that name, or an empty string."""
         ...
 
     async def opened(self, name: str, session: str) -> str:
-        """The instructions of a skill, to be followed now."""
+        """The instructions of a skill."""
         ...
 
 
 class ContextUsage(Struct, frozen=True, kw_only=True):
-    """What a session's next request takes of the window, in tokens, by what it is.
-
-    From `trigger` on it is compressed; that happened `times` so far and cost so much.
-    """
+    """Tokens of a session's next request by part."""
 
     window: int
-    trigger: int
+    trigger: int  # compaction starts here
     parts: Mapping[str, int]
-    times: int = 0
-    cost: float | None = 0.0
+    times: int = 0  # compactions so far
+    cost: float | None = 0.0  # of those compactions
 
 
 class ContextWindow(Protocol):
-    """What the model sees of a session."""
+    """The part of a session that the model sees."""
 
     async def filling(self, session: Session, role: Role) -> ContextUsage: ...
 
     async def compress(
         self, session: Session, wish: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
-        """Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter."""
+        """Raises `SessionBusy`, or `UsageError` if there is nothing to compact."""
         ...
 
     async def pins(self, session: Session) -> Sequence[str]: ...
@@ -284,7 +278,7 @@ class ContextWindow(Protocol):
 
 
 class InstructionFile(Struct, frozen=True):
-    """A file that tells how things are done; `followed`: it may."""
+    """A file with instructions for the agent; `followed` if it is trusted."""
 
     path: str
     followed: bool
@@ -293,22 +287,22 @@ class InstructionFile(Struct, frozen=True):
 
 class InstructionFiles(Protocol):
     def of(self, workspace: str) -> Sequence[InstructionFile]:
-        """Those of the project; the first that is followed counts."""
+        """The files of the workspace; the first trusted one is used."""
         ...
 
     def vouch(self, workspace: str, name: str) -> InstructionFile:
-        """From now on it is followed as it stands. Raises `UsageError`."""
+        """Trust the file in its current form. Raises `UsageError`."""
         ...
 
 
 class McpServerControl(Protocol):
-    """The MCP servers of the profile; `confirms`: who connects them anew is asked first."""
+    """The MCP servers of the profile; `confirms_reload` if the user must confirm a reload."""
 
     @property
     def confirms_reload(self) -> bool: ...
 
     async def reload(self) -> str:
-        """Read the settings again and connect anew. Returns what came of it, for people."""
+        """Read the settings again and reconnect; return a text for the user."""
         ...
 
 
@@ -316,9 +310,9 @@ RestartGateway: TypeAlias = Callable[[Address | None], Awaitable[None]]
 
 
 class CommandServices(Struct, frozen=True, kw_only=True):
-    """`restart` asks the program in the background to begin again, and does not wait for it.
+    """The services available on a surface.
 
-    Whoever asks for it is told at that address when it is over.
+    `restart` requests a restart without waiting; the address is notified when it is done.
     """
 
     settings: SettingsControl | None = None

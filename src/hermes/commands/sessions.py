@@ -1,4 +1,4 @@
-"""Commands that change the talk itself: start anew, go back, ask again, branch, stop."""
+"""Slash commands that start, stop, rewind, branch and resume sessions."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,43 +22,47 @@ from hermes.schema.sessions import Session, SessionChange, SessionFilter, Sessio
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, recap
 
 
-async def _start(context: CommandContext, words: str) -> CommandReply:
-    return TextReply("I am Hermes. Write what you want done; /help lists the commands.")
+async def _start(context: CommandContext, args: str) -> CommandReply:
+    return TextReply("I am Hermes. Tell me what to do; /help lists the commands.")
 
 
-async def _new(context: CommandContext, words: str) -> CommandReply:
-    begun = await context.work.begin(words)
-    return TextReply(f"New session {begun.session.id}.{begun.aside}")
+async def _new(context: CommandContext, args: str) -> CommandReply:
+    switched = await context.work.begin(args)
+    return TextReply(f"New session {switched.session.id}.{switched.aside}")
 
 
-async def _retry(context: CommandContext, words: str) -> CommandReply:
+async def _retry(context: CommandContext, args: str) -> CommandReply:
     question = await context.conversation.again()
     if context.in_chat:
         own = Trust.OWNER if context.role is Role.OWNER else Trust.GUEST
         if question.trust is not own:
-            # Asked again, it would be done in the name of whoever types this.
-            raise UsageError("The last question was somebody else's.", hint="Write it yourself.")
-        # What is said in a chat goes through its inbox, and so cannot take a place of its own.
+            # Repeated, it would run with the permissions of the user who typed /retry.
+            raise UsageError(
+                "The last message was written by another user.", hint="Send it yourself."
+            )
+        # In a chat the message goes through the inbox, so the old one is removed first.
         (question,) = await context.conversation.undo(1)
         return SubmitReply(question.parts, undone=1)
-    # What it refers to is read again: it may have changed since.
+    # References are read again, because the files may have changed.
     return SubmitReply(typed_parts(question), undone=1)
 
 
-async def _undo(context: CommandContext, words: str) -> CommandReply:
-    turns = parse_count(words or "1")
+async def _undo(context: CommandContext, args: str) -> CommandReply:
+    turns = parse_count(args or "1")
     if turns is None:
         raise UsageError("/undo takes a number of turns.", hint="For example: /undo 2")
     before = await context.conversation.messages()
-    taken = await context.conversation.undo(turns)
-    first = one_line(typed_text(taken[0]), 60)
-    count = len(taken)
-    told = f"Took back {plural(count, 'turn')}, from “{first}” on."
-    gone = {row.seq for row in before} - {row.seq for row in await context.conversation.messages()}
-    if any(row.seq in gone and _wrote_files(row.message) for row in before):
-        back = "; /rollback brings them back" if context.services.checkpoints else ""
-        told += f" The files it wrote stay{back}."
-    return TextReply(told, undone=count)
+    undone = await context.conversation.undo(turns)
+    first = one_line(typed_text(undone[0]), 60)
+    count = len(undone)
+    text = f"Undid {plural(count, 'turn')}, starting with “{first}”."
+    removed = {row.seq for row in before} - {
+        row.seq for row in await context.conversation.messages()
+    }
+    if any(row.seq in removed and _wrote_files(row.message) for row in before):
+        back = "; /rollback restores them" if context.services.checkpoints else ""
+        text += f" Files it wrote are unchanged{back}."
+    return TextReply(text, undone=count)
 
 
 def _wrote_files(message: Message) -> bool:
@@ -67,30 +71,30 @@ def _wrote_files(message: Message) -> bool:
     )
 
 
-async def _title(context: CommandContext, words: str) -> CommandReply:
-    if not words:
+async def _title(context: CommandContext, args: str) -> CommandReply:
+    if not args:
         return TextReply(context.conversation.session.title or "This session has no title.")
-    await context.conversation.change(SessionChange(title=words))
-    return TextReply(f"This session is now called “{words}”.")
+    await context.conversation.change(SessionChange(title=args))
+    return TextReply(f"Session title: “{args}”.")
 
 
-async def _branch(context: CommandContext, words: str) -> CommandReply:
+async def _branch(context: CommandContext, args: str) -> CommandReply:
     old = context.conversation.session
-    copy = await context.conversation.branch(words)
+    copy = await context.conversation.branch(args)
     name = f" “{copy.title}”" if copy.title else ""
-    return TextReply(f"This is now session {copy.id}{name}, a copy of {old.id}.")
+    return TextReply(f"Now in session {copy.id}{name}, a copy of {old.id}.")
 
 
-async def _stop(context: CommandContext, words: str) -> CommandReply:
-    stopped = await context.work.stop(words)
-    ended = "" if words else await _end_background(context)
-    aside = set_aside_text(stopped.waiting)
+async def _stop(context: CommandContext, args: str) -> CommandReply:
+    stopped = await context.work.stop(args)
+    ended = "" if args else await _end_background(context)
+    dropped = set_aside_text(stopped.waiting)
     if stopped.running and stopped.says_so:
-        stopping = "Stopping; something that was started takes a moment to end."
-        told = [stopping if stopped.lingers else "", f"{aside}, too." if stopped.waiting else ""]
-        return TextReply(" ".join(filter(None, [*told, ended])))
+        slow = "Stopping; a process takes a moment to end."
+        notes = [slow if stopped.lingers else "", f"{dropped}." if stopped.waiting else ""]
+        return TextReply(" ".join(filter(None, [*notes, ended])))
     if stopped.waiting:
-        return TextReply(f"Stopped. {aside}. {ended}".strip())
+        return TextReply(f"Stopped. {dropped}. {ended}".strip())
     if stopped.running:
         return TextReply(f"Stopped. {ended}".strip())
     return TextReply(ended or "Nothing is running.")
@@ -102,46 +106,48 @@ async def _end_background(context: CommandContext) -> str:
     return f"Ended {plural(count, 'background job')}." if count else ""
 
 
-async def _queue(context: CommandContext, words: str) -> CommandReply:
-    if not words:
-        raise UsageError("There is nothing to queue.", hint="For example: /queue and the tests")
+async def _queue(context: CommandContext, args: str) -> CommandReply:
+    if not args:
+        raise UsageError("/queue needs a message.", hint="For example: /queue and the tests")
     busy = context.work.activity().running
-    return SubmitReply((Text(words),), BusyMode.QUEUE, "Queued." if busy else "")
+    return SubmitReply((Text(args),), BusyMode.QUEUE, "Queued." if busy else "")
 
 
-async def _steer(context: CommandContext, words: str) -> CommandReply:
-    if not words:
-        raise UsageError("There is nothing to say.", hint="For example: /steer use the other")
+async def _steer(context: CommandContext, args: str) -> CommandReply:
+    if not args:
+        raise UsageError("/steer needs a message.", hint="For example: /steer use the other")
     busy = context.work.activity().running
-    return SubmitReply((Text(words),), BusyMode.STEER, "Passed on." if busy else "")
+    return SubmitReply((Text(args),), BusyMode.STEER, "Sent to the running turn." if busy else "")
 
 
 COMMANDS = (
-    Command(name="start", summary="Say hello.", where=Availability.CHAT, run=_start),
-    Command(name="new", aliases=("reset",), usage="[title]", summary="Start anew.", run=_new),
-    Command(name="retry", summary="Take the last question back and ask it again.", run=_retry),
-    Command(name="undo", usage="[turns]", summary="Take back the last turns.", run=_undo),
+    Command(name="start", summary="Show a greeting.", where=Availability.CHAT, run=_start),
+    Command(
+        name="new", aliases=("reset",), usage="[title]", summary="Start a new session.", run=_new
+    ),
+    Command(name="retry", summary="Undo the last turn and send its message again.", run=_retry),
+    Command(name="undo", usage="[turns]", summary="Undo the last turns.", run=_undo),
     Command(name="title", usage="[text]", summary="Show or set this session's title.", run=_title),
     Command(
         name="branch",
         aliases=("fork",),
         usage="[title]",
-        summary="Go on in a copy of this session.",
+        summary="Continue in a copy of this session.",
         run=_branch,
     ),
-    Command(name="stop", summary="End the turn and what was left running.", run=_stop),
+    Command(name="stop", summary="Stop the running turn and background jobs.", run=_stop),
     Command(
         name="queue",
         aliases=("q",),
         usage="<text>",
-        summary="Say something for after the turn that is running.",
+        summary="Queue a message for after the running turn.",
         needs=lambda context: context.accepts_input_while_busy,
         run=_queue,
     ),
     Command(
         name="steer",
         usage="<text>",
-        summary="Say something to the turn that is running.",
+        summary="Send a message to the running turn.",
         needs=lambda context: context.accepts_input_while_busy,
         run=_steer,
     ),
@@ -152,115 +158,115 @@ _MAX_LISTED = 10
 _MAX_SEARCHED = 1000
 _MAX_NAMED = 4
 _CHAT_EXCHANGES = 10
-"""Exchanges that `/history` shows in a chat, where a long text is many messages."""
+"""Exchanges that `/history` shows in a chat by default."""
 
 
-async def _resume(context: CommandContext, words: str) -> CommandReply:
-    if not words:
+async def _resume(context: CommandContext, args: str) -> CommandReply:
+    if not args:
         return TextReply(
             await _session_list(
-                context, "/resume with a number, id or words of it goes on with one."
+                context, "Resume one with: /resume NUMBER, an id, or words of its title"
             )
         )
-    session = await _find_session(context, words)
+    session = await _find_session(context, args)
     if session.id == context.conversation.session.id:
-        raise UsageError("This is that session.")
-    entered = await context.work.enter(session)
+        raise UsageError("You are already in that session.")
+    switched = await context.work.enter(session)
     tail = await context.archive.tail(session.id, MAX_ROWS, MAX_BYTES)
-    talk = context.conversation
-    going_on, ends = await talk.going_on(session.id), await talk.ends(session.id)
+    conversation = context.conversation
+    going_on, ends = await conversation.going_on(session.id), await conversation.ends(session.id)
     last = recap(tail.rows, 3, going_on=going_on, midway=tail.more > 0, ends=ends)
     name = f" “{session.title}”" if session.title else ""
     count = plural(len(tail.rows) + tail.more, "message")
-    told = f"Back in session {session.id}{name}, {count}.{entered.aside}"
-    return ResumedReply(told, "\n".join(_recap_lines(last, 300)))
+    text = f"Resumed session {session.id}{name}, {count}.{switched.aside}"
+    return ResumedReply(text, "\n".join(_recap_lines(last, 300)))
 
 
-async def _handoff(context: CommandContext, words: str) -> CommandReply:
-    if len(words.split()) != 1:
+async def _handoff(context: CommandContext, args: str) -> CommandReply:
+    if len(args.split()) != 1:
         raise UsageError(
             "/handoff takes the name of a platform.", hint="For example: /handoff telegram"
         )
-    handing, talk = context.services.handing, context.conversation
-    if handing is None:
-        raise UsageError("There are no chats to hand this session to.")
-    if not talk.started:
-        raise UsageError("Nothing has been said yet.")
-    old = talk.session
-    where = await handing.hand_off(old, words.lower())
-    begun = await context.work.begin("")
+    handoff, conversation = context.services.handing, context.conversation
+    if handoff is None:
+        raise UsageError("Handoff is not available here.")
+    if not conversation.started:
+        raise UsageError("The conversation is empty.")
+    old = conversation.session
+    where = await handoff.hand_off(old, args.lower())
+    switched = await context.work.begin("")
     return TextReply(
-        f"It went to {where}. Here a new session begins; /resume {old.id} comes back to that one."
-        f"{begun.aside}"
+        f"Handed off to {where}. This is a new session; /resume {old.id} returns to the old one."
+        f"{switched.aside}"
     )
 
 
-async def _sessions(context: CommandContext, words: str) -> CommandReply:
-    return TextReply(await _session_list(context, "/resume with a number goes on with one."))
+async def _sessions(context: CommandContext, args: str) -> CommandReply:
+    return TextReply(await _session_list(context, "Resume one with: /resume NUMBER"))
 
 
-async def _find_session(context: CommandContext, words: str) -> Session:
-    place = parse_count(words)
-    if place is not None and place <= _MAX_LISTED:
+async def _find_session(context: CommandContext, args: str) -> Session:
+    number = parse_count(args)
+    if number is not None and number <= _MAX_LISTED:
         others = await _recent_sessions(context)
-        if place <= len(others):
-            return others[place - 1].session
+        if number <= len(others):
+            return others[number - 1].session
     try:
-        return await context.archive.find(words)
+        return await context.archive.find(args)
     except NotFound as error:
         if not str(error).startswith("There is no"):
             raise
-        # A number means a place in the list, never words that happen to have it.
-        if not words.isdigit() and (found := await _find_by_words(context, words)):
+        # A number is an index in the list, never a word to search for.
+        if not args.isdigit() and (found := await _find_by_words(context, args)):
             return found
         raise NotFound(str(error), hint="/sessions lists them.") from error
 
 
-async def _find_by_words(context: CommandContext, words: str) -> Session | None:
-    """Another one with these words in its title, or in how it began as the list shows it."""
-    wanted = words.strip("“”\"' ").rstrip("…").casefold()
+async def _find_by_words(context: CommandContext, args: str) -> Session | None:
+    """Find another session with this text in its title or its preview."""
+    wanted = args.strip("“”\"' ").rstrip("…").casefold()
     if not wanted:
         return None
-    some = await context.archive.list(SessionFilter(min_messages=1), limit=_MAX_SEARCHED)
-    fits = [one for one in some if wanted in f"{one.session.title}\n{one.preview}".casefold()]
+    listed = await context.archive.list(SessionFilter(min_messages=1), limit=_MAX_SEARCHED)
+    matching = [one for one in listed if wanted in f"{one.session.title}\n{one.preview}".casefold()]
     here = context.conversation.session.id
-    found = [one for one in fits if one.session.id != here] or fits
+    found = [one for one in matching if one.session.id != here] or matching
     if len(found) < 2:
         return found[0].session if found else None
     names = [f"{one_line(_subject(one), 40)} ({one.session.id})" for one in found[:_MAX_NAMED]]
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
     raise NotFound(
-        f"{len(found)} sessions are about {words!r}: {', '.join(names)}{more}.",
-        hint="/resume with an id goes on with one.",
+        f"{len(found)} sessions match {args!r}: {', '.join(names)}{more}.",
+        hint="Resume one with: /resume ID",
     )
 
 
 async def _recent_sessions(context: CommandContext) -> list[SessionSummary]:
-    """The sessions that were active last, without the present one."""
-    some = await context.archive.list(SessionFilter(min_messages=1), limit=_MAX_LISTED + 1)
+    """The most recently active sessions, without the current one."""
+    listed = await context.archive.list(SessionFilter(min_messages=1), limit=_MAX_LISTED + 1)
     here = context.conversation.session.id
-    return [digest for digest in some if digest.session.id != here][:_MAX_LISTED]
+    return [summary for summary in listed if summary.session.id != here][:_MAX_LISTED]
 
 
 async def _session_list(context: CommandContext, hint: str) -> str:
     others = await _recent_sessions(context)
     if not others:
-        raise NotFound("There is no other session yet.", hint="Just start talking.")
+        raise NotFound("There are no other sessions yet.", hint="Just start writing.")
     now = context.conversation.now()
-    lines = [_session_line(place, digest, now) for place, digest in enumerate(others, start=1)]
+    lines = [_session_line(number, summary, now) for number, summary in enumerate(others, start=1)]
     return "\n".join([*lines, hint])
 
 
-def _session_line(place: int, digest: SessionSummary, now: datetime) -> str:
-    session = digest.session
-    when = _short_time(digest.last_at, now)
-    count = plural(digest.messages, "message")
-    return f"  {place:>2}  {one_line(_subject(digest), 60)}  ({session.id}, {count}, {when})"
+def _session_line(number: int, summary: SessionSummary, now: datetime) -> str:
+    session = summary.session
+    when = _short_time(summary.last_at, now)
+    count = plural(summary.messages, "message")
+    return f"  {number:>2}  {one_line(_subject(summary), 60)}  ({session.id}, {count}, {when})"
 
 
-def _subject(digest: SessionSummary) -> str:
-    title = digest.session.title
-    return f"“{title}”" if title else digest.preview or "(no words)"
+def _subject(summary: SessionSummary) -> str:
+    title = summary.session.title
+    return f"“{title}”" if title else summary.preview or "(no text)"
 
 
 def _short_time(at: datetime, now: datetime) -> str:
@@ -268,37 +274,37 @@ def _short_time(at: datetime, now: datetime) -> str:
     return f"{local:%H:%M}" if now - at < timedelta(hours=20) else f"{local:%Y-%m-%d}"
 
 
-async def _history(context: CommandContext, words: str) -> CommandReply:
-    exchanges = parse_count(words)
-    if words and exchanges is None:
+async def _history(context: CommandContext, args: str) -> CommandReply:
+    exchanges = parse_count(args)
+    if args and exchanges is None:
         raise UsageError("/history takes a number of exchanges.", hint="For example: /history 5")
     rows = await context.conversation.messages()
     exchanges = exchanges or (_CHAT_EXCHANGES if context.in_chat else len(rows))
     going_on, ends = await context.conversation.going_on(), await context.conversation.ends()
     lines = _recap_lines(recap(rows, exchanges, going_on=going_on, ends=ends), 500)
-    return TextReply("\n".join(lines) or "Nothing has been said yet.")
+    return TextReply("\n".join(lines) or "The conversation is empty.")
 
 
-def _recap_lines(told: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """What nobody said stands for itself."""
+def _recap_lines(text: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """One line per entry; entries without a speaker are indented."""
     return [
-        f"{who}: {one_line(said, width)}" if who else f"  {one_line(said, width)}"
-        for who, said in told
+        f"{speaker}: {one_line(content, width)}" if speaker else f"  {one_line(content, width)}"
+        for speaker, content in text
     ]
 
 
 SESSION_COMMANDS = (
     Command(
         name="resume",
-        usage="[number, id or words of it]",
-        summary="List the last sessions, or go back to one.",
+        usage="[number | id | text]",
+        summary="List recent sessions, or resume one.",
         run=_resume,
     ),
-    Command(name="sessions", summary="List the last sessions.", run=_sessions),
+    Command(name="sessions", summary="List recent sessions.", run=_sessions),
     Command(
         name="handoff",
         usage="<platform>",
-        summary="Go on with this session in the home chat of a platform.",
+        summary="Continue this session in the home chat of a platform.",
         where=Availability.TERMINAL,
         owners=True,
         needs=lambda context: context.services.handing is not None,
@@ -307,7 +313,7 @@ SESSION_COMMANDS = (
     Command(
         name="history",
         usage="[exchanges]",
-        summary="Show what was said in this session.",
+        summary="Show the conversation of this session.",
         run=_history,
     ),
 )

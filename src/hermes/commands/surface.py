@@ -1,4 +1,4 @@
-"""What a command needs of the surface it is typed on: who types, where, and what goes on there."""
+"""Describe the surface a command is typed on: its user, its abilities and its conversation."""
 
 from enum import Enum, StrEnum, auto
 from typing import Protocol
@@ -19,7 +19,7 @@ class Surface(Enum):
 
 
 class BusyMode(StrEnum):
-    """What something that is said does while a turn is running."""
+    """What happens to a message that arrives while a turn is running."""
 
     INTERRUPT = "interrupt"
     QUEUE = "queue"
@@ -28,7 +28,7 @@ class BusyMode(StrEnum):
 
 
 class ConversationActivity(Struct, frozen=True, kw_only=True):
-    """What the session is doing; `seconds` since its turn began."""
+    """Whether a turn is running, since when, and how many messages are queued."""
 
     running: bool = False
     seconds: float = 0.0
@@ -36,60 +36,56 @@ class ConversationActivity(Struct, frozen=True, kw_only=True):
 
 
 class StopResult(Struct, frozen=True, kw_only=True):
-    """A turn that was ended, and messages that were set aside.
+    """The outcome of `ConversationControl.stop`."""
 
-    `says_so` when the turn itself tells the person about its end; `lingers` when that takes a
-    while, because something it started does not end at once.
-    """
-
-    running: bool = False
-    waiting: int = 0
-    says_so: bool = False
-    lingers: bool = False
+    running: bool = False  # a turn was stopped
+    waiting: int = 0  # queued messages that were dropped
+    says_so: bool = False  # the turn reports its own end to the user
+    lingers: bool = False  # a child process takes a while to end
 
 
 class SwitchedSession(Struct, frozen=True):
-    """The session in which a talk goes on, and how many messages were set aside for that."""
+    """The session in which a conversation continues, and the number of queued messages dropped."""
 
     session: Session
     waiting: int = 0
 
     @property
     def aside(self) -> str:
-        """A sentence for whoever wrote them, with a space before it; empty when nobody did."""
+        """A sentence about dropped messages with a leading space, or an empty string."""
         return f" {set_aside_text(self.waiting)}." if self.waiting else ""
 
 
 def set_aside_text(messages: int) -> str:
-    return f"Set aside {plural(messages, 'waiting message')}"
+    return f"Dropped {plural(messages, 'queued message')}"
 
 
 class ConversationControl(Protocol):
-    """The turns and sessions of one talk, as its surface runs them."""
+    """Control of the turns and sessions of one conversation."""
 
     def activity(self) -> ConversationActivity: ...
 
     async def stop(self, run: str = "") -> StopResult:
-        """End what is running, or the run of that name and no other."""
+        """Stop the running turn; with `run`, only if it is that run."""
         ...
 
     async def begin(self, title: str) -> SwitchedSession:
-        """A new session takes the place of the present one, and of what waits there."""
+        """Replace the current session, and its queued messages, by a new one."""
         ...
 
     async def enter(self, session: Session) -> SwitchedSession:
-        """Go on with another session here. Raises `SessionBusy` while it is at work elsewhere."""
+        """Continue another session here. Raises `SessionBusy` if it is in use elsewhere."""
         ...
 
     def manner(self) -> BusyMode | None:
-        """What is done with words while a turn runs; None when nothing can be said meanwhile."""
+        """How messages during a turn are handled; None if none can be sent."""
         ...
 
     def change_manner(self, manner: BusyMode) -> None: ...
 
 
 class LocalControl:
-    """A talk that one process holds with one person, a message at a time."""
+    """Control of a conversation in this process, one message at a time."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -114,52 +110,47 @@ class LocalControl:
         return None
 
     def change_manner(self, manner: BusyMode) -> None:
-        raise UsageError("Nothing can be said here while a turn is running.")
+        raise UsageError("Messages cannot be sent here while a turn is running.")
 
 
 class TerminalAbility(Enum):
-    """What a terminal can do for whoever sits at it."""
+    """What a terminal supports."""
 
     CLEAR = auto()
     COPY = auto()
     PROGRESS = auto()
-    """Showing more or less of the tools' work."""
+    """Levels of tool progress."""
     LOOKS = auto()
-    """What `Looks` names."""
+    """The actions of `ScreenAction`."""
 
 
 class ScreenAction(StrEnum):
-    """What a terminal does with its own screen; only it knows how things stand there."""
+    """An action that a terminal performs on its own screen."""
 
     REDRAW = "redraw"
     TIMES = "times"
     STATUSBAR = "statusbar"
     COMPOSE = "compose"
-    """Have something written in the person's editor, then to be said."""
+    """Write a message in the user's editor and submit it."""
 
 
 class Person(Struct, frozen=True, kw_only=True):
-    """Who types, as the platform knows them."""
+    """The user as the platform identifies them."""
 
     id: str = ""
     name: str = ""
 
 
 class CommandCaller(Struct, frozen=True, kw_only=True):
-    """Where a command is typed and by whom.
-
-    `permitted` are the commands that the person may use there, by their own names (None: all);
-    `archive` holds the sessions that this person may see, which in a shared chat are not
-    those of the talk itself. `question` is the id of what the post asks that is replied to.
-    """
+    """The user who typed a command, and where."""
 
     surface: Surface = Surface.TERMINAL
     person: Person = Person()
     address: Address | None = None
     principal: str = OWNER
     platform: str = ""
-    permitted: frozenset[str] | None = None
-    archive: SessionArchive | None = None
+    permitted: frozenset[str] | None = None  # command names; None: all
+    archive: SessionArchive | None = None  # what the user may see, if not the conversation's
     work: ConversationControl | None = None
     abilities: frozenset[TerminalAbility] = frozenset()
-    question: str = ""
+    question: str = ""  # id of the approval request this command replies to

@@ -1,4 +1,4 @@
-"""Commands that need somebody's own machine: its files, its screen, its clipboard."""
+"""Slash commands that only work in a terminal: screen, clipboard and local files."""
 
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -29,65 +29,65 @@ from hermes.session.recap import recap
 _PROGRESS_LEVELS = ("off", "new", "all", "verbose")
 
 
-async def _clear(context: CommandContext, words: str) -> CommandReply:
+async def _clear(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.CLEAR)
-    begun = await context.work.begin(words)
-    return TextReply(f"New session {begun.session.id}.{begun.aside}", clear=True)
+    switched = await context.work.begin(args)
+    return TextReply(f"New session {switched.session.id}.{switched.aside}", clear=True)
 
 
 def _require_ability(context: CommandContext, ability: TerminalAbility) -> None:
     if ability not in context.seat.abilities:
-        raise UsageError("This terminal cannot do that.")
+        raise UsageError("This terminal does not support that.")
 
 
-async def _copy(context: CommandContext, words: str) -> CommandReply:
+async def _copy(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.COPY)
-    place = parse_count(words or "1")
-    if place is None:
+    index = parse_count(args or "1")
+    if index is None:
         raise UsageError("/copy takes a number: 1 is the last answer, 2 the one before it.")
     rows = await context.conversation.messages()
     answers = [text_of(row.message) for row in rows if isinstance(row.message, Assistant)]
     answers = [text for text in answers if text.strip()]
-    if place > len(answers):
-        raise UsageError("There is no such answer to copy.")
-    # Whether it does is not told to anybody.
-    return TextReply("Asked the terminal to copy it.", clip=escape_controls(answers[-place]))
+    if index > len(answers):
+        raise UsageError("There are not that many answers.")
+    # The terminal does not report whether it did.
+    return TextReply("Sent to the terminal's clipboard.", clip=escape_controls(answers[-index]))
 
 
-async def _image(context: CommandContext, words: str) -> CommandReply:
-    pictures = context.services.pictures
-    if pictures is None:
-        raise UsageError("Pictures cannot be sent from here.")
-    path, said = _split_path(words)
-    picture = await pictures.load(str(_target_path(context.conversation.session.cwd, path)))
-    return SubmitReply((Text(said), picture) if said else (picture,))
+async def _image(context: CommandContext, args: str) -> CommandReply:
+    images = context.services.pictures
+    if images is None:
+        raise UsageError("Images cannot be sent from here.")
+    path, text = _split_path(args)
+    image = await images.load(str(_target_path(context.conversation.session.cwd, path)))
+    return SubmitReply((Text(text), image) if text else (image,))
 
 
-def _split_path(words: str) -> tuple[str, str]:
-    """A path, in quotes when it has spaces, and what is said about it."""
-    import shlex  # noqa: PLC0415 - seldom needed
+def _split_path(args: str) -> tuple[str, str]:
+    """Split the path, quoted if it contains spaces, from the text after it."""
+    import shlex  # noqa: PLC0415 - rarely needed
 
-    rest = StringIO(words)
+    rest = StringIO(args)
     lexer = shlex.shlex(rest, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         path = lexer.get_token()
     except ValueError as error:
-        raise UsageError("A quote is not closed.") from error
+        raise UsageError("A quotation mark is not closed.") from error
     if not path:
         raise UsageError("/image takes a path.", hint="For example: /image photo.png what is this?")
     return path, rest.read().strip()
 
 
-async def _save(context: CommandContext, words: str) -> CommandReply:
+async def _save(context: CommandContext, args: str) -> CommandReply:
     session = context.conversation.session
     rows = await context.conversation.messages()
     if not rows:
-        raise UsageError("Nothing has been said yet.")
-    path = _target_path(session.cwd, words or f"hermes_{session.id}.json")
+        raise UsageError("The conversation is empty.")
+    path = _target_path(session.cwd, args or f"hermes_{session.id}.json")
     if path.suffix.lower() not in {".md", ".json"}:
         raise UsageError(
-            f"/save writes .md and .json, and {path.name} is neither.",
+            f"/save writes .md and .json files, not {path.name}.",
             hint=f"For .jsonl and .html: hermes sessions export {session.id} -o FILE",
         )
     if path.suffix.lower() == ".md":
@@ -99,7 +99,7 @@ async def _save(context: CommandContext, words: str) -> CommandReply:
     try:
         await to_thread.run_sync(_write_new, path, data)
     except FileExistsError as error:
-        raise UsageError(f"{path} exists already.", hint="Choose another name.") from error
+        raise UsageError(f"{path} already exists.", hint="Choose another name.") from error
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.", hint=write_error_hint(error)
@@ -117,45 +117,45 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _as_markdown(title: str, rows: Sequence[StoredMessage], ends: Mapping[str, str]) -> str:
-    told = recap(rows, len(rows), ends=ends)
-    spoken = [f"## {who}\n\n{said}" if who else said for who, said in told]
-    return "\n\n".join([f"# {title}", *spoken]) + "\n"
+    entries = recap(rows, len(rows), ends=ends)
+    sections = [f"## {speaker}\n\n{text}" if speaker else text for speaker, text in entries]
+    return "\n\n".join([f"# {title}", *sections]) + "\n"
 
 
-async def _verbose(context: CommandContext, words: str) -> CommandReply:
+async def _verbose(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.PROGRESS)
     settings = context.services.settings
-    level = words.lower() or _next_level(settings.progress() if settings is not None else "")
+    level = args.lower() or _next_level(settings.progress() if settings is not None else "")
     if level not in _PROGRESS_LEVELS:
-        raise UsageError("/verbose takes one of these: " + ", ".join(_PROGRESS_LEVELS) + ".")
+        raise UsageError("/verbose takes one of: " + ", ".join(_PROGRESS_LEVELS) + ".")
     if settings is not None:
         await settings.save_progress(level)
     return TextReply(f"Tool progress: {level}.", progress=level)
 
 
-async def _redraw(context: CommandContext, words: str) -> CommandReply:
+async def _redraw(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.LOOKS)
     return ScreenReply(ScreenAction.REDRAW)
 
 
-async def _timestamps(context: CommandContext, words: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.TIMES, words)
+async def _timestamps(context: CommandContext, args: str) -> CommandReply:
+    return _switch_screen(context, ScreenAction.TIMES, args)
 
 
-async def _statusbar(context: CommandContext, words: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.STATUSBAR, words)
+async def _statusbar(context: CommandContext, args: str) -> CommandReply:
+    return _switch_screen(context, ScreenAction.STATUSBAR, args)
 
 
-def _switch_screen(context: CommandContext, what: ScreenAction, words: str) -> CommandReply:
+def _switch_screen(context: CommandContext, what: ScreenAction, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.LOOKS)
-    if words.lower() not in {"", "on", "off"}:
-        raise UsageError("It is on or off; without a word it becomes the other.")
-    return ScreenReply(what, words.lower())
+    if args.lower() not in {"", "on", "off"}:
+        raise UsageError("Use on, off or nothing to toggle.")
+    return ScreenReply(what, args.lower())
 
 
-async def _prompt(context: CommandContext, words: str) -> CommandReply:
+async def _prompt(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.LOOKS)
-    return ScreenReply(ScreenAction.COMPOSE, words)
+    return ScreenReply(ScreenAction.COMPOSE, args)
 
 
 def _has_screen(context: CommandContext) -> bool:
@@ -163,15 +163,15 @@ def _has_screen(context: CommandContext) -> bool:
 
 
 def _next_level(level: str) -> str:
-    place = _PROGRESS_LEVELS.index(level) if level in _PROGRESS_LEVELS else -1
-    return _PROGRESS_LEVELS[(place + 1) % len(_PROGRESS_LEVELS)]
+    index = _PROGRESS_LEVELS.index(level) if level in _PROGRESS_LEVELS else -1
+    return _PROGRESS_LEVELS[(index + 1) % len(_PROGRESS_LEVELS)]
 
 
-async def _quit(context: CommandContext, words: str) -> CommandReply:
-    if words not in {"", "--delete"}:
+async def _quit(context: CommandContext, args: str) -> CommandReply:
+    if args not in {"", "--delete"}:
         raise UsageError("/quit takes --delete or nothing.")
     conversation = context.conversation
-    if words and conversation.started:
+    if args and conversation.started:
         if context.work.activity().running:
             raise UsageError("A turn is still running.", hint="/stop ends it.")
         await conversation.archive.delete([conversation.session.id])
@@ -183,7 +183,7 @@ COMMANDS = (
     Command(
         name="clear",
         usage="[title]",
-        summary="Empty the screen and start anew.",
+        summary="Clear the screen and start a new session.",
         where=Availability.TERMINAL,
         needs=lambda context: TerminalAbility.CLEAR in context.seat.abilities,
         run=_clear,
@@ -199,7 +199,7 @@ COMMANDS = (
     Command(
         name="image",
         usage="<path> [text]",
-        summary="Send a picture, with something about it.",
+        summary="Send an image, with optional text.",
         where=Availability.TERMINAL,
         owners=True,
         run=_image,
@@ -207,7 +207,7 @@ COMMANDS = (
     Command(
         name="save",
         usage="[path]",
-        summary="Write this session to a file, .md or .json.",
+        summary="Save this session to a .md or .json file.",
         where=Availability.TERMINAL,
         owners=True,
         run=_save,
@@ -215,14 +215,14 @@ COMMANDS = (
     Command(
         name="verbose",
         usage="[off|new|all|verbose]",
-        summary="Change how much of the tools' work is shown.",
+        summary="Change how much tool progress is shown.",
         where=Availability.TERMINAL,
         needs=lambda context: TerminalAbility.PROGRESS in context.seat.abilities,
         run=_verbose,
     ),
     Command(
         name="redraw",
-        summary="Draw the screen again.",
+        summary="Redraw the screen.",
         where=Availability.TERMINAL,
         needs=_has_screen,
         run=_redraw,
@@ -231,7 +231,7 @@ COMMANDS = (
         name="timestamps",
         aliases=("ts",),
         usage="[on|off]",
-        summary="Show when things were said, or do not, until you leave.",
+        summary="Show or hide timestamps until you quit.",
         where=Availability.TERMINAL,
         needs=_has_screen,
         run=_timestamps,
@@ -240,7 +240,7 @@ COMMANDS = (
         name="statusbar",
         aliases=("sb",),
         usage="[on|off]",
-        summary="Show the line at the bottom, or do not, until you leave.",
+        summary="Show or hide the status bar until you quit.",
         where=Availability.TERMINAL,
         needs=_has_screen,
         run=_statusbar,
@@ -249,7 +249,7 @@ COMMANDS = (
         name="prompt",
         aliases=("compose",),
         usage="[text]",
-        summary="Write what you want to say in your editor.",
+        summary="Write a message in your editor.",
         where=Availability.TERMINAL,
         needs=_has_screen,
         run=_prompt,
@@ -258,7 +258,7 @@ COMMANDS = (
         name="quit",
         aliases=("exit",),
         usage="[--delete]",
-        summary="Leave; --delete also forgets this session.",
+        summary="Quit; --delete also deletes this session.",
         where=Availability.TERMINAL,
         run=_quit,
     ),

@@ -117,7 +117,7 @@ def test_output_of_a_running_command_is_shown(hermes: HermesCli, fifo: Fifo) -> 
 def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
-        assert say(child, "/usage") == "Nothing has been used in this session yet."
+        assert say(child, "/usage") == "This session has used no tokens yet."
         assert say(child, "/undo").startswith("hermes: There is nothing to take back.")
         say(child, "hello COMMANDS")
         help_lines = say(child, "/help").splitlines()
@@ -134,7 +134,7 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
         assert say(child, "/retry") == "> hello COMMANDS\nPlain answer."
         assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
         assert "hello COMMANDS" in say(child, "/undo")
-        assert say(child, "/history") == "Nothing has been said yet."
+        assert say(child, "/history") == "The conversation is empty."
         assert "no command /frob" in say(child, "/frob")
         assert "Did you mean /model?" in say(child, "/modl")
         assert say(child, "/etc/hosts is a path") == "Plain answer."
@@ -151,7 +151,7 @@ def test_new_and_resume_switch_the_session(hermes: HermesCli) -> None:
         assert first not in say(child, "/new Two")
         say(child, "hello second")
         assert say(child, "/resume One").splitlines() == [
-            f"Back in session {first} “One”, 2 messages.",
+            f"Resumed session {first} “One”, 2 messages.",
             "you: hello first",
             "hermes: Plain answer.",
         ]
@@ -243,7 +243,7 @@ def test_failed_turn_does_not_end_the_chat(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert "key" in say(child, "wrong key")
-        assert say(child, "/undo").startswith("Took back 1 turn")
+        assert say(child, "/undo").startswith("Undid 1 turn")
         assert say(child, "hello") == "Plain answer."
 
 
@@ -280,7 +280,7 @@ def test_history_and_completion_work(hermes: HermesCli) -> None:
         child.send("\x15/usa\t")
         child.expect_exact("/usage ")
         child.sendline("")
-        child.expect_exact("Nothing has been used")
+        child.expect_exact("This session has used no tokens")
         (hermes.work / "beds.txt").touch()
         child.send("see @be\t")
         child.expect_exact("file:beds.txt ")

@@ -203,7 +203,7 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
         stopped = "was stopped." if kind == COMMAND else "Stopped."
         if kind == "steering while it hangs":
             one.say("/steer q-2 go another way")
-            await one.sees("Passed on.")
+            await one.sees("Sent to the running turn.")
         if kind == "a queue behind it":
             one.say("q-2 later")
             await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)

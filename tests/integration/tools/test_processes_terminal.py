@@ -59,7 +59,7 @@ def test_stop_ends_what_was_left_running(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("/ps")
-        child.expect_exact("Nothing runs in the background.")
+        child.expect_exact("No background jobs are running.")
         child.sendline("start it")
         child.expect_exact("It runs.")
         child.expect_exact(PROMPT)

@@ -149,11 +149,11 @@ async def test_a_command_that_was_never_ended_is_not_forgotten(tmp_path: Path) -
 async def test_the_owner_vouches_for_it_as_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "work/AGENTS.md"
     async with open_profile(tmp_path) as app:
-        assert (await typed(app, "/trust")).startswith("No file tells")
+        assert (await typed(app, "/trust")).startswith("This workspace has no instruction files")
         member = make_scope(tmp_path, role=Role.MEMBER)
         await call_tool(app, member, "terminal", command=f"echo '{RULE}' > AGENTS.md")
         assert "AGENTS.md  not followed" in await typed(app, "/trust")
-        with pytest.raises(UsageError, match="for the owner only"):
+        with pytest.raises(UsageError, match="Only an owner"):
             await typed(app, "/trust AGENTS.md", Role.MEMBER)
         said = await typed(app, "/trust AGENTS.md")
         assert RULE in said

@@ -1,4 +1,4 @@
-"""Who may type what where: `/help` shows it, and what is not shown cannot be run."""
+"""Availability of commands by surface, role and permission."""
 
 from pathlib import Path
 
@@ -37,21 +37,23 @@ def shown(text: str) -> set[str]:
     return {word.removeprefix("/").removesuffix(":") for word in words}
 
 
-async def test_help_lists_what_applies(tmp_path: Path) -> None:
+async def test_help_lists_available_commands(tmp_path: Path) -> None:
     everything = {command.name for command in standard_commands().commands}
-    async with command_harness(tmp_path) as at:
-        assert shown(await at.read("/help")) == everything - CHAT_ONLY - MEANWHILE
-        at.chats()
-        assert shown(await at.read("/help")) == everything - TERMINAL_ONLY
-        at.chats(Role.MEMBER)
-        assert shown(await at.read("/help")) == everything - TERMINAL_ONLY - OWNERS_ONLY
-        at.chats(Role.GUEST, permitted=frozenset({"help", "new", "save", "debug"}))
-        assert shown(await at.read("/help")) == {"help", "new"}
+    async with command_harness(tmp_path) as harness:
+        assert shown(await harness.read("/help")) == everything - CHAT_ONLY - MEANWHILE
+        harness.chats()
+        assert shown(await harness.read("/help")) == everything - TERMINAL_ONLY
+        harness.chats(Role.MEMBER)
+        assert shown(await harness.read("/help")) == everything - TERMINAL_ONLY - OWNERS_ONLY
+        harness.chats(Role.GUEST, permitted=frozenset({"help", "new", "save", "debug"}))
+        assert shown(await harness.read("/help")) == {"help", "new"}
 
 
-async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.context = structs.replace(at.context, seat=CommandCaller(), services=CommandServices())
+async def test_unavailable_command_is_not_listed_and_says_why(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.context = structs.replace(
+            harness.context, seat=CommandCaller(), services=CommandServices()
+        )
         missing = {
             "clear",
             "copy",
@@ -62,87 +64,89 @@ async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> No
             "rollback",
             "snapshot",
         } | MEANWHILE
-        assert shown(await at.read("/help")).isdisjoint(missing)
+        assert shown(await harness.read("/help")).isdisjoint(missing)
         for name in sorted(missing):
             with pytest.raises(UsageError) as wrong:
-                await at.type(f"/{name}")
+                await harness.type(f"/{name}")
             assert str(wrong.value)
 
 
-async def test_pages(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats()
-        first = await at.read("/commands")
-        count = int(first.split("Page 1 of ")[1].removesuffix("; /commands 2 goes on."))
+async def test_commands_are_listed_in_pages(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats()
+        first = await harness.read("/commands")
+        count = int(first.split("Page 1 of ")[1].removesuffix("; next: /commands 2"))
         assert count > 2
-        pages = [await at.read(f"/commands {page}") for page in range(1, count + 1)]
+        pages = [await harness.read(f"/commands {page}") for page in range(1, count + 1)]
         assert pages[0] == first
-        assert set().union(*(shown(page) for page in pages)) >= shown(await at.read("/help"))
+        assert set().union(*(shown(page) for page in pages)) >= shown(await harness.read("/help"))
         for line in ("/commands 0", f"/commands {count + 1}", "/commands x"):
             with pytest.raises(UsageError):
-                await at.type(line)
+                await harness.type(line)
 
 
 @pytest.mark.parametrize("name", sorted(TERMINAL_ONLY | {"start", "sethome"}))
-async def test_the_wrong_surface_is_told_in_a_sentence(tmp_path: Path, name: str) -> None:
-    async with command_harness(tmp_path) as at:
+async def test_command_on_wrong_surface_is_refused(tmp_path: Path, name: str) -> None:
+    async with command_harness(tmp_path) as harness:
         if name in TERMINAL_ONLY:
-            at.chats()
+            harness.chats()
         with pytest.raises(UsageError) as wrong:
-            await at.type(f"/{name}")
+            await harness.type(f"/{name}")
         where = "in the terminal" if name in TERMINAL_ONLY else "in a chat"
-        assert str(wrong.value) == f"/{name} works {where} only."
+        assert str(wrong.value) == f"/{name} only works {where}."
         with pytest.raises(UsageError):
-            await at.type(f"/help {name}")
+            await harness.type(f"/help {name}")
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.GUEST])
-async def test_what_only_owners_do(tmp_path: Path, role: Role) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats(role)
+async def test_owner_commands_are_refused_to_others(tmp_path: Path, role: Role) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats(role)
         for name in OWNERS_ONLY - TERMINAL_ONLY:
-            with pytest.raises(UsageError, match="for the owner only"):
-                await at.type(f"/{name}")
+            with pytest.raises(UsageError, match="Only an owner"):
+                await harness.type(f"/{name}")
         for line in ("/model big --global", "/reasoning low --global"):
             with pytest.raises(UsageError, match="Only an owner"):
-                await at.type(line)
-        assert at.fake_services.kept == []
-        assert at.models.kept == []
-        assert at.one.conversation.session.effort == ""
+                await harness.type(line)
+        assert harness.fake_services.kept == []
+        assert harness.models.kept == []
+        assert harness.one.conversation.session.effort == ""
 
 
-async def test_aliases_open_no_closed_door(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats(Role.MEMBER, permitted=frozenset({"help", "q", "reset"}))
+async def test_alias_does_not_bypass_permissions(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats(Role.MEMBER, permitted=frozenset({"help", "q", "reset"}))
         for line in ("/q x", "/reset", "/queue x"):
-            with pytest.raises(UsageError, match="is not for you here"):
-                await at.type(line)
+            with pytest.raises(UsageError, match="You may not use"):
+                await harness.type(line)
 
 
-async def test_a_guest_learns_nothing_about_others(tmp_path: Path) -> None:
-    """Whatever a guest may type, and would even if everything were permitted."""
-    async with command_harness(tmp_path, answer_script("secret answer"), answer_script("hi")) as at:
-        await at.one.say("secret question")
-        other = at.one.conversation.session.id
-        await at.read("/title Secret plan")
-        await at.read("/new")
-        await at.one.say("hello", EventRecorder())
-        own = at.one.conversation.session.id
-        theirs = at.one.store.archive_for("fake:7")
-        at.chats(Role.GUEST, archive=theirs)
-        told: list[str] = []
+async def test_guest_sees_nothing_of_other_users(tmp_path: Path) -> None:
+    """Even with all commands permitted."""
+    async with command_harness(
+        tmp_path, answer_script("secret answer"), answer_script("hi")
+    ) as harness:
+        await harness.one.say("secret question")
+        other = harness.one.conversation.session.id
+        await harness.read("/title Secret plan")
+        await harness.read("/new")
+        await harness.one.say("hello", EventRecorder())
+        own = harness.one.conversation.session.id
+        theirs = harness.one.store.archive_for("fake:7")
+        harness.chats(Role.GUEST, archive=theirs)
+        texts: list[str] = []
         for command in standard_commands().commands:
             for words in ("", "1", other, other[:6], "Secret plan"):
                 if command.name in {"undo", "retry", "title", "branch", "new"}:
                     continue
                 try:
-                    reply = await at.type(f"/{command.name} {words}")
+                    reply = await harness.type(f"/{command.name} {words}")
                 except (UsageError, NotFound) as error:
                     text = f"{error} {error.hint}"
                 else:
                     text = str(getattr(reply, "text", ""))
-                told.append(text.replace(words, "") if words else text)
-        everything = "\n".join(told)
+                texts.append(text.replace(words, "") if words else text)
+        everything = "\n".join(texts)
         assert own in everything
         assert other not in everything
         assert "ecret" not in everything
@@ -150,8 +154,8 @@ async def test_a_guest_learns_nothing_about_others(tmp_path: Path) -> None:
         assert "/home" not in everything
 
 
-def test_guests_may_use_what_concerns_only_them() -> None:
-    """Every name that opens a door names a command."""
+def test_guest_commands_exist() -> None:
+
     known = set(standard_commands().names)
     later = ALWAYS_ALLOWED | GUEST_COMMANDS
     assert later <= known

@@ -1,4 +1,4 @@
-"""Whatever is typed behind whatever command: a reply, or an error that says what to do."""
+"""Fuzz command arguments: every line gets a reply or a `HermesError`."""
 
 import tempfile
 from pathlib import Path
@@ -30,13 +30,13 @@ LINES = st.tuples(st.sampled_from(NAMES), st.lists(WORDS, max_size=3)).map(
 
 async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with command_harness(Path(folder), answer_script("one")) as at:
-            await at.one.say("first")
+        async with command_harness(Path(folder), answer_script("one")) as harness:
+            await harness.one.say("first")
             if in_chat:
-                at.chats(role)
+                harness.chats(role)
             for line in lines:
                 try:
-                    reply = await at.type(line)
+                    reply = await harness.type(line)
                 except HermesError:
                     continue
                 assert isinstance(
@@ -47,5 +47,5 @@ async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=12), st.sampled_from(Role), st.booleans())
-def test_it_is_always_answered(lines: list[str], role: Role, in_chat: bool) -> None:
+def test_any_arguments_get_a_reply_or_an_error(lines: list[str], role: Role, in_chat: bool) -> None:
     anyio.run(_type, lines, role, in_chat)

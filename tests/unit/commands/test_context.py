@@ -1,4 +1,4 @@
-"""What fills the window is shown, shortened and pinned to by hand."""
+"""`/context`, `/compress`, `/pin` and `/insights`."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,65 +17,65 @@ from support.turns import user_message
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_window_as_a_bar(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("Hello.")) as at:
-        with pytest.raises(UsageError, match="Nothing has been said"):
-            await at.type("/context")
-        await at.one.say("hi")
-        lines = (await at.read("/context")).splitlines()
+async def test_context_shows_usage_as_a_bar(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("Hello.")) as harness:
+        with pytest.raises(UsageError, match="conversation is empty"):
+            await harness.type("/context")
+        await harness.one.say("hi")
+        lines = (await harness.read("/context")).splitlines()
         assert lines[0] == "  [█▓▞▞▞■■■■■■■■■··························]"
-        assert lines[1] == "  about 12,800 of 40,000 tokens (32%), compressed from 34,000 on"
+        assert lines[1] == "  about 12,800 of 40,000 tokens (32%), compacted from 34,000 on"
         assert lines[-2].split() == ["■", "history", "9,000"]
-        assert lines[-1] == "  compressed 2 times so far, $0.0100"
+        assert lines[-1] == "  compacted 2 times so far, $0.0100"
 
 
-async def test_compress_with_wishes(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("Hello.")) as at:
-        await at.one.say("hi")
-        told = await at.read("/compress the colours")
-        assert told.startswith("40 messages became a summary: about 30,000 tokens became 8,000.")
-        assert "Nothing was changed" in await at.read("/compress here 3 names --preview")
-        await at.read("/compress here")
-        assert at.fake_services.window.wishes == [
+async def test_compress_accepts_options(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("Hello.")) as harness:
+        await harness.one.say("hi")
+        text = await harness.read("/compress the colours")
+        assert text.startswith("Summarized 40 messages: about 30,000 tokens became 8,000.")
+        assert "Nothing was changed" in await harness.read("/compress here 3 names --preview")
+        await harness.read("/compress here")
+        assert harness.fake_services.window.wishes == [
             CompactionOptions(focus="the colours"),
             CompactionOptions(turns=3, focus="names"),
             CompactionOptions(turns=1),
         ]
         with pytest.raises(UsageError, match="number of turns"):
-            await at.type("/compress here now")
+            await harness.type("/compress here now")
 
 
 async def test_pins(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("Hello.")) as at:
-        await at.one.say("hi")
-        assert "Nothing is pinned" in await at.read("/pin")
-        await at.read("/pin Never push.")
-        assert await at.read("/pin") == "  1  Never push."
-        assert await at.read("/unpin 1") == "No longer pinned: Never push."
+    async with command_harness(tmp_path, answer_script("Hello.")) as harness:
+        await harness.one.say("hi")
+        assert "Nothing is pinned" in await harness.read("/pin")
+        await harness.read("/pin Never push.")
+        assert await harness.read("/pin") == "  1  Never push."
+        assert await harness.read("/unpin 1") == "Unpinned: Never push."
         with pytest.raises(UsageError, match="number of a pin"):
-            await at.type("/unpin it")
+            await harness.type("/unpin it")
 
 
-async def test_insights_draw_the_days(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("Hello.")) as at:
-        now = at.one.conversation.now()
+async def test_insights_chart_usage_by_day(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("Hello.")) as harness:
+        now = harness.one.conversation.now()
         for number in range(3):
             then = now - timedelta(days=number)
             session = Session(id=f"s{number}", started_at=then)
             usage = Usage(input=1_000 * (number + 1), output=10)
-            await at.one.store.commit(
+            await harness.one.store.commit(
                 OpenSession(session),
                 AppendMessage(session.id, "", user_message(), then),
                 RecordUsage(session.id, "", "m", "p", usage, 0.5, then),
             )
-        lines = (await at.read("/insights")).splitlines()
+        lines = (await harness.read("/insights")).splitlines()
         assert lines[1].split("  ")[1] == "model"
         assert lines[2].split() == ["p/m", "3", "6,000", "0", "30", "$1.5000"]
         assert [lines[1].index(" out") + 4, lines[1].rindex("t") + 1] == [
             lines[2].index(" 30") + 3,
             len(lines[2]),
         ]
-        assert lines[3] == "In all: 3 calls, 6,000 tokens in, 30 out, $1.5000"
+        assert lines[3] == "Total: 3 calls, 6,000 tokens in, 30 out, $1.5000"
         assert lines[-4] == "Tokens by day:"
         bars = [line.count("█") for line in lines[-3:]]
         assert bars == sorted(bars, reverse=True)

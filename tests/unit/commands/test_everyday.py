@@ -1,4 +1,4 @@
-"""Commands beyond the first few, each typed by somebody into a real conversation."""
+"""Branching, preferences, files, platforms and diagnostics in a real conversation."""
 
 import json
 from pathlib import Path
@@ -24,225 +24,251 @@ pytestmark = pytest.mark.anyio
 async def test_branch(tmp_path: Path) -> None:
     async with command_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3", id="a3")
-    ) as at:
+    ) as harness:
         with pytest.raises(UsageError):
-            await at.type("/branch")
-        await at.one.say("one")
-        await at.read("/personality pirate")
-        old = at.one.conversation.session
-        told = await at.read("/fork Other way")
-        copy = at.one.conversation.session
-        assert told == f"This is now session {copy.id} “Other way”, a copy of {old.id}."
+            await harness.type("/branch")
+        await harness.one.say("one")
+        await harness.read("/personality pirate")
+        old = harness.one.conversation.session
+        text = await harness.read("/fork Other way")
+        copy = harness.one.conversation.session
+        assert text == f"Now in session {copy.id} “Other way”, a copy of {old.id}."
         assert (copy.parent, copy.title, copy.personality) == (old.id, "Other way", "pirate")
-        assert await at.texts() == ["one", "1"]
-        await at.one.say("two", EventRecorder())
-        archive = at.one.store.archive_for(OWNER)
+        assert await harness.texts() == ["one", "1"]
+        await harness.one.say("two", EventRecorder())
+        archive = harness.one.store.archive_for(OWNER)
         assert len(await archive.messages(old.id)) == 2
         assert (await archive.get(old.id)).ended_at is None
-        assert await at.texts() == ["one", "1", "two", "2"]
-        assert await at.read("/undo 2") == "Took back 2 turns, from “one” on."
-        await at.read(f"/resume {old.id}")
+        assert await harness.texts() == ["one", "1", "two", "2"]
+        assert await harness.read("/undo 2") == "Undid 2 turns, starting with “one”."
+        await harness.read(f"/resume {old.id}")
         with pytest.raises(StoreError):
-            await at.type("/branch Other way")
-        assert at.one.conversation.session.id == old.id
+            await harness.type("/branch Other way")
+        assert harness.one.conversation.session.id == old.id
 
 
-async def test_what_was_cut_off_is_so_in_both(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("1")) as at:
-        await at.one.say("one")
-        old = at.one.conversation.session.id
+async def test_interrupted_turn_is_marked_in_both_branches(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("1")) as harness:
+        await harness.one.say("one")
+        old = harness.one.conversation.session.id
         lost = AppendMessage(
-            old, "run_1", assistant_message(tool_call("act", id="c1")), at.one.conversation.now()
+            old,
+            "run_1",
+            assistant_message(tool_call("act", id="c1")),
+            harness.one.conversation.now(),
         )
-        await at.one.store.commit(lost)
-        await at.read("/branch")
-        before = [row.message for row in await at.one.store.archive_for(OWNER).messages(old)]
-        assert [row.message for row in await at.one.rows()] == before
+        await harness.one.store.commit(lost)
+        await harness.read("/branch")
+        before = [row.message for row in await harness.one.store.archive_for(OWNER).messages(old)]
+        assert [row.message for row in await harness.one.rows()] == before
         assert isinstance(before[-1], Result)
         assert before[-1].call == "c1"
 
 
-async def test_a_busy_session_is_not_branched(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("1")) as at:
-        await at.one.say("one")
-        async with at.one.runner.holding(at.one.conversation.session.id):
+async def test_busy_session_cannot_be_branched(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("1")) as harness:
+        await harness.one.say("one")
+        async with harness.one.runner.holding(harness.one.conversation.session.id):
             with pytest.raises(SessionBusy):
-                await at.type("/branch")
+                await harness.type("/branch")
 
 
 async def test_queue_and_steer(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        assert await at.type("/q and this") == SubmitReply((Text("and this"),), BusyMode.QUEUE)
-        assert await at.type("/steer left") == SubmitReply((Text("left"),), BusyMode.STEER)
+    async with command_harness(tmp_path) as harness:
+        assert await harness.type("/q and this") == SubmitReply((Text("and this"),), BusyMode.QUEUE)
+        assert await harness.type("/steer left") == SubmitReply((Text("left"),), BusyMode.STEER)
         for line in ("/queue", "/steer"):
             with pytest.raises(UsageError) as wrong:
-                await at.type(line)
+                await harness.type(line)
             assert wrong.value.hint.startswith("For example: ")
 
 
 async def test_reasoning(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("1")) as at:
-        assert "effort: medium" in await at.read("/reasoning")
-        assert await at.read("/reasoning HIGH") == "Reasoning effort high from the next message on."
-        await at.one.say("one")
-        assert at.one.conversation.session.effort == "high"
-        assert "effort: high" in await at.read("/reasoning")
-        assert at.fake_services.kept == []
-        await at.read("/reasoning --global low")
-        assert at.fake_services.kept == ["low"]
+    async with command_harness(tmp_path, answer_script("1")) as harness:
+        assert "effort: medium" in await harness.read("/reasoning")
+        assert (
+            await harness.read("/reasoning HIGH")
+            == "Reasoning effort high from the next message on."
+        )
+        await harness.one.say("one")
+        assert harness.one.conversation.session.effort == "high"
+        assert "effort: high" in await harness.read("/reasoning")
+        assert harness.fake_services.kept == []
+        await harness.read("/reasoning --global low")
+        assert harness.fake_services.kept == ["low"]
         for line in ("/reasoning much", "/reasoning low high", "/reasoning --global"):
             with pytest.raises(UsageError, match="none, minimal, low"):
-                await at.type(line)
+                await harness.type(line)
 
 
 async def test_personality(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("1"), answer_script("2")) as at:
-        assert "is concise" in await at.read("/personality")
-        assert "pirate   Speak like a pirate." in await at.read("/personality")
-        assert "concise  Be brief." in await at.read("/personality")
-        await at.one.say("one")
-        assert at.one.conversation.session.system
+    async with command_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+        assert "is concise" in await harness.read("/personality")
+        assert "pirate   Speak like a pirate." in await harness.read("/personality")
+        assert "concise  Be brief." in await harness.read("/personality")
+        await harness.one.say("one")
+        assert harness.one.conversation.session.system
         assert (
-            await at.read("/personality Pirate") == "Personality pirate from the next message on."
+            await harness.read("/personality Pirate")
+            == "Personality pirate from the next message on."
         )
-        session = at.one.conversation.session
+        session = harness.one.conversation.session
         assert (session.personality, session.system) == ("pirate", "")
-        assert await at.read("/personality none") == "No personality from the next message on."
-        assert at.one.conversation.session.personality == "none"
+        assert await harness.read("/personality none") == "No personality from the next message on."
+        assert harness.one.conversation.session.personality == "none"
         with pytest.raises(UsageError):
-            await at.type("/personality ghost")
+            await harness.type("/personality ghost")
 
 
-async def test_busy_needs_somebody_who_can_be_interrupted(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
+async def test_busy_is_refused_without_concurrent_input(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
         with pytest.raises(UsageError):
-            await at.type("/busy queue")
+            await harness.type("/busy queue")
 
 
 async def test_verbose(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        assert await at.type("/verbose") == TextReply("Tool progress: verbose.", progress="verbose")
-        assert await at.type("/verbose off") == TextReply("Tool progress: off.", progress="off")
-        assert at.fake_services.kept == ["verbose", "off"]
+    async with command_harness(tmp_path) as harness:
+        assert await harness.type("/verbose") == TextReply(
+            "Tool progress: verbose.", progress="verbose"
+        )
+        assert await harness.type("/verbose off") == TextReply(
+            "Tool progress: off.", progress="off"
+        )
+        assert harness.fake_services.kept == ["verbose", "off"]
         with pytest.raises(UsageError):
-            await at.type("/verbose loud")
+            await harness.type("/verbose loud")
 
 
 async def test_clear_and_copy(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("first"), answer_script("second")) as at:
+    async with command_harness(
+        tmp_path, answer_script("first"), answer_script("second")
+    ) as harness:
         with pytest.raises(UsageError):
-            await at.type("/copy")
-        await at.one.say("one")
-        await at.one.say("two", EventRecorder())
-        assert await at.type("/copy") == TextReply("Asked the terminal to copy it.", clip="second")
-        assert await at.type("/copy 2") == TextReply("Asked the terminal to copy it.", clip="first")
+            await harness.type("/copy")
+        await harness.one.say("one")
+        await harness.one.say("two", EventRecorder())
+        assert await harness.type("/copy") == TextReply(
+            "Sent to the terminal's clipboard.", clip="second"
+        )
+        assert await harness.type("/copy 2") == TextReply(
+            "Sent to the terminal's clipboard.", clip="first"
+        )
         for line in ("/copy 3", "/copy 0", "/copy x"):
             with pytest.raises(UsageError):
-                await at.type(line)
-        reply = await at.type("/clear")
+                await harness.type(line)
+        reply = await harness.type("/clear")
         assert isinstance(reply, TextReply)
         assert reply.clear
-        assert not at.one.conversation.started
-        at.context = at.context.__class__(at.one.conversation, at.models, at.context.facts)
+        assert not harness.one.conversation.started
+        harness.context = harness.context.__class__(
+            harness.one.conversation, harness.models, harness.context.facts
+        )
         for line in ("/clear", "/copy", "/verbose"):
-            with pytest.raises(UsageError, match="cannot do that"):
-                await at.type(line)
+            with pytest.raises(UsageError, match="does not support that"):
+                await harness.type(line)
 
 
-async def test_what_is_copied_cannot_end_a_paste(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("a\tb\n\x1b[201~rm -rf ~\r")) as at:
-        await at.one.say("one")
-        told = TextReply("Asked the terminal to copy it.", clip="a\tb\n␛[201~rm -rf ~␍")
-        assert await at.type("/copy") == told
+async def test_copied_text_cannot_end_a_bracketed_paste(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("a\tb\n\x1b[201~rm -rf ~\r")) as harness:
+        await harness.one.say("one")
+        text = TextReply("Sent to the terminal's clipboard.", clip="a\tb\n␛[201~rm -rf ~␍")
+        assert await harness.type("/copy") == text
 
 
 async def test_image(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
+    async with command_harness(tmp_path) as harness:
         picture = Media("0" * 64, "image/png", "/work/a b.png")
-        assert await at.type("/image 'a b.png'") == SubmitReply((picture,))
-        reply = await at.type("/image /pics/x.png what's   this?")
+        assert await harness.type("/image 'a b.png'") == SubmitReply((picture,))
+        reply = await harness.type("/image /pics/x.png what's   this?")
         assert reply == SubmitReply(
             (Text("what's   this?"), Media("0" * 64, "image/png", "/pics/x.png"))
         )
         for line in ("/image", "/image 'a"):
             with pytest.raises(UsageError):
-                await at.type(line)
+                await harness.type(line)
 
 
 async def test_save(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("Hi.")) as at:
+    async with command_harness(tmp_path, answer_script("Hi.")) as harness:
         with pytest.raises(UsageError):
-            await at.type("/save")
-        await at.one.say("hello")
-        await at.one.conversation.change(SessionChange(cwd=str(tmp_path)))
-        session = at.one.conversation.session.id
-        assert await at.read("/save") == f"Saved to {tmp_path}/hermes_{session}.json."
+            await harness.type("/save")
+        await harness.one.say("hello")
+        await harness.one.conversation.change(SessionChange(cwd=str(tmp_path)))
+        session = harness.one.conversation.session.id
+        assert await harness.read("/save") == f"Saved to {tmp_path}/hermes_{session}.json."
         saved = json.loads((tmp_path / f"hermes_{session}.json").read_text())
         assert saved["session"]["id"] == session
         assert [message["type"] for message in saved["messages"]] == ["user", "assistant"]
-        await at.read(f"/save {tmp_path}/talk.md")
+        await harness.read(f"/save {tmp_path}/talk.md")
         text = (tmp_path / "talk.md").read_text()
         assert text == f"# {session}\n\n## you\n\nhello\n\n## hermes\n\nHi.\n"
-        with pytest.raises(UsageError, match="exists already"):
-            await at.type("/save talk.md")
+        with pytest.raises(UsageError, match="already exists"):
+            await harness.type("/save talk.md")
         for name in ("talk.html", "talk.jsonl", "talk.pdf", "talk"):
-            with pytest.raises(UsageError, match=f"{name} is neither") as refused:
-                await at.type(f"/save {name}")
+            with pytest.raises(UsageError, match=f"not {name}") as refused:
+                await harness.type(f"/save {name}")
             assert f"hermes sessions export {session} -o FILE" in refused.value.hint
             assert not (tmp_path / name).exists()
         with pytest.raises(UsageError, match="cannot be written"):
-            await at.type("/save nowhere/talk.md")
+            await harness.type("/save nowhere/talk.md")
 
 
-async def test_quit_may_forget(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("Hi.")) as at:
-        assert await at.type("/quit --delete") == QuitReply()
-        await at.one.say("hello")
+async def test_quit_can_delete_the_session(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("Hi.")) as harness:
+        assert await harness.type("/quit --delete") == QuitReply()
+        await harness.one.say("hello")
         with pytest.raises(UsageError):
-            await at.type("/quit now")
-        assert await at.type("/exit --delete") == QuitReply()
-        assert await at.one.sessions() == []
-        assert not at.one.conversation.started
+            await harness.type("/quit now")
+        assert await harness.type("/exit --delete") == QuitReply()
+        assert await harness.one.sessions() == []
+        assert not harness.one.conversation.started
 
 
 async def test_insights(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
     scripts = ([assistant_message(tool_call("look"), usage=Usage(100, 10))], answer_script("ok"))
-    async with command_harness(tmp_path, *scripts, tools=[FakeTool("look")], clock=clock) as at:
-        assert await at.read("/insights") == "Sessions of the last 30 days: nothing was used."
-        await at.one.say("one")
-        assert (await at.read("/insights 7")).splitlines() == [
-            "Sessions of the last 7 days:",
+    async with command_harness(
+        tmp_path, *scripts, tools=[FakeTool("look")], clock=clock
+    ) as harness:
+        assert await harness.read("/insights") == "Usage of the last 30 days: none."
+        await harness.one.say("one")
+        assert (await harness.read("/insights 7")).splitlines() == [
+            "Usage of the last 7 days:",
             "  model             calls  tokens in  from cache  tokens out     cost",
             "  testing/scripted      1        100           0          10  $0.0050",
-            "In all: 1 call, 100 tokens in, 10 out, $0.0050",
+            "Total: 1 call, 100 tokens in, 10 out, $0.0050",
         ]
         await clock.sleep(8 * 24 * 3600)
-        assert "nothing was used" in await at.read("/insights 7")
+        assert "none" in await harness.read("/insights 7")
         for line in ("/insights 0", "/insights week"):
             with pytest.raises(UsageError):
-                await at.type(line)
+                await harness.type(line)
 
 
-async def test_facts(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        assert await at.read("/v") == f"Hermes {__version__}"
-        profile = await at.read("/profile")
-        assert profile == "This is the profile default, at home in /home/ann/.hermes."
-        assert (await at.read("/whoami")).splitlines() == ["  role  owner", "  may   everything"]
-        report = await at.read("/debug")
+async def test_version_profile_and_debug(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        assert await harness.read("/v") == f"Hermes {__version__}"
+        profile = await harness.read("/profile")
+        assert profile == "Profile default, in /home/ann/.hermes."
+        assert (await harness.read("/whoami")).splitlines() == [
+            "  role  owner",
+            "  may   everything",
+        ]
+        report = await harness.read("/debug")
         assert "database  12 bytes" in report
         assert __version__ in report
-        assert (await at.read("/tools")).splitlines() == [
+        assert (await harness.read("/tools")).splitlines() == [
             "  look   Look at something.",
             "  shell  Run on cli.",
         ]
-        assert "  both   look, shell" in (await at.read("/toolsets")).splitlines()
+        assert "  both   look, shell" in (await harness.read("/toolsets")).splitlines()
 
 
-async def test_without_services_a_command_says_so(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.context = at.context.__class__(at.one.conversation, at.models, at.context.facts)
+async def test_missing_service_is_reported(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.context = harness.context.__class__(
+            harness.one.conversation, harness.models, harness.context.facts
+        )
         for line in (
             "/personality",
             "/profile",
@@ -254,51 +280,51 @@ async def test_without_services_a_command_says_so(tmp_path: Path) -> None:
             "/reasoning low --global",
         ):
             with pytest.raises(UsageError):
-                await at.type(line)
-        assert at.one.conversation.session.effort == ""
-        assert "/model NAME" in await at.read("/model")
-        assert await at.read("/debug")
+                await harness.type(line)
+        assert harness.one.conversation.session.effort == ""
+        assert "/model NAME" in await harness.read("/model")
+        assert await harness.read("/debug")
 
 
 async def test_platforms(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        listed = await at.read("/platforms")
+    async with command_harness(tmp_path) as harness:
+        listed = await harness.read("/platforms")
         assert listed.splitlines() == ["  fake   listening", "  slack  listening"]
-        at.chats()
-        await at.read("/platform pause slack")
-        assert "slack  paused" in await at.read("/platform list")
-        with pytest.raises(UsageError, match="where you are"):
-            await at.type("/platform pause fake")
-        await at.read("/platform resume slack")
-        assert at.fake_services.paused == set()
+        harness.chats()
+        await harness.read("/platform pause slack")
+        assert "slack  paused" in await harness.read("/platform list")
+        with pytest.raises(UsageError, match="You are on this platform"):
+            await harness.type("/platform pause fake")
+        await harness.read("/platform resume slack")
+        assert harness.fake_services.paused == set()
         for line in ("/platform pause irc", "/platform pause", "/platform stop slack"):
             with pytest.raises(UsageError):
-                await at.type(line)
+                await harness.type(line)
 
 
-async def test_running_the_house_from_a_chat(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats()
-        assert await at.read("/set_home Kitchen") == "This chat is now the home of fake."
-        assert at.fake_services.kept == [(Address("fake", "1"), "Kitchen")]
-        assert (await at.read("/restart")).startswith("Restarting.")
-        assert at.fake_services.restarts == 1
-        assert "/help" in await at.read("/start")
+async def test_sethome_and_restart_from_a_chat(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats()
+        assert await harness.read("/set_home Kitchen") == "This chat is now the home chat of fake."
+        assert harness.fake_services.kept == [(Address("fake", "1"), "Kitchen")]
+        assert (await harness.read("/restart")).startswith("Restarting.")
+        assert harness.fake_services.restarts == 1
+        assert "/help" in await harness.read("/start")
 
 
 async def test_history_is_short_in_a_chat(tmp_path: Path) -> None:
     scripts = [answer_script(f"a{n}", id=f"a{n}") for n in range(12)]
-    async with command_harness(tmp_path, *scripts) as at:
+    async with command_harness(tmp_path, *scripts) as harness:
         for number in range(12):
-            await at.one.say(f"q{number}", EventRecorder())
-        assert len((await at.read("/history")).splitlines()) == 24
-        assert (await at.read("/history 1")).splitlines() == ["you: q11", "hermes: a11"]
-        at.chats()
-        assert len((await at.read("/history")).splitlines()) == 20
+            await harness.one.say(f"q{number}", EventRecorder())
+        assert len((await harness.read("/history")).splitlines()) == 24
+        assert (await harness.read("/history 1")).splitlines() == ["you: q11", "hermes: a11"]
+        harness.chats()
+        assert len((await harness.read("/history")).splitlines()) == 20
         with pytest.raises(UsageError):
-            await at.type("/history x")
+            await harness.type("/history x")
 
 
-def test_a_seat_is_a_terminal_unless_it_says_otherwise() -> None:
+def test_default_surface_is_a_terminal() -> None:
     assert CommandCaller().permitted is None
     assert CommandCaller().surface.name == "TERMINAL"

@@ -1,4 +1,4 @@
-"""Going back to a checkpoint, files and talk together, typed into a real conversation."""
+"""`/snapshot` and `/rollback` in a real conversation."""
 
 from pathlib import Path
 
@@ -18,104 +18,108 @@ from support.turns import EventRecorder
 pytestmark = pytest.mark.anyio
 
 
-def furnish(at: CommandHarness, clock: FakeClock) -> FakeCheckpoints:
-    shelf = FakeCheckpoints(clock)
-    at.context = structs.replace(at.context, services=CommandServices(checkpoints=shelf))
-    return shelf
+def add_checkpoints(harness: CommandHarness, clock: FakeClock) -> FakeCheckpoints:
+    checkpoints = FakeCheckpoints(clock)
+    harness.context = structs.replace(
+        harness.context, services=CommandServices(checkpoints=checkpoints)
+    )
+    return checkpoints
 
 
-async def test_files_and_talk_go_back_together(tmp_path: Path) -> None:
+async def test_rollback_restores_files_and_conversation(tmp_path: Path) -> None:
     clock = FakeClock()
     async with command_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
-    ) as at:
-        shelf = furnish(at, clock)
-        await at.one.say("one")
-        await at.one.say("two and more", EventRecorder())
-        row = (await at.one.rows())[-1]
-        session = at.one.conversation.session
-        await shelf.before(Scope("default", session.id, row.run, session.cwd))
-        await at.one.say("three", EventRecorder())
-        listed = await at.read("/rollback")
+    ) as harness:
+        checkpoints = add_checkpoints(harness, clock)
+        await harness.one.say("one")
+        await harness.one.say("two and more", EventRecorder())
+        row = (await harness.one.rows())[-1]
+        session = harness.one.conversation.session
+        await checkpoints.before(Scope("default", session.id, row.run, session.cwd))
+        await harness.one.say("three", EventRecorder())
+        listed = await harness.read("/rollback")
         assert "before “two and more”" in listed
-        told = await at.read("/rollback 1")
-        assert told == (
-            "Brought back 2 files, removed 1 file that came since. Took back 2 turns. "
-            "/rollback 1 undoes this for the files."
+        text = await harness.read("/rollback 1")
+        assert text == (
+            "Restored 2 files, removed 1 newer file. Undid 2 turns. "
+            "/rollback 1 undoes the change of the files."
         )
-        assert await at.texts() == ["one", "1"]
-        assert [one.id for one in shelf.restored] == ["cp_0"]
-        assert "before a rollback" in await at.read("/rollback")
+        assert await harness.texts() == ["one", "1"]
+        assert [one.id for one in checkpoints.restored] == ["cp_0"]
+        assert "before a rollback" in await harness.read("/rollback")
 
 
-async def test_a_snapshot_takes_back_what_was_said_after_it(tmp_path: Path) -> None:
+async def test_rollback_to_snapshot_undoes_later_turns(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with command_harness(tmp_path, answer_script("1"), answer_script("2"), clock=clock) as at:
-        furnish(at, clock)
-        await at.one.say("one")
-        assert "Kept /work as it is." in await at.read("/snap good state")
-        assert "good state" in await at.read("/rollback")
+    async with command_harness(
+        tmp_path, answer_script("1"), answer_script("2"), clock=clock
+    ) as harness:
+        add_checkpoints(harness, clock)
+        await harness.one.say("one")
+        assert "Saved a checkpoint of /work." in await harness.read("/snap good state")
+        assert "good state" in await harness.read("/rollback")
         await clock.advance(5)
-        await at.one.say("two", EventRecorder())
-        assert "Took back 1 turn." in await at.read("/rollback 1")
-        assert await at.texts() == ["one", "1"]
-        assert "Took back" not in await at.read("/rollback 1")
+        await harness.one.say("two", EventRecorder())
+        assert "Undid 1 turn." in await harness.read("/rollback 1")
+        assert await harness.texts() == ["one", "1"]
+        assert "Undid" not in await harness.read("/rollback 1")
 
 
-async def test_every_line_of_the_list_says_what_it_is(tmp_path: Path) -> None:
+async def test_checkpoint_list_describes_each_entry(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with command_harness(tmp_path, answer_script("1"), clock=clock) as at:
-        shelf = furnish(at, clock)
-        await at.one.say("one")
-        await shelf.take("/work", "elsewhere")
-        await shelf.before(Scope("default", "elsewhere", "run_of_another", "/work"))
-        listed = await at.read("/rollback")
+    async with command_harness(tmp_path, answer_script("1"), clock=clock) as harness:
+        checkpoints = add_checkpoints(harness, clock)
+        await harness.one.say("one")
+        await checkpoints.take("/work", "elsewhere")
+        await checkpoints.before(Scope("default", "elsewhere", "run_of_another", "/work"))
+        listed = await harness.read("/rollback")
         assert "as it was then" in listed
         assert "before a turn of another session" in listed
 
 
-async def test_another_sessions_checkpoint_leaves_this_talk_alone(tmp_path: Path) -> None:
+async def test_checkpoint_of_another_session_keeps_the_conversation(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with command_harness(tmp_path, answer_script("1"), clock=clock) as at:
-        shelf = furnish(at, clock)
-        await at.one.say("one")
-        await shelf.take("/work", "elsewhere", "theirs")
-        shelf.failed = ("a.txt: Permission denied",)
-        told = await at.read("/rollback 1")
-        assert "another session's" in told
-        assert told.endswith("a.txt: Permission denied")
-        assert await at.texts() == ["one", "1"]
+    async with command_harness(tmp_path, answer_script("1"), clock=clock) as harness:
+        checkpoints = add_checkpoints(harness, clock)
+        await harness.one.say("one")
+        await checkpoints.take("/work", "elsewhere", "theirs")
+        checkpoints.failed = ("a.txt: Permission denied",)
+        text = await harness.read("/rollback 1")
+        assert "belongs to another session" in text
+        assert text.endswith("a.txt: Permission denied")
+        assert await harness.texts() == ["one", "1"]
 
 
-async def test_not_while_a_turn_is_running(tmp_path: Path) -> None:
+async def test_rollback_is_refused_while_a_turn_is_running(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with command_harness(tmp_path, HANGING_SCRIPT, clock=clock) as at:
-        shelf = furnish(at, clock)
-        await shelf.take("/work", "elsewhere")
+    async with command_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
+        checkpoints = add_checkpoints(harness, clock)
+        await checkpoints.take("/work", "elsewhere")
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(at.one.say, "one")
-                await at.one.wait_until_hanging()
+                group.start_soon(harness.one.say, "one")
+                await harness.one.wait_until_hanging()
                 with pytest.raises(SessionBusy):
-                    await at.type("/rollback 1")
-                at.one.conversation.interrupt()
-        assert not shelf.restored
+                    await harness.type("/rollback 1")
+                harness.one.conversation.interrupt()
+        assert not checkpoints.restored
 
 
-async def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+async def test_invalid_rollback_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with command_harness(tmp_path, answer_script("1"), clock=clock) as at:
-        at.context = structs.replace(at.context, services=CommandServices())
+    async with command_harness(tmp_path, answer_script("1"), clock=clock) as harness:
+        harness.context = structs.replace(harness.context, services=CommandServices())
         for line in ("/rollback", "/snapshot"):
-            with pytest.raises(UsageError, match="turned off"):
-                await at.type(line)
-        shelf = furnish(at, clock)
+            with pytest.raises(UsageError, match="disabled"):
+                await harness.type(line)
+        checkpoints = add_checkpoints(harness, clock)
         with pytest.raises(UsageError, match="no checkpoint"):
-            await at.type("/rollback")
-        await shelf.take("/work", "s")
+            await harness.type("/rollback")
+        await checkpoints.take("/work", "s")
         for words in ("2", "0", "all", "-1", "1 2"):
             with pytest.raises(UsageError, match="number from 1 to 1"):
-                await at.type(f"/rollback {words}")
-        at.sits(Role.MEMBER)
+                await harness.type(f"/rollback {words}")
+        harness.sits(Role.MEMBER)
         with pytest.raises(UsageError, match="owner"):
-            await at.type("/rollback 1")
+            await harness.type("/rollback 1")

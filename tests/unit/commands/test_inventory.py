@@ -1,4 +1,4 @@
-"""Every slash command that people know from before: it is here, or it is said what it waits for."""
+"""Check known slash commands of earlier versions: each exists or is listed as not supported."""
 
 import pytest
 
@@ -25,45 +25,45 @@ KNOWN = {
     """,
 }
 
-WAITING = {
-    "topic": "topics of a chat app, which come with its channel",
-    "journey": "the story of what was learned; /changes lists it meanwhile",
-    "goal": "goals that are gone on with by themselves",
-    "subgoal": "goals that are gone on with by themselves",
+UNSUPPORTED = {
+    "topic": "topics of a chat platform",
+    "journey": "history of learning; see /changes",
+    "goal": "goals pursued without further prompts",
+    "subgoal": "goals pursued without further prompts",
     "moa": "several models asked for one answer",
     "footer": "a line about the run under each answer in a chat",
     "fast": "service tiers of providers",
-    "skin": "looks of the terminal besides dark and light, between which Ctrl+T switches",
-    "indicator": "other signs of being at work than the one there is",
+    "skin": "themes other than dark and light",
+    "indicator": "other activity indicators",
     "voice": "speech",
     "pet": "pets",
-    "cron": "work at set times",
-    "suggestions": "work at set times",
-    "blueprint": "work at set times",
-    "kanban": "boards of tasks",
-    "reload": "settings that are read again while the program runs; /restart does for the gateway",
+    "cron": "scheduled jobs",
+    "suggestions": "scheduled jobs",
+    "blueprint": "scheduled jobs",
+    "kanban": "task boards",
+    "reload": "reloading settings at run time; see /restart",
     "browser": "a browser",
     "plugins": "plugins",
-    "subscription": "an account with a seller of models",
-    "topup": "an account with a seller of models",
-    "paste": "pictures from the clipboard; /image takes a file",
+    "subscription": "accounts with a model vendor",
+    "topup": "accounts with a model vendor",
+    "paste": "images from the clipboard; see /image",
     "update": "an updater",
 }
-"""By its first name, the feature that a command needs and that is not there yet."""
+"""The missing feature by the command's first name."""
 
 COMMANDS = [tuple(one.split("/")) for words in KNOWN.values() for one in words.split()]
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids="/".join)
-def test_it_is_here_or_it_waits(names: tuple[str, ...]) -> None:
+def test_known_command_exists_or_is_unsupported(names: tuple[str, ...]) -> None:
     here = set(standard_commands().names)
-    if names[0] in WAITING:
-        assert not here.intersection(names), "it waits no more"
+    if names[0] in UNSUPPORTED:
+        assert not here.intersection(names), "the command exists: remove it from UNSUPPORTED"
         return
     assert here.issuperset(names)
     found = {standard_commands().find(name).name for name in names}
-    assert len(found) == 1, "names of one command that do different things"
+    assert len(found) == 1, "these aliases belong to different commands"
 
 
-def test_nothing_waits_that_nobody_knows() -> None:
-    assert WAITING.keys() <= {names[0] for names in COMMANDS}
+def test_unsupported_commands_are_known() -> None:
+    assert UNSUPPORTED.keys() <= {names[0] for names in COMMANDS}

@@ -1,4 +1,4 @@
-"""`/approve`, `/deny`, `/yolo` and `/approvals`: what they say, and what they refuse."""
+"""`/approve`, `/deny`, `/yolo` and `/approvals`."""
 
 from pathlib import Path
 
@@ -19,96 +19,107 @@ ONLY_ONCE = (
 )
 
 
-async def asked(at: CommandHarness, line: str, command: str = "rm -rf build") -> tuple[bool, str]:
-    """Wish something, and type a line while it is asked for."""
-    desk = at.context.services.approvals
-    assert desk is not None
-    scope = Scope("default", at.one.conversation.session.id, "r", "/work", attended=True)
-    wish = ApprovalRequest(  # noqa: S604 - a word of our own
+async def request_and_type(
+    harness: CommandHarness, line: str, command: str = "rm -rf build"
+) -> tuple[bool, str]:
+    """Request approval of a command and type a line while the request is pending."""
+    service = harness.context.services.approvals
+    assert service is not None
+    scope = Scope("default", harness.one.conversation.session.id, "r", "/work", attended=True)
+    request = ApprovalRequest(  # noqa: S604 - not a subprocess call
         tool="terminal", action=command, reaching=Isolation.OPEN, shell=True, folder="/work"
     )
-    heard = anyio.Event()
+    question_asked = anyio.Event()
     allowed: list[bool] = []
     names: list[str] = []
 
-    async def tell(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         if isinstance(event, QuestionAsked):
             names.append(short_id(event.question).lower())
-            heard.set()
+            question_asked.set()
 
-    async def rule() -> None:
-        allowed.append((await desk.rule(scope, wish, tell)).allowed)
+    async def decide() -> None:
+        allowed.append((await service.rule(scope, request, on_event)).allowed)
 
-    told = ""
+    text = ""
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(rule)
-            await heard.wait()
-            told = await at.read(line.replace("{id}", names[0]))
-    return allowed[0], told
+            group.start_soon(decide)
+            await question_asked.wait()
+            text = await harness.read(line.replace("{id}", names[0]))
+    return allowed[0], text
 
 
-async def test_leave_is_given_and_refused(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats()
-        assert await at.read("/approve") == "Nothing waits for an answer here."
-        assert await asked(at, "/approve") == (True, "Allowed, this once: rm -rf build")
-        assert await asked(at, "/deny all not now") == (False, "Refused: rm -rf build")
-        assert await asked(at, "/approve always", "rm -rf a; ls") == (True, ONLY_ONCE)
-        assert await at.read("/deny") == "That was answered already: once."
+async def test_request_is_approved_and_denied(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats()
+        assert await harness.read("/approve") == "Nothing waits for an answer here."
+        assert await request_and_type(harness, "/approve") == (
+            True,
+            "Allowed, this once: rm -rf build",
+        )
+        assert await request_and_type(harness, "/deny all not now") == (
+            False,
+            "Refused: rm -rf build",
+        )
+        assert await request_and_type(harness, "/approve always", "rm -rf a; ls") == (
+            True,
+            ONLY_ONCE,
+        )
+        assert await harness.read("/deny") == "That was answered already: once."
         for line in ("/approve maybe", "/approve session always", "/approvals x", "/yolo x"):
             with pytest.raises(UsageError):
-                await at.type(line)
+                await harness.type(line)
 
 
-async def test_a_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats()
-        allowed, told = await asked(at, "/approve {id}")
-        assert (allowed, told) == (True, "Allowed, this once: rm -rf build")
-        allowed, told = await asked(at, "/deny {id} not now")
-        assert (allowed, told) == (False, "Refused: rm -rf build")
+async def test_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats()
+        allowed, text = await request_and_type(harness, "/approve {id}")
+        assert (allowed, text) == (True, "Allowed, this once: rm -rf build")
+        allowed, text = await request_and_type(harness, "/deny {id} not now")
+        assert (allowed, text) == (False, "Refused: rm -rf build")
 
 
-async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats()
-        assert await at.read("/approvals") == "Nothing is allowed beforehand."
-        await asked(at, "/approve always")
-        first, how = (await at.read("/approvals")).splitlines()
+async def test_saved_approval_is_listed_and_revoked(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats()
+        assert await harness.read("/approvals") == "There are no saved approvals."
+        await request_and_type(harness, "/approve always")
+        first, hint = (await harness.read("/approvals")).splitlines()
         assert "always  terminal (open): rm -rf build" in first
-        assert how == "/approvals revoke ID takes one back."
-        assert await at.read(f"/approvals revoke {first.split()[0]}") == (
-            "No longer allowed: rm -rf build"
+        assert hint == "/approvals revoke ID revokes one."
+        assert await harness.read(f"/approvals revoke {first.split()[0]}") == (
+            "Revoked: rm -rf build"
         )
         with pytest.raises(NotFound):
-            await at.type("/approvals revoke 12345678")
+            await harness.type("/approvals revoke 12345678")
 
 
-async def test_for_which_session_something_is_allowed_is_told(tmp_path: Path) -> None:
-    async with command_harness(tmp_path) as at:
-        at.chats()
-        await asked(at, "/approve session")
-        assert "  this session  terminal" in await at.read("/approvals")
-        await at.type("/new")
-        assert "  another session  terminal" in await at.read("/approvals")
+async def test_saved_approval_names_its_session(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.chats()
+        await request_and_type(harness, "/approve session")
+        assert "  this session  terminal" in await harness.read("/approvals")
+        await harness.type("/new")
+        assert "  another session  terminal" in await harness.read("/approvals")
 
 
-async def test_yolo_is_the_owners_and_of_one_session(tmp_path: Path) -> None:
-    async with command_harness(tmp_path, answer_script("hi")) as at:
-        assert "nothing is asked for" in await at.read("/yolo")
-        assert "nothing: /yolo is on" in await at.read("/status")
-        assert "asked again" in await at.read("/yolo")
-        told = await at.read("/status")
-        assert "smart" in told
-        assert "where there is none" in told
-        await at.type("/yolo on")
-        await at.type("/new")
-        assert "smart" in await at.read("/status")
-        at.chats()
+async def test_yolo_is_for_owners_and_one_session(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("hi")) as harness:
+        assert "Approvals are off" in await harness.read("/yolo")
+        assert "never asked: /yolo is on" in await harness.read("/status")
+        assert "on again" in await harness.read("/yolo")
+        text = await harness.read("/status")
+        assert "smart" in text
+        assert "or without one" in text
+        await harness.type("/yolo on")
+        await harness.type("/new")
+        assert "smart" in await harness.read("/status")
+        harness.chats()
         with pytest.raises(UsageError, match="no session"):
-            await at.type("/yolo")
-        at.chats(Role.MEMBER)
+            await harness.type("/yolo")
+        harness.chats(Role.MEMBER)
         for line in ("/yolo", "/approvals"):
             with pytest.raises(UsageError, match="owner"):
-                await at.type(line)
+                await harness.type(line)

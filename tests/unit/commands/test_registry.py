@@ -1,4 +1,4 @@
-"""From a typed line to its command: names, aliases, help, and what is no command at all."""
+"""Finding commands by name and alias, help, and text that is not a command."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from hermes.schema.errors import UsageError
     "line",
     ["/help", "/?", " /help ", "/model gpt --global", "/undo\t2", "/title\nCats", "/HELP", "/a-b"],
 )
-def test_commands(line: str) -> None:
+def test_line_is_a_command(line: str) -> None:
     assert is_command(line)
 
 
@@ -38,11 +38,11 @@ def test_commands(line: str) -> None:
         "/-v",
     ],
 )
-def test_ordinary_text(line: str) -> None:
+def test_line_is_ordinary_text(line: str) -> None:
     assert not is_command(line)
 
 
-def test_every_command_says_what_it_does() -> None:
+def test_every_command_has_a_summary() -> None:
     registry = standard_commands()
     text = registry.help()
     for command in registry.commands:
@@ -56,7 +56,7 @@ def test_every_command_says_what_it_does() -> None:
     assert {"help", "new", "reset", "quit", "exit", "undo"} <= set(registry.names)
 
 
-def test_the_list_is_in_order_and_aligned() -> None:
+def test_help_is_sorted_and_aligned() -> None:
     lines = standard_commands().help().splitlines()
     calls = [line for line in lines if line.startswith("  /")]
     assert calls == sorted(calls)
@@ -70,23 +70,23 @@ def test_the_list_is_in_order_and_aligned() -> None:
         ("hepl", "Did you mean /help?"),
         ("modle", "Did you mean /model?"),
         ("ResumE1", "Did you mean /resume?"),
-        ("tmp", "/help lists them all."),
-        ("", "/help lists them all."),
+        ("tmp", "/help lists all commands."),
+        ("", "/help lists all commands."),
     ],
 )
-def test_a_mistyped_name_gets_a_hint(typed: str, hint: str) -> None:
+def test_mistyped_name_gets_a_hint(typed: str, hint: str) -> None:
     with pytest.raises(UsageError) as unknown:
         standard_commands().find(typed)
     assert f"/{typed}" in str(unknown.value)
     assert unknown.value.hint == hint
 
 
-async def _nothing(context: CommandContext, words: str) -> CommandReply:
-    return TextReply(words)
+async def _noop(context: CommandContext, args: str) -> CommandReply:
+    return TextReply(args)
 
 
 def test_two_commands_cannot_share_a_name() -> None:
-    one = Command(name="one", summary="One.", run=_nothing)
-    other = Command(name="other", aliases=("one",), summary="Other.", run=_nothing)
+    one = Command(name="one", summary="One.", run=_noop)
+    other = Command(name="other", aliases=("one",), summary="Other.", run=_noop)
     with pytest.raises(ValueError, match="/one"):
         Registry([one, other])

@@ -287,7 +287,7 @@ async def test_answer_is_posted_below_a_later_message(tmp_path: Path) -> None:
         await wait_until(lambda: one.channel.texts_in("1") == ['· wait {"gate":"a"}'])
         await one.channel.say("/steer and be quick")
         gates.open("a")
-        await one.sees(ANSWER_BELOW, "Passed on.", "Done.")
+        await one.sees(ANSWER_BELOW, "Sent to the running turn.", "Done.")
 
 
 @pytest.mark.parametrize("word", ["asked", "said"])

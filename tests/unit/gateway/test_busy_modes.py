@@ -120,7 +120,7 @@ async def test_queue_and_steer_commands_override_the_mode(tmp_path: Path) -> Non
         await one.channel.say("/steer rather that")
         await wait_until(lambda: _steering(one) == 1)
         gates.open("a")
-        await one.sees("Queued.", "Passed on.", "re: rather that", "re: afterwards")
+        await one.sees("Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards")
 
 
 async def test_burst_becomes_one_turn(tmp_path: Path) -> None:

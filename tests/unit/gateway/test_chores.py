@@ -51,7 +51,7 @@ async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
         await one.channel.say("hello", chat="2")
         await one.channel.say("/title Other", chat="3")
         await one.sees("re: hello", chat="2")
-        await one.sees("This session is now called “Other”.", chat="3")
+        await one.sees("Session title: “Other”.", chat="3")
         digging.done.set()
         await one.sees(DUG)
         await one.channel.type(make_inbound("/dig deep", "c1"))
@@ -90,7 +90,7 @@ async def test_status_runs_immediately_and_shows_the_command(tmp_path: Path) -> 
         await clock.advance(40)
         await one.channel.say("/status")
         await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
-        assert "running for 41 s, 1 message waiting" in one.channel.texts_in("1")[0]
+        assert "running for 41 s, 1 message queued" in one.channel.texts_in("1")[0]
 
 
 async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -
         await one.channel.say("later")
         await one.channel.say("/stop")
         await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        assert sorted(one.channel.texts_in("1")) == ["Set aside 1 waiting message, too.", STOPPED]
+        assert sorted(one.channel.texts_in("1")) == ["Dropped 1 queued message.", STOPPED]
         assert await one.open_rows(COMMANDS) == []
         assert await one.open_rows(AFTER_COMMANDS) == []
         await one.channel.say("next")

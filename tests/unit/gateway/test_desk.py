@@ -96,7 +96,7 @@ async def test_resume_moves_a_session_to_the_chat(tmp_path: Path) -> None:
         second = await session_at(one)
         assert "first" in await last(one, "/resume")
         told = await last(one, "/resume 1")
-        assert told.startswith(f"Back in session {first.id}, 2 messages.")
+        assert told.startswith(f"Resumed session {first.id}, 2 messages.")
         await last(one, "third")
         assert await one.texts() == ["first", "re: first", "third", "re: third"]
         over = await one.store.archive_for(OWNER).get(second.id)
@@ -126,9 +126,9 @@ async def test_member_cannot_resume_sessions_of_others(tmp_path: Path) -> None:
             told = await last(one, f"/resume {words}", chat="2", sender="bob")
             assert told.startswith("There is no session")
         told = await last(one, "/sessions", chat="2", sender="bob")
-        assert told == "There is no other session yet. Just start talking."
+        assert told == "There are no other sessions yet. Just start writing."
         told = await last(one, "/insights", chat="2", sender="bob")
-        assert told.endswith("nothing was used.")
+        assert told.endswith("none.")
 
 
 async def test_shared_chat_lists_only_own_sessions(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_busy_is_owner_only_and_applies_to_the_next_turn(tmp_path: Path) -
         fake_services = add_commands(one)
         assert "interrupt it" in await last(one, "/busy")
         refused = await last(one, "/busy queue", sender="bob")
-        assert refused.startswith("Only an owner chooses that")
+        assert refused.startswith("Only an owner may change this")
         await last(one, "/busy queue")
         assert one.gateway.actors.busy is BusyMode.QUEUE
         assert fake_services.kept == [BusyMode.QUEUE]
@@ -196,7 +196,7 @@ async def test_whoami(tmp_path: Path) -> None:
         facts = dict(line.split(maxsplit=1) for line in lines)
         assert (facts["id"], facts["platform"], facts["role"]) == ("bob", "fake", "member")
         listed = (await last(one, "/help", sender="bob")).splitlines()
-        assert "/whoami: Show who you are here and what you may do." in listed
+        assert "/whoami: Show your identity and role here." in listed
         assert not any(line.startswith(("/restart", "/save")) for line in listed)
 
 
@@ -204,7 +204,7 @@ async def test_sethome_and_restart(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, door=owner_or_member) as one:
         fake_services = add_commands(one)
         for line in ("/sethome", "/restart", "/debug", "/platform"):
-            assert "owner only" in await last(one, line, chat="2", sender="bob")
+            assert "Only an owner" in await last(one, line, chat="2", sender="bob")
         await last(one, "/sethome@somebot")
         assert fake_services.kept == [(Address("fake", "1"), "")]
         await last(one, "/restart")

@@ -30,7 +30,7 @@ async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
             await one.channel.type(make_inbound(f"new {number}", f"n{number}"))
         await one.calm()
         assert sorted(one.channel.texts_in("1")) == [
-            "This session is now called “Trip”.", "re: hello", "re: new 0", "re: new 1", "re: new 2"
+            "Session title: “Trip”.", "re: hello", "re: new 0", "re: new 1", "re: new 2"
         ]  # fmt: skip
 
 

@@ -99,8 +99,8 @@ async def test_commands_run_while_a_turn_hangs(tmp_path: Path) -> None:
         await wait_until(lambda: len(one.channel.texts_in("1")) == 3)
         status, title, undo = one.channel.texts_in("1")
         assert one.running() is not None
-    assert "running for 0 s, 0 messages waiting" in status
-    assert title == "This session is now called “Big plan”."
+    assert "running for 0 s, 0 messages queued" in status
+    assert title == "Session title: “Big plan”."
     assert "in the middle of a turn" in undo
 
 
@@ -112,14 +112,14 @@ async def test_duplicate_command_runs_once(tmp_path: Path) -> None:
             await one.channel.type(make_inbound("/undo", "c1"))
         await one.channel.type(make_inbound("/history", "c2"))
         await one.sees(
-            "re: hello", "Took back 1 turn, from “hello” on.", "Nothing has been said yet."
+            "re: hello", "Undid 1 turn, starting with “hello”.", "The conversation is empty."
         )
 
 
 async def test_unknown_command_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("/stpo")
-        await one.sees("There is no command /stpo. Did you mean /stop?")
+        await one.sees("Unknown command /stpo. Did you mean /stop?")
         await one.channel.say("/etc/hosts is a file")
         await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: /etc/hosts is a file")
 
@@ -130,7 +130,7 @@ async def test_forbidden_command_is_refused(tmp_path: Path) -> None:
 
     async with gateway_harness(tmp_path, door=authorize) as one:
         await one.channel.say("/new")
-        await one.sees("/new is not for you here. /help lists what there is.")
+        await one.sees("You may not use /new here. /help lists your commands.")
 
 
 async def test_new_starts_a_new_session(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_command_for_another_bot_is_ignored(tmp_path: Path) -> None:
         await one.channel.type(typed("/title@us Ours", "2", structs.replace(group, mentions=True)))
         await one.channel.type(typed("/title Mine", "3", group))
         await one.channel.type(typed("mail me@home", "4", group))
-        called = "This session is now called “{}”."
+        called = "Session title: “{}”."
         await one.sees(called.format("Ours"), called.format("Mine"), "re: mail me@home")
 
 

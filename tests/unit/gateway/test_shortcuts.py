@@ -45,7 +45,7 @@ async def test_shortcuts_in_a_chat(tmp_path: Path) -> None:
         await one.sees("re: hello")
         await one.calm()
         await one.channel.say("/trip to Rome")
-        called = "This session is now called “Trip to Rome”."
+        called = "Session title: “Trip to Rome”."
         await one.sees("re: hello", called)
         await one.channel.say("/disk")
         refused = f"{NO_SHELL} Ask for it in words; it then runs in the sandbox."

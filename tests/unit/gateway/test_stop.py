@@ -31,7 +31,7 @@ from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 
-STOPPING = "Stopping; something that was started takes a moment to end."
+STOPPING = "Stopping; a process takes a moment to end."
 
 
 @pytest.mark.parametrize("hang", ["model", "tool", "send"])
@@ -75,7 +75,7 @@ async def test_stop_drops_waiting_messages_and_reports_it(tmp_path: Path) -> Non
         await one.channel.say("/stop")
         await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         assert sorted(one.channel.texts_in("1")) == [
-            "Set aside 2 waiting messages, too.",
+            "Dropped 2 queued messages.",
             "Stopped.",
         ]
         await one.calm()
@@ -143,11 +143,11 @@ async def test_stop_reaches_session_waiting_for_a_slot(tmp_path: Path) -> None:
         await one.channel.say("waits")
         await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
         await one.channel.say("/stop")
-        await one.sees("Stopped. Set aside 1 waiting message.")
+        await one.sees("Stopped. Dropped 1 queued message.")
         await one.channel.say("/stop", chat="2")
         await one.calm()
         await one.channel.say("now")
-        await one.sees("Stopped. Set aside 1 waiting message.", "re: now")
+        await one.sees("Stopped. Dropped 1 queued message.", "re: now")
 
 
 async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
@@ -162,11 +162,11 @@ async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
         await one.channel.say("work")
         await asked.wait()
         await one.channel.say("/stop")
-        await one.sees("Stopped. Set aside 1 waiting message.")
+        await one.sees("Stopped. Dropped 1 queued message.")
         queued.set()
         await one.calm()
         assert one.model.requests == []
-        assert one.channel.texts_in("1") == ["Stopped. Set aside 1 waiting message."]
+        assert one.channel.texts_in("1") == ["Stopped. Dropped 1 queued message."]
 
 
 async def gated_by_sender(inbound: Inbound) -> Admitted:
@@ -217,11 +217,11 @@ async def test_switching_session_reports_dropped_messages(tmp_path: Path, word: 
         await one.channel.say("queued one")
         await one.channel.say("queued two")
         await one.channel.say(word)
-        await wait_until(lambda: any("Set aside" in text for text in one.channel.texts_in("1")))
+        await wait_until(lambda: any("Dropped" in text for text in one.channel.texts_in("1")))
         await one.calm()
-        (told,) = [text for text in one.channel.texts_in("1") if "Set aside" in text]
-        assert "Set aside 2 waiting messages." in told
-        assert told.startswith("Back in session" if "resume" in word else "New session")
+        (told,) = [text for text in one.channel.texts_in("1") if "Dropped" in text]
+        assert "Dropped 2 queued messages." in told
+        assert told.startswith("Resumed session" if "resume" in word else "New session")
         assert await one.open_rows() == []
         assert len(one.model.requests) == 2
 

@@ -149,7 +149,7 @@ async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
         await screen.shows("   peas")
         assert "   $ ls beds" in screen.text
         await screen.says("/resume s7")
-        await screen.shows("Back in session s7.")
+        await screen.shows("Resumed session s7.")
         await screen.until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
 
 

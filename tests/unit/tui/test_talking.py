@@ -236,7 +236,7 @@ async def test_a_session_is_found_and_gone_back_to(tmp_path: Path) -> None:
         await screen.types("fence")
         await screen.hides("Plan the garden")
         await screen.pilot.press("enter")
-        await screen.shows("Back in session s7.")
+        await screen.shows("Resumed session s7.")
         assert companion.commands == ["/resume s8"]
 
 

@@ -220,4 +220,4 @@ async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_p
 async def test_where_no_editor_can_have_the_terminal_it_is_said(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.says("/prompt Dear all,")
-        await screen.shows("This terminal cannot do that.")
+        await screen.shows("This terminal does not support that.")

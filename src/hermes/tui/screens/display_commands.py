@@ -52,6 +52,6 @@ class DisplayCommands:
             with app_of(self._screen).suspend():
                 text = companion.compose_text(draft)
         except SuspendNotSupported:
-            return "This terminal cannot do that."
+            return "This terminal does not support that."
         self._compose(text.rstrip())
         return ""

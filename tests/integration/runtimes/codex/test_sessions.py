@@ -49,7 +49,7 @@ async def test_compress_has_codex_shorten_its_thread(tmp_path: Path, program: st
         await collect(app, [Text("the word is swordfish")])
         model.script.default = Reply(text="The word was swordfish.")
         told = await typed(app, "/compress")
-        assert "Codex has shortened what it remembers: about 15 tokens became" in told
+        assert "Codex compacted its history from about 15 to" in told
         (use,) = await app.conversation.usage()
         assert (use.calls, use.usage.input, use.usage.output) == (2, 20, 10)
         answer = await collect(app, [Text("which word?")])
