@@ -77,7 +77,7 @@ def test_null_means_not_given_and_numbers_may_come_as_text():
         ),
         (
             b'{"path":"x","pth":1}',
-            "there is no parameter `pth`, only path, limit, mode, items, title.",
+            "unknown parameter `pth`. Known: path, limit, mode, items, title.",
         ),
         (b"[1]", "the arguments must be a JSON object"),
     ],

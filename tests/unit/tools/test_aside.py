@@ -24,7 +24,7 @@ async def test_work_that_hangs_is_left_alone_but_counted(tmp_path: Path):
         with anyio.move_on_after(0.01) as given_up:
             await aside.run(hang)
         assert given_up.cancelled_caught
-        with pytest.raises(ToolError, match="still wait for files"):
+        with pytest.raises(ToolError, match="are still waiting for files"):
             await aside.run(hang)
         os.write(handle, b"x")
         assert await _as_soon_as_there_is_room(aside) == 7

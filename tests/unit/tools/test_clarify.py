@@ -47,7 +47,7 @@ async def test_an_answer_is_told_with_the_question() -> None:
 
 
 async def test_nobody_answers() -> None:
-    with pytest.raises(ToolError, match="nobody answered"):
+    with pytest.raises(ToolError, match="no answer was given"):
         await Clarify().run(args(question="Which?"), context(None, []))
 
 

@@ -91,7 +91,7 @@ async def test_a_folder_that_is_gone_keeps_nobody_from_going_on(call, there: Pat
         await call("terminal", command="mkdir -p gone && cd gone && rmdir ../gone")
         with pytest.raises(ToolError, match="No such file or directory") as lost:
             await call(tool, **args)
-        assert lost.value.hint == "The next command begins in ~ again."
+        assert lost.value.hint == "The next command starts in ~ again."
         assert (await call("terminal", command="pwd"))["output"] == f"{there}\n"
 
 

@@ -77,7 +77,7 @@ async def test_where_there_is_no_room_the_entries_are_shown_but_not_for_ever(
                 for n in range(MAX_REFUSALS)]  # fmt: skip
         *early, last = await use(one, *long)
         assert [one["current_entries"] for one in early] == [["likes tea"]] * (MAX_REFUSALS - 1)
-        assert "Leave memory alone" in last["error"]
+        assert "Do not use it again" in last["error"]
         assert "current_entries" not in last
         assert one.files() == {"memories/USER.md": b"likes tea"}
 

@@ -31,7 +31,7 @@ async def test_an_exact_replacement(call, workspace: Path):
 async def test_several_places_are_an_error_unless_all_are_meant(call, workspace: Path):
     path = workspace / "f"
     path.write_text("x = 1\ny = 1\n")
-    with pytest.raises(ToolError, match=r"stands in 2 places of .*/f \(lines 1, 2\)"):
+    with pytest.raises(ToolError, match=r"occurs 2 times in .*/f \(lines 1, 2\)"):
         await call("patch", path="f", old_string="= 1", new_string="= 2")
     answer = await call("patch", path="f", old_string="= 1", new_string="= 2", replace_all=True)
     assert path.read_text() == "x = 2\ny = 2\n"
@@ -40,7 +40,7 @@ async def test_several_places_are_an_error_unless_all_are_meant(call, workspace:
 
 async def test_text_that_overlaps_itself_is_several_places(call, workspace: Path):
     (workspace / "f").write_text("aaa")
-    with pytest.raises(ToolError, match="2 places"):
+    with pytest.raises(ToolError, match="2 times"):
         await call("patch", path="f", old_string="aa", new_string="b")
 
 
@@ -116,7 +116,7 @@ async def test_the_ladder(call, workspace: Path, before, old, new, after, strate
 async def test_a_loose_match_in_two_places_is_refused(call, workspace: Path):
     text = "  a()\n  b()\n    a()\n    b()\n"
     (workspace / "f").write_text(text)
-    with pytest.raises(ToolError, match="2 places"):
+    with pytest.raises(ToolError, match="2 times"):
         await call("patch", path="f", old_string="a()\nb()", new_string="c()")
     assert (workspace / "f").read_text() == text
 
@@ -158,7 +158,7 @@ async def test_a_strangers_change_is_kept_and_mentioned(call, workspace: Path):
     await call("read_file", path="f")
     path.write_text("one\ntwo\nthree by somebody\n")
     answer = await call("patch", path="f", old_string="one", new_string="1")
-    assert "Changed by somebody else" in answer["warning"]
+    assert "Changed elsewhere" in answer["warning"]
     assert path.read_text() == "1\ntwo\nthree by somebody\n"
     assert "warning" not in (await call("patch", path="f", old_string="two", new_string="2")).json
 
@@ -241,12 +241,12 @@ async def test_one_bad_hunk_leaves_everything_as_it_was(call, workspace: Path):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("", "names no file"),
+        ("", "no file named"),
         ("hello", "line 2: expected `\\*\\*\\* Update File:`"),
         ("*** Update File: a\nno prefix", "line 3 begins with neither"),
         ("*** Update File: a\n@@\n", "changes nothing"),
-        ("*** Update File:\n-x", "names no path"),
-        ("*** Update File: a\n-same\n+other", "stands? in 2 places \\(lines 1, 3\\)"),
+        ("*** Update File:\n-x", "needs a path"),
+        ("*** Update File: a\n-same\n+other", "occur 2 times \\(lines 1, 3\\)"),
         ("*** Update File: a\n@@ class Nope\n-same\n+other", "heading 'class Nope'"),
         ("*** Update File: none\n-x\n+y", "does not exist"),
         ("*** Add File: a\n+x", "exists already"),
@@ -254,7 +254,7 @@ async def test_one_bad_hunk_leaves_everything_as_it_was(call, workspace: Path):
         ("*** Delete File: none", "does not exist"),
         ("*** Delete File: ~/.hermes/.env", "belongs to Hermes"),
         ("*** Update File: a\n*** Move to: b\n", "exists already"),
-        ("*** Update File: a\n same\n", "stand in 2 places"),
+        ("*** Update File: a\n same\n", "occur 2 times"),
     ],
 )
 async def test_a_bad_envelope_says_what_is_wrong(call, workspace: Path, body: str, message: str):
@@ -294,7 +294,7 @@ async def test_a_file_of_too_many_lines_is_refused(call, workspace: Path):
 async def test_equal_lines_are_searched_in_reasonable_time(call, workspace: Path, old: str):
     """Line by line, this took the square of the file's length."""
     (workspace / "f").write_text("a\n" * 120_000)
-    with anyio.fail_after(60), pytest.raises(ToolError, match=r"is not in|places"):
+    with anyio.fail_after(60), pytest.raises(ToolError, match=r"is not in|times"):
         await call("patch", path="f", old_string=old, new_string="y")
     body = "".join(f" {line}\n" for line in old.splitlines())
     envelope = f"*** Begin Patch\n*** Update File: f\n{body}+x\n*** End Patch"

@@ -84,7 +84,7 @@ async def test_a_page_says_where_to_go_on(call, workspace: Path):
     (workspace / "f").write_text("".join(f"{n}\n" for n in range(1, 101)))
     answer = await call("read_file", path="f", offset=11, limit=2)
     assert (answer["content"], answer["truncated"]) == ("11|11\n12|12", True)
-    assert answer["note"] == "88 lines to come; go on with offset=13."
+    assert answer["note"] == "88 lines left; continue with offset=13."
     answer = await call("read_file", path="f", offset=-2)
     assert answer["content"] == "99|99\n100|100"
     assert (await call("read_file", path="f", offset=0, limit=1))["content"] == "1|1"
@@ -103,7 +103,7 @@ async def test_the_end_of_a_large_file(call, workspace: Path):
     assert answer["note"] == "Too long to count its lines: they are numbered from the end."
     answer = await call("read_file", path="big", offset=-3, limit=2)
     assert (answer["content"][:6], answer["truncated"]) == ("-3|xxx", True)
-    assert answer["note"].endswith("1 line to come; go on with offset=-1.")
+    assert answer["note"].endswith("1 line left; continue with offset=-1.")
     answer = await call("read_file", path="big", offset=250_000, limit=1)
     assert answer["content"].startswith("250000|xxx")
 
@@ -112,7 +112,7 @@ async def test_a_page_never_grows_beyond_its_size(call, workspace: Path):
     (workspace / "wide").write_text(("y" * 1_500 + "\n") * 500)
     answer = await call("read_file", path="wide")
     assert len(answer["content"]) < 110_000
-    assert "go on with offset=67" in answer["note"]
+    assert "continue with offset=67" in answer["note"]
 
 
 async def test_a_long_line_is_cut_but_counted(call, workspace: Path):
@@ -275,7 +275,7 @@ def test_a_line_that_begins_too_far_ahead_is_shown_by_its_end(tmp_path: Path, en
     with BufferedReader(raw) as file:
         page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
     assert (len(page.lines), page.first, page.total, page.left) == (1, -1, None, 0)
-    assert page.lines[0].startswith("[… its beginning is left out]")
+    assert page.lines[0].startswith("[… beginning left out]")
     assert page.lines[0].endswith("\0the last words")
     assert raw.amount < MAX_TAIL_SCAN + 4 * BLOCK
 
@@ -341,7 +341,7 @@ async def test_a_line_full_of_secrets_does_not_pull_half_a_secret_in(
     "path", ["/proc/self/status", "/proc/self/environ", "/proc/self/root/etc/passwd", "/sys/power"]
 )
 async def test_the_kernel_is_no_file(call, path: str):
-    with pytest.raises(ToolError, match="door to the kernel"):
+    with pytest.raises(ToolError, match="kernel interface"):
         await call("read_file", path=path)
 
 
@@ -361,7 +361,7 @@ async def test_patience_has_an_end(workspace: Path, deps: ToolDeps, scope: Scope
         patience=0.0,
     )
     (workspace / "f").write_text("x")
-    with pytest.raises(ToolError, match="did not answer within 0 s"):
+    with pytest.raises(ToolError, match="did not respond within 0 s"):
         await ReadFile(parts).run(Raw(b'{"path":"f"}'), ToolContext(scope, "c", silent))
 
 

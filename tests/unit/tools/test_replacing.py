@@ -60,7 +60,7 @@ def test_what_fails_last_takes_the_first_back(tmp_path: Path):
     (tmp_path / "b").write_bytes(b"old b")
     inode = (tmp_path / "a").lstat().st_ino
     stale = FileChange(tmp_path / "b", b"old b", b"new b", (tmp_path / "a").lstat())
-    with pytest.raises(ToolError, match="b was changed by somebody else meanwhile"):
+    with pytest.raises(ToolError, match="b was changed by another program meanwhile"):
         apply_changes([change(tmp_path / "a", b"new a"), stale], forbid_nothing)
     assert names(tmp_path) == {"a", "b"}
     assert (tmp_path / "a").read_bytes() == b"old a"
@@ -70,11 +70,11 @@ def test_what_fails_last_takes_the_first_back(tmp_path: Path):
 def test_a_file_that_appeared_or_vanished_is_not_overrun(tmp_path: Path):
     appears = change(tmp_path / "new", b"mine")
     (tmp_path / "new").write_bytes(b"theirs")
-    with pytest.raises(ToolError, match="changed by somebody else"):
+    with pytest.raises(ToolError, match="changed by another program"):
         apply_changes([appears], forbid_nothing)
     vanishes = change(tmp_path / "new", b"mine")
     (tmp_path / "new").unlink()
-    with pytest.raises(ToolError, match="vanished"):
+    with pytest.raises(ToolError, match="was deleted"):
         apply_changes([vanishes], forbid_nothing)
     assert names(tmp_path) == set()
 

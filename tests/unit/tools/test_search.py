@@ -65,7 +65,7 @@ async def test_lines_around_a_match(call):
 async def test_pages_follow_each_other(call):
     first = await call("search_files", pattern="import", limit=2)
     assert [hit["path"] for hit in first["matches"]] == [".github/ci.yml", "src/a.py"]
-    assert (first["truncated"], first["note"]) == (True, "Go on with offset=2.")
+    assert (first["truncated"], first["note"]) == (True, "Continue with offset=2.")
     second = await call("search_files", pattern="import", limit=2, offset=2)
     assert [hit["path"] for hit in second["matches"]] == ["src/b.ts", "src/deep/c.py"]
     assert "truncated" not in second.json
@@ -129,7 +129,7 @@ async def test_nothing_found_is_an_answer(call):
         ({"pattern": "x", "path": "scr"}, "does not exist. Did you mean .*/src"),
         ({"pattern": "x", "file_glob": "[a"}, "glob"),
         ({"pattern": "x{", "target": "files"}, "glob"),
-        ({"pattern": "x", "target": "files", "file_glob": "."}, "names nothing"),
+        ({"pattern": "x", "target": "files", "file_glob": "."}, "matches nothing"),
         ({"pattern": "x", "path": "~/.hermes/.env"}, "belongs to Hermes"),
     ],
 )

@@ -165,7 +165,7 @@ async def test_a_timeout_keeps_what_was_said(call):
     await call("terminal", command="true")
     answer = await call("terminal", command="echo begun; sleep 1000", timeout=5)
     assert answer.json == snapshot(
-        {"output": "begun\n", "exit_code": 124, "error": "The command was ended after 5 s."}
+        {"output": "begun\n", "exit_code": 124, "error": "The command was stopped after 5 s."}
     )
     assert answer.output.failed
 
@@ -177,8 +177,8 @@ async def test_a_timeout_keeps_what_was_said(call):
         ({"command": " "}, "`command` is empty"),
         ({"command": "a\0b"}, "NUL"),
         ({"command": "#" * 100_001}, "longer than 100,000 bytes"),
-        ({"command": "true", "detached": True}, "no parameter `detached`"),
-        ({"command": "true", "background": True}, "nothing can be left running here"),
+        ({"command": "true", "detached": True}, "unknown parameter `detached`"),
+        ({"command": "true", "background": True}, "background processes are not available here"),
         ({"command": "true", "notify_on_complete": True}, "for background processes"),
         ({"command": "true", "watch_patterns": ["x"]}, "for background processes"),
         ({"command": "true", "watch_patterns": ["x"] * 11, "background": True}, "watch_patterns"),
@@ -247,7 +247,7 @@ async def test_bytes_that_are_no_text_are_shown_as_such(call):
 async def test_what_is_left_running_is_reported(call):
     answer = await call("terminal", command="sleep 1000 & echo hi")
     assert answer["note"] == (
-        "A process left in the background ended with the command; `background` keeps one."
+        "A process left running was stopped with the command; use `background` to keep one."
     )
     assert answer["output"] == "hi\n"
 

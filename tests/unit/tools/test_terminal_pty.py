@@ -36,7 +36,7 @@ async def test_the_time_of_a_terminal_is_bounded(call):
     await call("terminal", command="true")
     answer = await call("terminal", command="echo begun; sleep 1000", pty=True, timeout=5)
     assert (answer["output"], answer["exit_code"]) == ("begun\n", 124)
-    assert answer["error"] == "The command was ended after 5 s."
+    assert answer["error"] == "The command was stopped after 5 s."
 
 
 async def test_a_terminal_that_is_interrupted_leaves_nothing(call, workspace: Path):

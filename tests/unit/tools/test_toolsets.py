@@ -28,7 +28,7 @@ def test_names_become_tools_each_once(names: list[str], tools: list[str]):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match="no toolset 'fiel'") as caught:
+    with pytest.raises(UsageError, match="unknown toolset 'fiel'") as caught:
         tools_of(["file", "fiel"])
     assert caught.value.hint == "Did you mean file?"
     with pytest.raises(UsageError) as caught:

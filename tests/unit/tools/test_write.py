@@ -52,7 +52,7 @@ async def test_a_file_changed_by_somebody_else_is_not_overwritten(call, workspac
     path.write_text("one")
     await call("read_file", path="f")
     path.write_text("two, by somebody else")
-    with pytest.raises(ToolError, match="changed by somebody else since you last read it"):
+    with pytest.raises(ToolError, match="changed by another program since you last read it"):
         await call("write_file", path="f", content="three")
     assert path.read_text() == "two, by somebody else"
     await call("read_file", path="f")
@@ -67,7 +67,7 @@ async def test_what_another_session_read_does_not_count(call, workspace: Path):
     await call("read_file", path="f", scope_=other)
     answer = await call("write_file", path="f", content="two")
     assert "had not read" in answer["note"]
-    with pytest.raises(ToolError, match="changed by somebody else"):
+    with pytest.raises(ToolError, match="changed by another program"):
         await call("write_file", path="f", content="three", scope_=other)
 
 
@@ -93,7 +93,7 @@ async def test_encoding_and_line_ends_of_the_old_file_are_kept(call, workspace: 
     await call("write_file", path="wide", content="ÿ\n")
     assert (workspace / "wide").read_bytes() == "\ufeffÿ\n".encode("utf-16-be")
     (workspace / "latin").write_bytes(b"\xfc")
-    with pytest.raises(ToolError, match="latin-1, which cannot hold '€'"):
+    with pytest.raises(ToolError, match="latin-1, which cannot encode '€'"):
         await call("write_file", path="latin", content="€")
 
 

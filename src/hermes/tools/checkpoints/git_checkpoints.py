@@ -158,7 +158,7 @@ class GitCheckpoints:
     ) -> Checkpoint:
         folder = self._checked(workspace)
         await self._git.ready()
-        clock, blocked = self._parts.clock, self._parts.places.blocked(OWNER, workspace)
+        clock, blocked = self._parts.clock, self._parts.places.closed(OWNER, workspace)
         trees = TreeWriter(self._git, self._parts.keeping.limits, blocked.covers)
         at = clock.now()
         try:

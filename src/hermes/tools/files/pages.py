@@ -132,7 +132,7 @@ class _PageBuilder:
         return len(self.lines) >= self._caps.lines or self._room < 0
 
     def add(self, text: str, over: int = 0) -> None:
-        """Add a line that goes on for `over` bytes; a secret may begin in the text's second half."""
+        """Add a line that goes on for `over` bytes; a secret may begin in its second half."""
         text = text.removesuffix("\n").removesuffix("\r")
         masked = self._redact(text)
         safe = len(masked) - len(text) // 2 if over else len(masked)

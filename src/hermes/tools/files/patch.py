@@ -97,7 +97,7 @@ class Patch:
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.aside.run(work)
             text, paths = asked.patch or asked.new_string, [*files.values()]
-            provenance = await self._editor.provenance(ctx, paths, text, whole=False)
+            provenance = await self._editor.whose(ctx, paths, text, whole=False)
             provenance = self._with_others(provenance, paths, moves=MOVE in asked.patch)
             return await self._write(done, paths[0], ctx.scope, provenance)
 

@@ -65,7 +65,7 @@ class WriteFile:
                 "nothing was written.",
                 hint="Read it again, then write with those changes kept.",
             )
-        provenance = await self._editor.provenance(ctx, [path], content, whole=True)
+        provenance = await self._editor.whose(ctx, [path], content, whole=True)
         made = await self._editor.apply(ctx.scope, [draft.change], provenance)
         lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(

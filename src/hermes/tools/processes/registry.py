@@ -331,7 +331,7 @@ class ProcessRegistry:
         self, live: LiveProcess, state: ProcessState, ended: ProcessExit | None
     ) -> None:
         """Record and report the end in one commit."""
-        text = live.text.finish()
+        text = live.said.finish()
         if text and live.watch.patterns:
             await self._hear(live, text)
         closed = structs.replace(

@@ -167,7 +167,7 @@ async def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
             "print('going', flush=True)\nwhile True: pass"
         )
     assert (answer["status"], answer["exit_code"]) == ("timeout", 124)
-    assert "ended after 0.5 s" in answer["error"]
+    assert "stopped after 0.5 s" in answer["error"]
 
 
 async def test_nothing_runs_that_is_not_allowed(bench: Bench) -> None:

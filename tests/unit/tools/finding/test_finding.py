@@ -91,7 +91,7 @@ async def test_nothing_found_says_what_there_is() -> None:
 
 
 async def test_what_cannot_be_called_is_told() -> None:
-    with pytest.raises(ToolError, match="no tool named 'nothing'") as refused:
+    with pytest.raises(ToolError, match="unknown tool 'nothing'") as refused:
         await ToolProxy().run(Raw(b'{"name":"nothing","arguments":{}}'), CTX)
     assert SEARCH_TOOL in refused.value.hint
 

@@ -110,7 +110,7 @@ async def test_whether_it_was_killed_is_told_as_far_as_it_is_known(
         assert (await ended(registry, record)).exit_code == 137
     killed, chosen = await told(store, TERMINAL)
     assert " ended (exit code 137: killed, possibly out of memory (SIGKILL))." in killed
-    assert " ended (exit code 137: the shell ended by itself; " in chosen
+    assert " ended (exit code 137: the shell exited by itself; " in chosen
 
 
 async def test_a_chat_is_told_with_a_letter_that_waits_for_its_turn(
@@ -180,7 +180,7 @@ async def test_the_house_holds_sixty_four(
     ):
         for number in range(64):
             await (one, other)[number % 2].begin(process_request(sandbox, TERMINAL))
-        with pytest.raises(ToolError, match="64 background processes run already"):
+        with pytest.raises(ToolError, match="64 background processes are running already"):
             await one.begin(process_request(sandbox, TERMINAL))
         sandbox.started[0].exit()
         with anyio.fail_after(60):
@@ -207,9 +207,9 @@ async def test_leaving_ends_everything_and_says_so(
     async with process_registry(store, clock, tmp_path) as registry:
         record = await registry.begin(process_request(sandbox, TERMINAL))
     last = await row(store, record.id)
-    assert (last.state, last.source) == (ProcessState.KILLED, "Hermes itself was closed")
+    assert (last.state, last.source) == (ProcessState.KILLED, "Hermes was shut down")
     (text,) = await told(store, TERMINAL)
-    assert "was ended (Hermes itself was closed)" in text
+    assert "was ended (Hermes was shut down)" in text
 
 
 async def test_an_error_in_the_block_is_raised_as_it_is(
@@ -259,7 +259,7 @@ async def test_what_was_lost_is_reported_once(
             found, live = await second.find(TERMINAL, record.id)
             assert (found.state, live, found.output) == (ProcessState.LOST, None, "listening\n")
     (text,) = await told(store, TERMINAL)
-    assert "is gone: the program that ran it ended" in text
+    assert "was lost: the program that ran it ended" in text
     assert "listening" in text
     assert await told(store, SILENT) == []
 
@@ -385,7 +385,7 @@ async def test_watched_words_are_told_and_too_many_end_the_watch(
     texts = await told(store, TERMINAL)
     assert ["READY now" in texts[0], "READY thirdly" in texts[1]] == [True, True]
     assert "1 earlier matching lines" in texts[1]
-    assert "not watched any more" in texts[3]
+    assert "the watch was ended" in texts[3]
     sandbox.started[0].exit()
     await ended(registry, record)
     assert "ended by itself" in (await told(store, TERMINAL))[-1]

@@ -85,7 +85,7 @@ async def test_a_background_process_is_begun_and_waited_for(use: Use):
             "output": "Background process started",
             "exit_code": 0,
             "error": None,
-            "hint": "process(action='poll') shows how it is; nothing is told by itself",
+            "hint": "process(action='poll') shows its state; there is no automatic notification",
         }
     )
     waited = await use("process", action="wait", session_id=name)
@@ -113,7 +113,7 @@ async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
     (listed,) = (await use("process", action="list"))["processes"]
     assert (listed["session_id"], listed["cwd"]) == (name, str(workspace))
     waited = await use("process", action="wait", session_id=name, timeout=1)
-    assert (waited["status"], waited["note"]) == ("running", "It still runs after 1 s.")
+    assert (waited["status"], waited["note"]) == ("running", "It is still running after 1 s.")
 
 
 async def test_what_is_typed_into_a_shell_is_looked_at_as_a_command_is(
@@ -182,7 +182,7 @@ async def test_a_process_can_be_talked_to(use: Use):
     await use("process", action="close", session_id=name)
     waited = await use("process", action="wait", session_id=name)
     assert (waited["output"], waited["exit_code"]) == ("one-two\nthree\n", 0)
-    with pytest.raises(ToolError, match="reads nothing any more"):
+    with pytest.raises(ToolError, match="accepts no input"):
         await use("process", action="write", session_id=name, data="x")
 
 
