@@ -1,1 +1,1 @@
-"""Tools of MCP servers, as tools of the agent. Only who has a server loads the protocol's SDK."""
+"""Tools of MCP servers as agent tools. The SDK is loaded only if a server is configured."""

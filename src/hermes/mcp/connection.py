@@ -1,7 +1,6 @@
-"""The connection to one server: made when it is needed, found again when it is lost.
+"""The connection to one MCP server: opened on demand, reconnected when lost.
 
-It lives in a task of its own. Who calls waits beside it, and may go away at any time: no answer
-that does not come holds anybody.
+It lives in its own task. Callers wait for answers separately and may be cancelled at any time.
 """
 
 import logging
@@ -39,17 +38,18 @@ T = TypeVar("T")
 
 MAX_PAGES = 20
 MAX_ERROR = 20_000
-"""Characters of an error that are looked at, of which far fewer are shown."""
+"""Characters of an error that are processed; far fewer are shown."""
 SESSION_TERMINATED = "Session terminated"
-"""What the SDK says for a server that no longer knows us."""
+"""The SDK's message for a server that no longer knows our session."""
 
 
 class ReconnectPolicy(Struct, frozen=True, kw_only=True):
-    """After `strikes` failures in a row calls are refused at once, for `refuses` seconds at most.
+    """When to reconnect, refuse calls and refresh the tool list; times are in seconds.
 
-    It is tried again after `backoff`, and after `attempts` of that every `parked` seconds. What
-    has lived for `steady` seconds was no failure. A changed list is asked for once in `calm`,
-    and in up to `calmest` if it changes all the time.
+    - `strikes`: failures in a row after which calls are refused, for `refuses` seconds at most.
+    - `backoff`: delay between attempts; after `attempts` they are `parked` seconds apart.
+    - `steady`: uptime after which a lost connection does not count as a failure.
+    - `calm`, `calmest`: shortest and longest interval between refreshes of a changing tool list.
     """
 
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
@@ -71,9 +71,9 @@ class ConnectionState(StrEnum):
 
 
 class McpConnectionDeps(Struct, frozen=True, kw_only=True):
-    """What of this house a connection needs. `log` keeps what a server writes to stderr.
+    """Dependencies of a connection.
 
-    `listed` hears which tools there are, each time that is known anew.
+    `log` stores what a server writes to stderr; `listed` is called whenever the tools are known.
     """
 
     launch: LaunchServer
@@ -85,11 +85,11 @@ class McpConnectionDeps(Struct, frozen=True, kw_only=True):
 
 
 class ConnectionLost(ToolError):
-    """The connection ended while a call ran."""
+    """The connection ended during a call."""
 
 
 class CallTimedOut(ToolError):
-    """No answer came in the time that the settings give a call."""
+    """No answer came within the configured timeout."""
 
 
 class McpConnection:
@@ -99,7 +99,7 @@ class McpConnection:
         self.trouble = ""
         self.tools: ToolSpecs = {}
         self.settled = anyio.Event()
-        """Set once it is known whether there is a connection."""
+        """Set once it is known whether the connection succeeded."""
         self._parts = parts
         self._client: Client | None = None
         self._group: TaskGroup | None = None
@@ -119,12 +119,12 @@ class McpConnection:
 
     @property
     def version(self) -> str:
-        """What the server calls itself."""
+        """Name and version reported by the server."""
         info = self._client.server_info if self._client else None
         return one_line(escape_controls(f"{info.name} {info.version}"), 80) if info else ""
 
     def wake(self) -> None:
-        # Who waits already waits for the same.
+        # Current waiters keep their event: they wait for the same connection.
         if (
             self._client is None
             and self.settled.is_set()
@@ -134,7 +134,7 @@ class McpConnection:
         self._wanted.set()
 
     async def run(self) -> None:
-        """For as long as the profile is open, and the settings name the server."""
+        """Run as long as the profile is open and the server is configured."""
         try:
             while True:
                 await self._wanted.wait()
@@ -149,20 +149,20 @@ class McpConnection:
     async def call(
         self, work: Callable[[Client], Awaitable[T]], inquire: AskPerson | None = None
     ) -> T:
-        """Raises `Lost`, `Late`, and `ToolError` without a connection or where it refuses."""
+        """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or refused."""
         caller = PendingCall[T](inquire)
-        # While somebody waits it does not rest.
+        # A pending call keeps the connection from idling.
         with self._pending_calls.waiting(caller):
             client, group = await self._ensure_connected()
             group.start_soon(caller.work, work, client)
             answered = await caller.answered(self.server.timeout)
         if self._pending_calls.count(answered=answered):
-            log.warning("MCP server %s answers no more and is begun anew", self.server.name)
+            log.warning("MCP server %s does not answer and is restarted", self.server.name)
             self._let_go()
         if not answered:
             raise CallTimedOut(
-                f"The MCP server {self.server.name} took longer than "
-                f"{self.server.timeout:g} s, and the call was stopped."
+                f"The MCP server {self.server.name} did not answer within "
+                f"{self.server.timeout:g} s, and the call was cancelled."
             )
         return self._answer(caller)
 
@@ -173,30 +173,30 @@ class McpConnection:
         failure = _first_error(caller.failure)
         if _is_connection_loss(failure):
             self._let_go()
-            why = self._complaints.fault and f": {self._complaints.fault}"
+            reason = self._complaints.fault and f": {self._complaints.fault}"
             raise ConnectionLost(
-                f"The connection to the MCP server {self.server.name} was lost{why}."
+                f"The connection to the MCP server {self.server.name} was lost{reason}."
             )
         if isinstance(failure, MCPError):
-            raise ToolError(f"The server refused: {self._says(failure)}.") from failure
+            raise ToolError(f"The server returned an error: {self._says(failure)}.") from failure
         log.warning("MCP server %s: %s", self.server.name, self._says(failure))
         raise ToolError(
             f"The MCP server {self.server.name} gave no usable answer: {self._says(failure)}."
         ) from failure
 
     def _let_go(self) -> None:
-        """Of no more use; what comes next waits for another one."""
+        """Drop the connection; the next call waits for a new one."""
         self._client = None
         self._over.set()
 
     async def _ensure_connected(self) -> tuple[Client, TaskGroup]:
-        """The running one, or one that is begun for this; a server that keeps failing is left."""
+        """Return the connection or open one, unless the server keeps failing."""
         if self._over.is_set():
             self._client = None
         if self._client is None:
             left = self._next - anyio.current_time()
             if self._failures >= self._parts.patience.strikes and left > 0:
-                raise ToolError(f"{self._why()} It is tried again in {math.ceil(left)} s.")
+                raise ToolError(f"{self._why()} Next attempt in {math.ceil(left)} s.")
             self.wake()
             with anyio.move_on_after(self.server.connect + CLOSE_TIMEOUT):
                 await self.settled.wait()
@@ -205,11 +205,11 @@ class McpConnection:
         return self._client, self._group
 
     def _why(self) -> str:
-        trouble = self.trouble or "it is still being connected"
-        return f"The MCP server {self.server.name} cannot be used now: {trouble}."
+        trouble = self.trouble or "it is still connecting"
+        return f"The MCP server {self.server.name} is unavailable: {trouble}."
 
     async def _once(self) -> bool:
-        """Connect and stay until the end; whether it is to be tried again by itself."""
+        """Connect and stay until the end; return whether to reconnect."""
         self.state, self.trouble, self._complaints = (
             ConnectionState.CONNECTING,
             "",
@@ -227,10 +227,10 @@ class McpConnection:
                     limit.deadline = anyio.current_time() + CLOSE_TIMEOUT
             if not self._served:
                 self.trouble = f"it did not answer within {self.server.connect:g} s"
-        except Exception as error:  # noqa: BLE001 - the boundary of the background: `_fail` tells
+        except Exception as error:  # noqa: BLE001 - the boundary of the task, logged by `_fail`
             failure = _first_error(error)
             gone = isinstance(failure, MCPError) and failure.code == types.CONNECTION_CLOSED
-            self.trouble = "it ended before it had answered" if gone else self._says(failure)
+            self.trouble = "it exited before answering" if gone else self._says(failure)
             self._lost = True
         self._client = self._group = None
         if self._served and not self._lost:
@@ -241,18 +241,18 @@ class McpConnection:
 
     @property
     def _served(self) -> bool:
-        """Whether this time there was a connection."""
+        """Whether this attempt had a connection."""
         return self.state is ConnectionState.READY
 
     def _fail(self, *, served: bool) -> None:
         self._failures += 1
         self.trouble = self._complaints.fault or self.trouble or "the connection was lost"
         if self._complaints.last:
-            self.trouble += f"; the last it said: {self._complaints.last}"
+            self.trouble += f"; its last output: {self._complaints.last}"
         log.warning("MCP server %s: %s", self.server.name, self.trouble)
         self.state = ConnectionState.BROKEN
         if not served:
-            # Who waits since a loss waits for the next attempt; who called for this one is told.
+            # After a loss, waiters wait for the next attempt; those of this attempt get the error.
             self._wanted = anyio.Event()
             self.settled.set()
 
@@ -273,14 +273,14 @@ class McpConnection:
             self._client, self._group = client, group
             self._publish_tools()
             self.state, self._next = ConnectionState.READY, 0.0
-            # Whoever called for it has it now, and it may rest again.
+            # The request for a connection is fulfilled; it may idle again.
             self._wanted = anyio.Event()
             self.settled.set()
             group.start_soon(self._refresh_tools, client)
             if _announces_changes(client):
                 group.start_soon(self._watch_changes, client)
             await self._wait_until_over()
-            # Whoever is let go says goodbye as well.
+            # Closing makes the server exit, so `_over` must be read before.
             self._client, self._lost = None, self._over.is_set()
             if anyio.current_time() - began >= self._parts.patience.steady:
                 self._failures = 0
@@ -290,11 +290,11 @@ class McpConnection:
         try:
             self._parts.listed(self)
         except Exception:
-            # The boundary to whoever is told: a connection that works outlives what it breaks.
-            log.exception("MCP server %s: its tools are not taken up", self.server.name)
+            # A failing listener must not break a working connection.
+            log.exception("MCP server %s: its tools could not be updated", self.server.name)
 
     async def _wait_until_over(self) -> None:
-        """Until it is lost, or has been of no use for long enough."""
+        """Wait until it is lost, idle for too long, or too old."""
         end = anyio.current_time() + (self.server.lifetime or math.inf)
         idle = self.server.idle or math.inf
         while not self._over.is_set():
@@ -328,7 +328,7 @@ class McpConnection:
         return StderrLog(self._parts.redact, partial(self._parts.log, self.server.name))
 
     async def _list(self, client: Client) -> ToolSpecs:
-        """Page by page: of each, only what can be of use is kept."""
+        """List the tools page by page."""
         self._listing.begin()
         cursor: str | None = None
         if client.server_capabilities.tools is None:
@@ -346,9 +346,9 @@ class McpConnection:
             self._changed.set()
 
     async def _watch_changes(self, client: Client) -> None:
-        """Newer servers tell only who listens.
+        """Subscribe to changes, which newer servers only send to subscribers.
 
-        One that was begun anew knows nobody who does, and may have other tools than before.
+        A restarted server has lost the subscription and may have other tools.
         """
         patience, pause = self._parts.patience, Backoff(base=1.0, cap=self._parts.patience.calmest)
         attempt = 0
@@ -363,7 +363,7 @@ class McpConnection:
             except SubscriptionLost as error:
                 log.info("MCP server %s: %s", self.server.name, error)
             except MCPError as error:
-                log.info("MCP server %s: its changes are not heard: %s", self.server.name, error)
+                log.info("MCP server %s: cannot watch its changes: %s", self.server.name, error)
                 if attempt or _is_connection_loss(error):
                     self._let_go()
                 return
@@ -371,7 +371,7 @@ class McpConnection:
             await anyio.sleep(pause.delay(attempt))
 
     async def _refresh_tools(self, client: Client) -> None:
-        """Who says all the time that it has changed is asked less and less."""
+        """Refresh the list after a change, less often if it changes all the time."""
         patience = self._parts.patience
         calm = patience.calm
         while True:
@@ -381,7 +381,7 @@ class McpConnection:
                 with anyio.fail_after(self.server.connect):
                     found = await self._list(client)
             except (MCPError, TimeoutError) as error:
-                log.warning("MCP server %s: no new list: %s", self.server.name, error)
+                log.warning("MCP server %s: cannot refresh its tools: %s", self.server.name, error)
             else:
                 if found != self.tools:
                     self.tools = found
@@ -396,9 +396,9 @@ class McpConnection:
         return await self._pending_calls.asked(self.server.name, params)
 
     def _says(self, failure: Exception | None) -> str:
-        said = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
-        said = self._parts.redact((said or type(failure).__name__)[:MAX_ERROR])
-        return one_line(escape_controls(said), MAX_SHOWN).rstrip(".")
+        text = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
+        text = self._parts.redact((text or type(failure).__name__)[:MAX_ERROR])
+        return one_line(escape_controls(text), MAX_SHOWN).rstrip(".")
 
 
 def _announces_changes(client: Client) -> bool:
@@ -407,7 +407,7 @@ def _announces_changes(client: Client) -> bool:
 
 
 def _is_connection_loss(failure: Exception | None) -> bool:
-    """Nobody is there any more, or nobody who remembers us: other failures are answers."""
+    """Whether the server, or its memory of our session, is gone; other failures are answers."""
     if isinstance(failure, MCPError):
         forgotten = failure.code == types.INVALID_REQUEST and failure.message == SESSION_TERMINATED
         return forgotten or failure.code == types.CONNECTION_CLOSED
@@ -415,7 +415,7 @@ def _is_connection_loss(failure: Exception | None) -> bool:
 
 
 def _first_error(error: Exception | None) -> Exception | None:
-    """Of several at once, which come as a group, the first says it all."""
+    """Return the first error of a group."""
     while isinstance(error, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", error)
         error = group.exceptions[0]

@@ -1,7 +1,7 @@
-"""How much a server may say: counted before anything is built of it, for that is what costs.
+"""Limit the size of a server's messages before they are parsed.
 
-Whatever reads JSON holds the interpreter meanwhile, also in a thread: what would take long to read
-is not read at all.
+Parsing JSON blocks the interpreter, even in a thread, so messages that would take long are not
+parsed at all.
 """
 
 from typing import cast
@@ -11,22 +11,22 @@ import mcp_types as types
 from hermes.schema.errors import ToolError
 
 MAX_MESSAGE_BYTES = 16_000_000
-"""Bytes of one message: a picture, or a document."""
+"""Bytes of one message, such as an image or a document."""
 MAX_VALUES = 100_000
-"""Signs of JSON between its texts, each of which makes a value."""
+"""JSON delimiters outside strings, each of which creates a value."""
 MAX_ENTRIES = 10_000
-"""Of lists in a message, and what they hold, where each is looked at by itself."""
+"""Entries of lists and objects in a message that are processed one by one."""
 WINDOW_SECONDS = 10.0
 MAX_UNSOLICITED = 20_000
 MAX_UNSOLICITED_BYTES = 4_000_000
-"""Of what nobody asked for, in `SPAN` seconds."""
+"""Unsolicited messages within `WINDOW_SECONDS`."""
 RESPONSE_HAS_TOO_MANY_VALUES = (
-    f"its answer has more than {MAX_VALUES:,} values and was not read: ask it for less"
+    f"its answer has more than {MAX_VALUES:,} values and was not read: request less"
 )
-RESPONSE_HAS_TOO_MANY_PARTS = "its answer has too many parts to be looked at: ask it for less"
+RESPONSE_HAS_TOO_MANY_PARTS = "its answer has too many parts to process: request less"
 MESSAGE_HAS_TOO_MANY_VALUES = f"it sent a message with more than {MAX_VALUES:,} values"
 MESSAGE_TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES // 1_000_000} MB"
-TOO_MUCH_UNSOLICITED = "it said too much that nobody had asked for"
+TOO_MUCH_UNSOLICITED = "it sent too many unsolicited messages"
 _FREE_FORM_FIELDS = frozenset(
     {"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta"}
 )
@@ -34,11 +34,11 @@ _JSON_SIGNS = (b"{", b"[", b",", b":")
 
 
 class LimitExceeded(ToolError):
-    """More than anybody can be made to listen to."""
+    """A server exceeded a limit."""
 
 
 class MessageSize:
-    """Of one message, as it comes."""
+    """Counts the size and values of one message as it arrives."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -56,7 +56,7 @@ class MessageSize:
             return
         if self._escaped:
             data = data[1:]
-        # What is left of a row of backslashes stands for the sign behind it.
+        # A remaining backslash escapes the character after it.
         data = data.replace(b"\\\\", b"")
         self._escaped = data.endswith(b"\\")
         pieces = data.replace(b'\\"', b"").split(b'"')
@@ -65,12 +65,12 @@ class MessageSize:
         self._in_text ^= not len(pieces) % 2
 
     def end_line(self) -> None:
-        """No text of JSON goes on in another line, so nothing can be hidden by a lone quote."""
+        """End a line: JSON strings do not span lines, so a lone quote cannot hide anything."""
         self._in_text = self._escaped = False
 
 
 class UnsolicitedLimit:
-    """What comes although nobody has asked; a server that talks without end is let go."""
+    """Limits unsolicited messages; a server that exceeds it is disconnected."""
 
     def __init__(self, most_bytes: int = MAX_UNSOLICITED_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -79,7 +79,7 @@ class UnsolicitedLimit:
         self._size = 0
 
     def hear(self, size: int, now: float) -> None:
-        """Raises `TooMuch` beyond all reason."""
+        """Count one message. Raises `LimitExceeded`."""
         if now - self._began > WINDOW_SECONDS:
             self._began, self._count, self._size = now, 0, 0
         self._count += 1
@@ -89,20 +89,20 @@ class UnsolicitedLimit:
 
 
 def without_costly_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
-    """Without what would take long to look at, and is of no use here.
+    """Drop parts that are expensive to process and not needed.
 
-    Answers would be compared with the patterns of `outputSchema`, which may never end. Raises
-    `TooMuch` for what nobody waits for.
+    The SDK would match answers against patterns in `outputSchema`, which may never end. Raises
+    `LimitExceeded` for oversized unsolicited messages.
     """
     match message:
-        case types.JSONRPCResponse(id=asked, result=result):
+        case types.JSONRPCResponse(id=id_, result=result):
             if _has_too_many_parts(result):
-                return error_response(asked, RESPONSE_HAS_TOO_MANY_PARTS)
+                return error_response(id_, RESPONSE_HAS_TOO_MANY_PARTS)
             _drop_output_schemas(result.get("tools"))
-        case types.JSONRPCError(id=asked, error=error):
+        case types.JSONRPCError(id=id_, error=error):
             if _has_too_many_parts(error.data):
                 return types.JSONRPCError(
-                    jsonrpc="2.0", id=asked, error=error.model_copy(update={"data": None})
+                    jsonrpc="2.0", id=id_, error=error.model_copy(update={"data": None})
                 )
         case types.JSONRPCRequest(params=params) | types.JSONRPCNotification(params=params):
             if _has_too_many_parts(params):
@@ -111,13 +111,13 @@ def without_costly_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
 
 
 def _has_too_many_parts(value: object) -> bool:
-    """Only what is free in form, and so is not looked at, may be longer."""
+    """Free-form fields are not processed and may be longer."""
     count, left = 0, [value]
     while left and count <= MAX_ENTRIES:
-        one = left.pop()
-        held = _entries_of(one)
-        inside: list[object] = [each for each in held if isinstance(each, (dict, list))]
-        count += len(inside) + (len(held) if isinstance(one, list) else 0)
+        current = left.pop()
+        entries = _entries_of(current)
+        inside: list[object] = [entry for entry in entries if isinstance(entry, (dict, list))]
+        count += len(inside) + (len(entries) if isinstance(current, list) else 0)
         left += inside
     return count > MAX_ENTRIES
 
@@ -127,7 +127,7 @@ def _entries_of(value: object) -> list[object]:
         return cast("list[object]", value)
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return [one for name, one in fields.items() if name not in _FREE_FORM_FIELDS]
+        return [field for name, field in fields.items() if name not in _FREE_FORM_FIELDS]
     return []
 
 
@@ -137,7 +137,7 @@ def _drop_output_schemas(tools: object) -> None:
             cast("dict[str, object]", tool).pop("outputSchema", None)
 
 
-def error_response(asked: types.RequestId, why: str) -> types.JSONRPCError:
-    """For whoever waits, in place of the answer."""
-    error = types.ErrorData(code=types.INTERNAL_ERROR, message=why)
-    return types.JSONRPCError(jsonrpc="2.0", id=asked, error=error)
+def error_response(request: types.RequestId, reason: str) -> types.JSONRPCError:
+    """Return an error in place of the answer to a pending request."""
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=reason)
+    return types.JSONRPCError(jsonrpc="2.0", id=request, error=error)

@@ -1,7 +1,7 @@
-"""The parameters of a server's tool, in those words of JSON Schema that every provider takes.
+"""Copy a tool's parameter schema, restricted to what every provider accepts.
 
-Everything is copied by what it is. What is unknown stays behind; what would make a request fail,
-or could carry words in a place where nobody looks for them, makes the tool unfit.
+Unknown keywords are dropped. Schemas that would make a request fail, or could hide text, make the
+tool unusable.
 """
 
 import re
@@ -17,7 +17,7 @@ MAX_DEPTH = 24
 MAX_PARTS = 2_000
 MAX_CHOICES = 256
 MAX_TEXT = 200
-"""Of one text that is no description."""
+"""Characters of a text that is not a description."""
 MAX_DESCRIPTION = 1_000
 MAX_NUMBER = 2.0**53
 
@@ -31,28 +31,28 @@ _NUMBERS = (
 )  # fmt: skip
 _FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
 _NOT_AT_TOP_LEVEL = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "default"})
-"""What providers refuse there; the server checks it anyway."""
+"""Keywords providers refuse at the top level; the server checks them anyway."""
 
 
 class UnusableSchema(Exception):
-    """Says why the tool cannot be offered, as the rest of "it …"."""
+    """Why the tool cannot be offered, phrased to follow "it"."""
 
 
 def copy_schema(schema: Mapping[str, object], *, words: bool) -> dict[str, Any]:
-    """Without `words`, what is there for people only stays behind. Raises `Unfit`."""
+    """Copy a schema; without `words` drop annotations. Raises `UnusableSchema`."""
     if schema.get("type", "object") != "object":
-        raise UnusableSchema("takes something else than named parameters")
+        raise UnusableSchema("does not take named parameters")
     top = {key: one for key, one in schema.items() if key not in _NOT_AT_TOP_LEVEL}
-    copying = _SchemaCopier(words=words)
-    whole: dict[str, Any] = {"type": "object", "properties": {}}
-    whole |= copying.fields(top, 0)
-    for reference in copying.references:
-        _check_reference(whole, reference)
-    return whole
+    copier = _SchemaCopier(words=words)
+    copy: dict[str, Any] = {"type": "object", "properties": {}}
+    copy |= copier.fields(top, 0)
+    for reference in copier.references:
+        _check_reference(copy, reference)
+    return copy
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """All that could be read as words, names too."""
+    """Yield all texts, including names."""
     if (fields := as_mapping(value)) is not None:
         for key, one in fields.items():
             yield re.sub(r"[_.-]+", " ", str(key))
@@ -75,7 +75,7 @@ class _SchemaCopier:
             return value
         fields = as_mapping(value)
         if fields is None:
-            raise UnusableSchema("has parameters that are none")
+            raise UnusableSchema("has parameters without a valid schema")
         return self.fields(fields, deep)
 
     def fields(self, fields: Mapping[Any, object], deep: int) -> dict[str, Any]:
@@ -89,15 +89,15 @@ class _SchemaCopier:
             raise UnusableSchema("is too large")
 
     def _kept(self, key: str, value: object, deep: int) -> object:
-        """None for what stays behind."""
+        """Return None for what is dropped."""
         if key in _SCHEMA_MAPS:
             return self._table(value, deep)
         if key in _SUBSCHEMAS:
             known = isinstance(value, bool) or as_mapping(value) is not None
             return self.schema(value, deep) if known else None
         if key in _SCHEMA_LISTS:
-            ways = self._entries(value, deep)
-            return [self.schema(one, deep) for one in ways] or None
+            schemas = self._entries(value, deep)
+            return [self.schema(one, deep) for one in schemas] or None
         if key in _CHECKS:
             return value if _CHECKS[key](value) else None
         if key in _ANNOTATIONS:
@@ -128,7 +128,7 @@ class _SchemaCopier:
             raise UnusableSchema("has parameters without names")
         self._count(len(fields), deep)
         if not all(map(_is_name, fields)):
-            raise UnusableSchema("has parameters with names that no provider takes")
+            raise UnusableSchema("has parameter names that providers do not accept")
         return {name: self.schema(one, deep) for name, one in fields.items()}
 
     def _entries(self, value: object, deep: int) -> list[object]:
@@ -138,37 +138,37 @@ class _SchemaCopier:
 
     def _type(self, value: object, deep: int) -> object:
         entries = as_list(value)
-        several = [value] if entries is None else self._entries(value, deep)
-        if not several or not all(isinstance(one, str) and one in JSON_TYPES for one in several):
+        types = [value] if entries is None else self._entries(value, deep)
+        if not types or not all(isinstance(type_, str) and type_ in JSON_TYPES for type_ in types):
             raise UnusableSchema("has parameters of an unknown type")
         return value
 
     def _choices(self, value: object, deep: int) -> object:
         choices = self._entries(value, deep)
         if len(choices) > MAX_CHOICES or not all(map(_is_short_scalar, choices)):
-            raise UnusableSchema("has parameters with too much to choose from")
+            raise UnusableSchema("has parameters with too many choices")
         return choices or None
 
     def _reference(self, value: object) -> object:
         if not isinstance(value, str) or len(value) > MAX_TEXT:
-            raise UnusableSchema("has parameters that are described elsewhere")
+            raise UnusableSchema("has parameters that are defined elsewhere")
         self.references.add(value)
         return value
 
 
 def _check_reference(whole: object, reference: str) -> None:
-    """It must lead to something that was copied as well."""
+    """Require that the reference points to something that was copied."""
     first, *steps = reference.split("/")
     found = whole if first == "#" else None
     for step in steps:
         name = step.replace("~1", "/").replace("~0", "~")
         found = (as_mapping(found) or {}).get(name)
     if not isinstance(found, bool) and as_mapping(found) is None:
-        raise UnusableSchema("has parameters that are described elsewhere")
+        raise UnusableSchema("has parameters that are defined elsewhere")
 
 
 def _is_short_scalar(value: object) -> bool:
-    """One value, and not a long one."""
+    """Whether it is a single, short value."""
     if isinstance(value, str):
         return len(value) <= MAX_TEXT
     return value is None or isinstance(value, bool) or _is_number(value)

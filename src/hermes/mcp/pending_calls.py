@@ -1,4 +1,4 @@
-"""Who waits for a server's answers: until when, whom it may ask, and how often nobody got one."""
+"""Pending calls of one server: deadlines, questions to the user, and unanswered calls."""
 
 import math
 from collections.abc import Awaitable, Callable, Generator
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 MAX_QUESTIONS = 5
 MAX_UNANSWERED = 3
-"""Calls in a row without an answer after which a server is begun anew."""
+"""Unanswered calls in a row after which a server is restarted."""
 
 
 class PendingCall(Generic[T]):
-    """One call: its answer, or why there is none, and a person who can be asked meanwhile."""
+    """One call: its result or failure, and how to ask the user meanwhile."""
 
     def __init__(self, inquire: AskPerson | None) -> None:
         self.inquire = inquire
@@ -35,17 +35,17 @@ class PendingCall(Generic[T]):
         self._left = math.inf
 
     async def work(self, work: Callable[[Client], Awaitable[T]], client: Client) -> None:
-        """Where the connection lives; whoever waits for it may be gone before its end."""
+        """Run the call in the connection's task group; the caller may be gone before it ends."""
         try:
             with self._scope:
                 self.result.append(await work(client))
-        except Exception as error:  # noqa: BLE001 - whoever waits tells of it
+        except Exception as error:  # noqa: BLE001 - reported to the caller
             self.failure = error
         finally:
             self.done.set()
 
     async def answered(self, seconds: float) -> bool:
-        """False when no answer came in that time."""
+        """Wait for the answer; False if none came in time."""
         self.limit.deadline = anyio.current_time() + seconds
         with self.limit:
             await self.done.wait()
@@ -57,7 +57,7 @@ class PendingCall(Generic[T]):
 
     @contextmanager
     def stopped(self) -> Generator[None]:
-        """Its time does not run while a person thinks; a server may ask several things at once."""
+        """Suspend the time limit while the user answers one or more questions."""
         if not self._thinking:
             self._left = self.limit.deadline - anyio.current_time()
             self.limit.deadline = math.inf
@@ -71,11 +71,11 @@ class PendingCall(Generic[T]):
 
 
 class PendingCalls:
-    """All of one server."""
+    """All pending calls of one server."""
 
     def __init__(self) -> None:
         self.used = 0.0
-        """When somebody last waited."""
+        """When a call last ended."""
         self._waiting: list[PendingCall[Any]] = []
         self._hangs = 0
 
@@ -93,7 +93,7 @@ class PendingCalls:
             self.used = anyio.current_time()
 
     def count(self, *, answered: bool) -> bool:
-        """Whether too many in a row got no answer. Who goes of their own accord does not count."""
+        """Count an outcome; return whether too many calls in a row got no answer."""
         self._hangs = 0 if answered else self._hangs + 1
         if self._hangs < MAX_UNANSWERED:
             return False
@@ -101,7 +101,7 @@ class PendingCalls:
         return True
 
     async def asked(self, server: str, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Only where it is certain whose call it is about."""
+        """Ask the user only if it is certain which call the question belongs to."""
         caller = self._waiting[0] if len(self._waiting) == 1 else None
         if caller is None or caller.inquire is None or caller.questions >= MAX_QUESTIONS:
             return DECLINED
@@ -110,11 +110,11 @@ class PendingCalls:
         with caller.stopped():
             async with anyio.create_task_group() as group:
 
-                async def end_with_the_call() -> None:
+                async def cancel_with_call() -> None:
                     await caller.gone.wait()
                     group.cancel_scope.cancel()
 
-                group.start_soon(end_with_the_call)
+                group.start_soon(cancel_with_call)
                 answer = await fill_form(caller.inquire, server, params)
                 group.cancel_scope.cancel()
         return answer

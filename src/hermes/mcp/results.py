@@ -1,4 +1,4 @@
-"""What a server answered, as the result of a call: text, pictures, and what cannot be shown."""
+"""Convert a server's answer to a tool result with text and images."""
 
 import base64
 import binascii
@@ -16,41 +16,41 @@ from hermes.ports.tool import ToolOutput
 from hermes.schema.messages import Media, Text
 
 MAX_TEXT = 100_000
-"""Characters of one answer, of all its parts."""
+"""Characters of all parts of one answer."""
 MAX_SCANNED = 4 * MAX_TEXT
 MAX_IMAGES = 8
-NO_TEXT = "(The server answered without a word.)"
+NO_TEXT = "(The server answered without text.)"
 
 
 class ResultReader:
-    """`redact` takes our own secrets out of what comes back."""
+    """`redact` removes our own secrets from answers."""
 
     def __init__(self, blobs: Blobs, redact: Callable[[str], str]) -> None:
         self._blobs = blobs
         self._redact = redact
 
     async def called(self, result: types.CallToolResult) -> ToolOutput:
-        said = [*self._texts(result.content)]
-        if _adds_content(result.structured_content, said):
-            said.append(msgspec.json.encode(result.structured_content).decode())
-        return await self._output(said, _images(result.content), failed=bool(result.is_error))
+        texts = [*self._texts(result.content)]
+        if _adds_content(result.structured_content, texts):
+            texts.append(msgspec.json.encode(result.structured_content).decode())
+        return await self._output(texts, _images(result.content), failed=bool(result.is_error))
 
     async def read(self, contents: Sequence[types.ContentBlock]) -> ToolOutput:
         return await self._output([*self._texts(contents)], _images(contents))
 
     async def _output(
-        self, said: Sequence[str], pictures: Sequence[str], *, failed: bool = False
+        self, texts: Sequence[str], images: Sequence[str], *, failed: bool = False
     ) -> ToolOutput:
         shown: list[Media] = []
         notes: list[str] = []
-        for data in pictures:
+        for data in images:
             media = await self._picture(data) if len(shown) < MAX_IMAGES else None
             if media is None:
-                notes.append("[a picture that cannot be shown]")
+                notes.append("[an image that cannot be shown]")
             else:
                 shown.append(media)
-        text = "\n".join(filter(None, [*said, *notes]))
-        # To look for secrets in all of a very long text would take long, too.
+        text = "\n".join(filter(None, [*texts, *notes]))
+        # Scanning all of a very long text for secrets would take too long.
         text = self._redact(escape_controls(head_and_tail(text, MAX_SCANNED)))
         text = head_and_tail(text, MAX_TEXT) or ("" if shown else NO_TEXT)
         parts = (*([Text(text)] if text else []), *shown)
@@ -60,21 +60,21 @@ class ResultReader:
         if len(data) > MAX_IMAGE_BYTES * 4 // 3 + 4:
             return None
         try:
-            picture = base64.b64decode(data, validate=True)
+            image = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             return None
-        kind = image_type(picture)
-        return await self._blobs.put(picture, kind) if kind else None
+        kind = image_type(image)
+        return await self._blobs.put(image, kind) if kind else None
 
     def _texts(self, content: Sequence[types.ContentBlock]) -> Iterator[str]:
-        for one in content:
-            match one:
+        for block in content:
+            match block:
                 case types.TextContent(text=text):
                     yield text
                 case types.ImageContent():
                     pass
                 case types.AudioContent(mime_type=kind, data=data):
-                    yield f"[sound, {kind}, {len(data) * 3 // 4:,} bytes: it cannot be heard here]"
+                    yield f"[audio, {kind}, {len(data) * 3 // 4:,} bytes: not supported]"
                 case types.ResourceLink(uri=uri, name=name):
                     yield f"[resource {name}: {uri}]"
                 case types.EmbeddedResource(resource=resource):
@@ -87,7 +87,7 @@ def _resource_text(resource: types.TextResourceContents | types.BlobResourceCont
     if _is_image(resource):
         return f"[resource {resource.uri}]"
     size = len(resource.blob) * 3 // 4
-    return f"[resource {resource.uri}: {size:,} bytes of {resource.mime_type or 'unknown kind'}]"
+    return f"[resource {resource.uri}: {size:,} bytes of {resource.mime_type or 'unknown type'}]"
 
 
 def _is_image(resource: types.BlobResourceContents) -> bool:
@@ -96,8 +96,8 @@ def _is_image(resource: types.BlobResourceContents) -> bool:
 
 def _images(content: Sequence[types.ContentBlock]) -> list[str]:
     found: list[str] = []
-    for one in content:
-        match one:
+    for block in content:
+        match block:
             case types.ImageContent(data=data):
                 found.append(data)
             case types.EmbeddedResource(resource=types.BlobResourceContents() as blob) if _is_image(
@@ -109,12 +109,12 @@ def _images(content: Sequence[types.ContentBlock]) -> list[str]:
     return found
 
 
-def _adds_content(structured: object, said: Sequence[str]) -> bool:
-    """Many servers say the same once more as text."""
+def _adds_content(structured: object, texts: Sequence[str]) -> bool:
+    """Whether the structured content is new: many servers repeat it as text."""
     if structured is None:
         return False
     left = MAX_SCANNED
-    for text in said:
+    for text in texts:
         left -= len(text)
         if left < 0:
             break
@@ -127,4 +127,4 @@ def _adds_content(structured: object, said: Sequence[str]) -> bool:
     if not isinstance(structured, dict):
         return True
     fields = cast("dict[str, object]", structured)
-    return [*fields] != ["result"] or fields["result"] not in said
+    return [*fields] != ["result"] or fields["result"] not in texts

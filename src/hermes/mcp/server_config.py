@@ -1,4 +1,4 @@
-"""One MCP server as the settings describe it: how it is reached, and what is taken of it."""
+"""Configuration of one MCP server: how it is reached, and which tools are used."""
 
 import fnmatch
 import hashlib
@@ -12,16 +12,16 @@ from msgspec import Struct
 from hermes.schema.tools import MCP_PREFIX
 
 NAME_PATTERN = re.compile(r"(?!.*[_.]{2})[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9-])?")
-"""No two lines or dots in a row and none at the end: where a server's name ends must be certain."""
+"""No consecutive underscores or dots and none at the end: a tool's prefix must be unambiguous."""
 CLOSE_TIMEOUT = 5.0
-"""Seconds in which a connection ends."""
+"""Seconds to close a connection."""
 MAX_TOOL_NAME = 64
-"""Letters of a tool's name; no provider takes more."""
+"""Characters of a tool's name; providers accept no more."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class StdioEndpoint(Struct, frozen=True, kw_only=True):
-    """Started by us; `env` is all that it gets. `walled`: behind the wall of commands."""
+    """A process started by us; `env` is its whole environment. `walled`: it runs in the sandbox."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -30,7 +30,7 @@ class StdioEndpoint(Struct, frozen=True, kw_only=True):
 
 
 class HttpEndpoint(Struct, frozen=True, kw_only=True):
-    """Called over HTTP; `events` is the older way, with one stream of events."""
+    """Reached over HTTP; `events` selects the older transport with a separate event stream."""
 
     url: str
     headers: Mapping[str, str]
@@ -41,9 +41,10 @@ Endpoint: TypeAlias = StdioEndpoint | HttpEndpoint
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """Seconds: `timeout` for a call, `connect` for the beginning.
+    """Settings of one server; times are in seconds.
 
-    After `idle` without a call, or `lifetime` in all, it is let go until the next call.
+    `timeout` limits a call, `connect` the start. After `idle` without a call or `lifetime` in all,
+    it is disconnected until the next call.
     """
 
     name: str
@@ -59,18 +60,20 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     prompts: bool = True
 
     def takes(self, tool: str) -> bool:
-        """Names may be patterns."""
-        wanted = not self.include or any(fnmatch.fnmatchcase(tool, one) for one in self.include)
-        return wanted and not any(fnmatch.fnmatchcase(tool, one) for one in self.exclude)
+        """Whether a tool is enabled; names may be patterns."""
+        wanted = not self.include or any(
+            fnmatch.fnmatchcase(tool, pattern) for pattern in self.include
+        )
+        return wanted and not any(fnmatch.fnmatchcase(tool, pattern) for pattern in self.exclude)
 
     @property
     def longest(self) -> float:
-        """Seconds that a call takes at most, with the beginning where it is not connected."""
+        """Seconds that a call takes at most, including connecting."""
         return self.connect + self.timeout + 2 * CLOSE_TIMEOUT
 
     @property
     def where(self) -> str:
-        """For people; never a variable or a header."""
+        """The address for users; never environment variables or headers."""
         match self.way:
             case StdioEndpoint(argv=argv):
                 return " ".join(argv)
@@ -78,21 +81,21 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
                 return url.partition("?")[0]
 
     def named(self, tool: str) -> str:
-        """What the model calls it: `mcp__server__tool`, in letters that every provider takes."""
+        """Return the name for the model: `mcp__server__tool`, in safe characters."""
         name = f"{MCP_PREFIX}{safe_name(self.name)}__{safe_name(tool)}"
         if len(name) <= MAX_TOOL_NAME and not _UNSAFE.search(tool):
             return name
-        # Two names must not become one.
+        # A hash keeps names distinct after shortening.
         return f"{name[: MAX_TOOL_NAME - 7]}_{digest(tool)[:6]}"
 
 
 def safe_name(name: str) -> str:
-    """In letters that every provider takes."""
+    """Replace characters that not every provider accepts."""
     return _UNSAFE.sub("_", name)
 
 
 def duplicate_names(names: Iterable[str]) -> dict[str, str]:
-    """Those that are the same to a model as an earlier one, each with that one."""
+    """Return the names that look the same to a model as an earlier one, with that one."""
     first: dict[str, str] = {}
     return {name: one for name in names if (one := first.setdefault(safe_name(name), name)) != name}
 

@@ -1,4 +1,4 @@
-"""What a server writes to stderr: all of it is kept, and no secret of ours in it."""
+"""Log what a server writes to stderr, redacted."""
 
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,9 +8,9 @@ from hermes.kit.text import one_line
 
 MAX_SHOWN = 300
 MAX_LINE = 8_000
-"""Characters; what is longer is kept as several lines."""
+"""Characters; longer lines are split."""
 SECRET_OVERLAP = 8_000
-"""Characters of a line that has not ended which wait for the next, lest a secret is cut in two."""
+"""Characters of an unfinished line that are held back, so that no secret is split."""
 
 
 class StderrLog:
@@ -18,9 +18,9 @@ class StderrLog:
         self, redact: Callable[[str], str], keep: Callable[[str], Awaitable[None]]
     ) -> None:
         self.last = ""
-        """The last line, for people."""
+        """The last line, for users."""
         self.fault = ""
-        """Why we have let it go, if we have."""
+        """Why we disconnected, if we did."""
         self._redact = redact
         self._keep = keep
         self._decoder = getincrementaldecoder("utf-8")("replace")
@@ -30,15 +30,15 @@ class StderrLog:
         lines, end, rest = (self._begun + self._decoder.decode(data)).rpartition("\n")
         self._begun = rest
         if len(rest) > MAX_LINE + SECRET_OVERLAP:
-            # What is whole is masked before anything is cut.
+            # Redact before cutting.
             rest = self._redact(rest)
             lines, self._begun = f"{lines}{end}{rest[:-SECRET_OVERLAP]}", rest[-SECRET_OVERLAP:]
         await self._write(lines)
 
     async def end(self) -> None:
-        """It says no more."""
-        begun, self._begun = self._begun + self._decoder.decode(b"", final=True), ""
-        await self._write(begun)
+        """Flush the unfinished line."""
+        rest, self._begun = self._begun + self._decoder.decode(b"", final=True), ""
+        await self._write(rest)
 
     async def _write(self, text: str) -> None:
         lines = [line for line in self._redact(text).splitlines() if line.strip()]

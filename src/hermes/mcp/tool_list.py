@@ -1,4 +1,7 @@
-"""Which tools were ever seen to act: a server that calls one a reader later is not believed."""
+"""Read a server's tool list, and remember which tools were ever announced as acting.
+
+A server that later declares such a tool read-only is not believed.
+"""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -18,16 +21,15 @@ from hermes.schema.tools import Effect, ToolSpec
 log = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 1_000
-"""Names of one server that are remembered; if it has had more, all of its tools ask."""
+"""Names remembered per server; if it had more, all of its tools need an approval."""
 _MAX_FILE_BYTES = 4_000_000
 NamesByServer = Mapping[str, frozenset[str]]
 
 
 class ActingTools:
-    """Names by server. Kept in a file, if there is one, over all starts.
+    """Names of acting tools by server, stored in a file if one is given.
 
-    Where the file cannot be read, every tool asks. Reads and writes it, so it is not for the
-    event loop.
+    If the file cannot be read, every tool needs an approval. Does file I/O: not for the event loop.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -38,7 +40,7 @@ class ActingTools:
         if self._names is None or not self._has_new_names(self._names, server, names):
             return
         if self._path is not None:
-            # Another process may have written meanwhile.
+            # Another process may have written since.
             self._names = _load_names(self._path) or self._names
         known = self._names.get(server, frozenset())
         self._names = {
@@ -67,7 +69,7 @@ def _load_names(path: Path) -> NamesByServer | None:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
-        log.warning("%s cannot be read, so every tool of MCP servers asks: %s", path, error)
+        log.warning("cannot read %s, so all MCP tools need approval: %s", path, error)
         return None
 
 
@@ -76,7 +78,7 @@ def _save_names(path: Path, names: NamesByServer) -> None:
     try:
         write_atomic(path, data, mode=0o600)
     except OSError as error:
-        log.warning("%s cannot be written: %s", path, error.strerror)
+        log.warning("cannot write %s: %s", path, error.strerror)
 
 
 MAX_TOOLS = 300
@@ -85,20 +87,20 @@ MAX_NAME = 200
 MAX_PARAMETERS = 16_000
 """Bytes of the parameters of one tool."""
 MAX_TOTAL_CHARACTERS = 400_000
-"""Of all that a server says of its tools."""
+"""Characters of all descriptions of a server."""
 MAX_LOGGED = 10
 _OTHER_TOOLS = "the rest"
 _SCAN_SIZE, _SCAN_OVERLAP = 2_000, 500
-"""Others run between two pieces that are looked at; no rule spans more than the overlap."""
+"""Texts are scanned in pieces to let other threads run; no rule spans more than the overlap."""
 
 ToolSpecs = Mapping[str, tuple[str, ToolSpec]]
-"""By the server's own name: a seal that changes with the tool, and what the model is told."""
+"""By the server's name of the tool: a seal that changes with the tool, and its spec."""
 
 
 class ToolListReader:
-    """What one server says of its tools, page by page; what is known is not looked at again.
+    """Reads one server's tool list page by page; known tools are not checked again.
 
-    Takes its time, and reads and writes a file: not for the event loop.
+    Slow, with file I/O: not for the event loop.
     """
 
     def __init__(self, server: ServerConfig, acting: ActingTools | None = None) -> None:
@@ -110,7 +112,7 @@ class ToolListReader:
         self.begin()
 
     def begin(self) -> None:
-        """A new list, of which nothing is known but what the last one had."""
+        """Start a new list; tools of the last one are not checked again."""
         self._before, self._known = self._known, {}
         self._told_of, self._left_out = self._left_out, {}
         self._found: dict[str, tuple[str, ToolSpec]] = {}
@@ -123,32 +125,32 @@ class ToolListReader:
         return seen >= MAX_TOOLS or self._letters > MAX_TOTAL_CHARACTERS
 
     def take(self, tools: Sequence[types.Tool]) -> None:
-        """One page; of a name that comes twice the first counts."""
+        """Add one page; of duplicate names the first counts."""
         for tool in tools:
             if self.full:
                 self._left_out[_OTHER_TOOLS] = "it has too many tools"
                 return
             if len(tool.name) > MAX_NAME or not tool.name:
-                self._left_out[tool.name[:MAX_NAME]] = "its name cannot be used"
+                self._left_out[tool.name[:MAX_NAME]] = "its name is empty or too long"
             elif self._server.takes(tool.name) and tool.name not in self._found:
                 self._try_add(tool)
 
     def done(self, *, cut: bool = False) -> ToolSpecs:
-        """All of it; `cut` says that the server has more pages."""
+        """Finish the list; `cut` means that the server has more pages."""
         if cut:
             self._left_out[_OTHER_TOOLS] = "it has too many tools"
         self._acting.note(self._server.name, self._acting_names)
-        news = {name: why for name, why in self._left_out.items() if name not in self._told_of}
-        for name, why in [*news.items()][:MAX_LOGGED]:
+        new = {name: reason for name, reason in self._left_out.items() if name not in self._told_of}
+        for name, reason in [*new.items()][:MAX_LOGGED]:
             shown = show_invisible_line(name, 60)
-            log.warning("MCP server %s: %s is left out: %s", self._server.name, shown, why)
-        if len(news) > MAX_LOGGED:
-            more = len(news) - MAX_LOGGED
-            log.warning("MCP server %s: %d more tools are left out", self._server.name, more)
+            log.warning("MCP server %s: skipped %s: %s", self._server.name, shown, reason)
+        if len(new) > MAX_LOGGED:
+            more = len(new) - MAX_LOGGED
+            log.warning("MCP server %s: skipped %d more tools", self._server.name, more)
         return self._found
 
     def _try_add(self, tool: types.Tool) -> None:
-        """The boundary to words of strangers: one that we stumble over costs no other."""
+        """Add a tool; one that cannot be processed does not affect the others."""
         try:
             self._take(tool)
         except Exception:
@@ -156,7 +158,7 @@ class ToolListReader:
             self._left_out[tool.name] = "it cannot be read"
 
     def _take(self, tool: types.Tool) -> None:
-        words = (tool.description or tool.title or "")[:MAX_DESCRIPTION]
+        text = (tool.description or tool.title or "")[:MAX_DESCRIPTION]
         claims = bool(tool.annotations and tool.annotations.read_only_hint)
         if not claims:
             self._acting_names.add(tool.name)
@@ -166,31 +168,31 @@ class ToolListReader:
             self._left_out[tool.name] = f"it {error}"
             return
         reads = claims and not self._acting.has(self._server.name, tool.name)
-        seal = digest(self._server.where, tool.name, words, schema, claims, reads)
-        told = self._before.get(seal) or self._known.get(seal)
-        if told is None:
-            told = self._looked_at(tool.name, words, schema, reads=reads)
+        seal = digest(self._server.where, tool.name, text, schema, claims, reads)
+        spec = self._before.get(seal) or self._known.get(seal)
+        if spec is None:
+            spec = self._looked_at(tool.name, text, schema, reads=reads)
         if len(self._known) < 2 * MAX_TOOLS:
-            self._known[seal] = told
-        if isinstance(told, str):
-            self._left_out[tool.name] = told
+            self._known[seal] = spec
+        if isinstance(spec, str):
+            self._left_out[tool.name] = spec
             return
-        self._letters += told.characters
+        self._letters += spec.characters
         if self._letters <= MAX_TOTAL_CHARACTERS:
-            self._found[tool.name] = seal, told
+            self._found[tool.name] = seal, spec
 
     def _looked_at(
-        self, name: str, words: str, schema: dict[str, Any], *, reads: bool
+        self, name: str, text: str, schema: dict[str, Any], *, reads: bool
     ) -> ToolSpec | str:
-        if why := injection_reason(safe_name(name).replace("_", " ").replace("-", " ")):
-            return f"its name {why}"
+        if reason := injection_reason(safe_name(name).replace("_", " ").replace("-", " ")):
+            return f"its name {reason}"
         try:
             schema = self._without_instructions(name, schema)
         except UnusableSchema as error:
             return f"it {error}"
         return ToolSpec(
             name=self._server.named(name),
-            description=describe_tool(self._server, name, words),
+            description=describe_tool(self._server, name, text),
             schema=schema,
             effect=Effect.READ if reads else Effect.OUTSIDE,
             timeout=self._server.longest,
@@ -200,34 +202,38 @@ class ToolListReader:
         )
 
     def _without_instructions(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        """Without words where they are too many, or look as if they were meant for the model."""
+        """Drop descriptions that are too long or look like instructions to the model."""
         if not _schema_problem(schema):
             return schema
         shown = show_invisible_line(name, 60)
-        log.warning("MCP server %s: parameters of %s without words", self._server.name, shown)
+        log.warning(
+            "MCP server %s: dropped descriptions of parameters of %s", self._server.name, shown
+        )
         bare = copy_schema(schema, words=False)
-        if why := _schema_problem(bare):
-            raise UnusableSchema(why)
+        if reason := _schema_problem(bare):
+            raise UnusableSchema(reason)
         return bare
 
 
-def describe_tool(server: ServerConfig, tool: str, words: str) -> str:
-    """The server's own words with whose they are; words to the model itself are left out."""
-    words, name = words[:MAX_DESCRIPTION], safe_name(tool)[:60]
-    if why := _scan_text(words):
+def describe_tool(server: ServerConfig, tool: str, text: str) -> str:
+    """Add the server's name to its description; drop one that looks like instructions."""
+    text, name = text[:MAX_DESCRIPTION], safe_name(tool)[:60]
+    if reason := _scan_text(text):
         shown = show_invisible_line(tool, 60)
-        log.warning("MCP server %s: the description of %s %s", server.name, shown, why)
-        words = f"{name} (what the server says of it is left out: it {why})"
-    return f"{escape_controls(words.strip()) or name} [MCP server {server.name}]"
+        log.warning("MCP server %s: the description of %s %s", server.name, shown, reason)
+        text = f"{name} (its description is left out: it {reason})"
+    return f"{escape_controls(text.strip()) or name} [MCP server {server.name}]"
 
 
 def _schema_problem(schema: dict[str, Any]) -> str:
     if len(msgspec.json.encode(schema)) > MAX_PARAMETERS:
-        return "has too large parameters"
-    why = _scan_text("\n\n".join(texts_in(schema)))
-    return why and f"has parameters of which one {why}"
+        return "has parameters that are too large"
+    reason = _scan_text("\n\n".join(texts_in(schema)))
+    return reason and f"has a parameter that {reason}"
 
 
 def _scan_text(text: str) -> str:
     starts = range(0, max(len(text) - _SCAN_OVERLAP, 1), _SCAN_SIZE - _SCAN_OVERLAP)
-    return next((why for at in starts if (why := injection_reason(text[at : at + _SCAN_SIZE]))), "")
+    return next(
+        (reason for at in starts if (reason := injection_reason(text[at : at + _SCAN_SIZE]))), ""
+    )

@@ -1,4 +1,4 @@
-"""Tools of a server, behind the same doors as our own: asked for, bounded, of foreign origin."""
+"""Offer the tools of an MCP server with approvals, limits and foreign provenance."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
 
 ServerCall = Callable[[Client, dict[str, Any], ToolContext], Awaitable[ToolOutput]]
-OUTCOME_UNKNOWN = "Whether it was done is not known: look before doing it again."
+OUTCOME_UNKNOWN = "It is not known whether it took effect: check before repeating it."
 MAX_LISTED = 200
 MAX_PROGRESS = 300
 MAX_PROGRESS_TEXT = 300
@@ -29,7 +29,7 @@ PROGRESS_INTERVAL = 0.5
 
 
 def server_tools(link: McpConnection, reading: ResultReader) -> list[Tool]:
-    """Those that the server has now, and ways to what else it offers."""
+    """Return the server's current tools, and readers for its resources and prompts."""
     found: list[Tool] = []
     for name, (seal, spec) in link.tools.items():
         found.append(McpTool(link, spec, _call_tool(name, reading), seal))
@@ -38,7 +38,7 @@ def server_tools(link: McpConnection, reading: ResultReader) -> list[Tool]:
 
 
 class McpTool:
-    """Without a `seal` it is a reader of our own making."""
+    """A tool without a `seal` is one of our own readers."""
 
     def __init__(
         self, link: McpConnection, spec: ToolSpec, work: ServerCall, seal: str = ""
@@ -49,27 +49,27 @@ class McpTool:
         self._seal = seal
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        given = msgspec.json.decode(args, type=dict[str, Any])
+        arguments = msgspec.json.decode(args, type=dict[str, Any])
         decision = await ctx.ask(self._wish(args))
         if not decision.allowed:
             raise ToolError(decision.why)
         try:
-            return await self._once(given, ctx)
+            return await self._once(arguments, ctx)
         except (ConnectionLost, CallTimedOut) as error:
             if self.spec.effect is not Effect.READ:
                 raise ToolError(f"{error} {OUTCOME_UNKNOWN}") from error
             if isinstance(error, CallTimedOut):
                 raise
-            return await self._once(given, ctx)
+            return await self._once(arguments, ctx)
 
-    async def _once(self, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        return await self._link.call(lambda client: self._work(client, given, ctx), ctx.inquire)
+    async def _once(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        return await self._link.call(lambda client: self._work(client, arguments, ctx), ctx.inquire)
 
     def _wish(self, args: Raw) -> ApprovalRequest:
-        """Nobody is asked about what only reads, but what the settings forbid holds for it too."""
+        """Reads are never asked about, but the policy may deny them."""
         server = self._link.server
-        walled = not isinstance(server.way, StdioEndpoint) or server.way.walled
-        acting = Isolation.NETWORK if walled else Isolation.BEYOND
+        isolated = not isinstance(server.way, StdioEndpoint) or server.way.walled
+        acting = Isolation.NETWORK if isolated else Isolation.BEYOND
         return ApprovalRequest(
             tool=self.spec.name,
             action=f"{self.spec.name} {bytes(args).decode('utf-8', 'replace')}",
@@ -80,19 +80,19 @@ class McpTool:
 
 
 def _call_tool(name: str, reading: ResultReader) -> ServerCall:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        news = _ProgressReporter(ctx)
+    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        progress = _ProgressReporter(ctx)
         async with background_tasks() as group:
-            group.start_soon(news.tell)
-            result = await client.call_tool(name, given, progress_callback=news.heard)
-        await news.last()
+            group.start_soon(progress.tell)
+            result = await client.call_tool(name, arguments, progress_callback=progress.heard)
+        await progress.last()
         return await reading.called(result)
 
     return work
 
 
 class _ProgressReporter:
-    """How far a call is: the newest word now and then, however many a server says."""
+    """Passes on the latest progress at intervals, however much a server sends."""
 
     def __init__(self, ctx: ToolContext) -> None:
         self._ctx = ctx
@@ -112,14 +112,14 @@ class _ProgressReporter:
             await anyio.sleep(PROGRESS_INTERVAL)
 
     async def last(self) -> None:
-        """What is still to be told, if anything is."""
+        """Report the latest progress if it was not reported yet."""
         if self._newest is None or not self._left:
             return
         (progress, total, message), self._newest = self._newest, None
         self._left -= 1
-        of = f"/{total:g}" if total else ""
+        total_text = f"/{total:g}" if total else ""
         await self._ctx.progress(
-            f"{progress:g}{of} {show_invisible_line(message, MAX_PROGRESS_TEXT)}\n"
+            f"{progress:g}{total_text} {show_invisible_line(message, MAX_PROGRESS_TEXT)}\n"
         )
 
 
@@ -129,36 +129,36 @@ def _reader_tools(
     server, has = link.server, link.capabilities
     if has.resources is not None and server.resources:
         yield (
-            _reader_spec(server, "list_resources", "What this server has to read."),
+            _reader_spec(server, "list_resources", "List the resources of this server."),
             _list_resources(reading),
         )
-        told = "Reads one of its resources."
+        text = "Read one of its resources."
         yield (
-            _reader_spec(server, "read_resource", told, {"uri": "string"}),
+            _reader_spec(server, "read_resource", text, {"uri": "string"}),
             _read_resource(reading),
         )
     if has.prompts is not None and server.prompts:
         yield (
-            _reader_spec(server, "list_prompts", "The prompts of this server."),
+            _reader_spec(server, "list_prompts", "List the prompts of this server."),
             _list_prompts(reading),
         )
-        told = "One of its prompts, as text to consider."
+        text = "Get one of its prompts, as text to consider."
         takes = {"name": "string", "arguments": "object"}
-        yield _reader_spec(server, "get_prompt", told, takes), _get_prompt(reading)
+        yield _reader_spec(server, "get_prompt", text, takes), _get_prompt(reading)
 
 
 def _reader_spec(
-    server: ServerConfig, name: str, told: str, parameters: Mapping[str, str] | None = None
+    server: ServerConfig, name: str, text: str, parameters: Mapping[str, str] | None = None
 ) -> ToolSpec:
     parameters = parameters or {}
-    needed = [one for one, kind in parameters.items() if kind == "string"]
+    required = [name_ for name_, kind in parameters.items() if kind == "string"]
     return ToolSpec(
         name=server.named(name),
-        description=describe_tool(server, name, told),
+        description=describe_tool(server, name, text),
         schema={
             "type": "object",
-            "properties": {one: {"type": kind} for one, kind in parameters.items()},
-            "required": needed,
+            "properties": {name_: {"type": kind} for name_, kind in parameters.items()},
+            "required": required,
         },
         effect=Effect.READ,
         timeout=server.longest,
@@ -169,44 +169,47 @@ def _reader_spec(
 
 
 def _list_resources(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         found = (await client.list_resources()).resources[:MAX_LISTED]
-        lines = [f"{one.uri}  {one.name}  {one.description or ''}".rstrip() for one in found]
+        lines = [
+            f"{resource.uri}  {resource.name}  {resource.description or ''}".rstrip()
+            for resource in found
+        ]
         return await reading.read(_text_blocks("\n".join(lines) or "None."))
 
     return work
 
 
 def _read_resource(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        found = await client.read_resource(_required_text(given, "uri"))
-        blocks = [types.EmbeddedResource(resource=one) for one in found.contents]
+    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        found = await client.read_resource(_required_text(arguments, "uri"))
+        blocks = [types.EmbeddedResource(resource=content) for content in found.contents]
         return await reading.read(blocks)
 
     return work
 
 
 def _list_prompts(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         found = (await client.list_prompts()).prompts[:MAX_LISTED]
-        lines = [f"{one.name}  {one.description or ''}".rstrip() for one in found]
+        lines = [f"{prompt.name}  {prompt.description or ''}".rstrip() for prompt in found]
         return await reading.read(_text_blocks("\n".join(lines) or "None."))
 
     return work
 
 
 def _get_prompt(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        arguments: dict[str, object] = given.get("arguments") or {}
-        words = {key: str(value) for key, value in arguments.items()}
-        found = await client.get_prompt(_required_text(given, "name"), words)
+    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        values: dict[str, object] = arguments.get("arguments") or {}
+        texts = {key: str(value) for key, value in values.items()}
+        found = await client.get_prompt(_required_text(arguments, "name"), texts)
         return await reading.read([message.content for message in found.messages])
 
     return work
 
 
-def _required_text(given: dict[str, Any], name: str) -> str:
-    value = given.get(name)
+def _required_text(arguments: dict[str, Any], name: str) -> str:
+    value = arguments.get(name)
     if not isinstance(value, str) or not value:
         raise ToolError(f"The parameter `{name}` (text) is missing.")
     return value

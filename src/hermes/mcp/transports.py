@@ -1,4 +1,4 @@
-"""The ways to a server: the pipes of a process that the door has started, or HTTP."""
+"""Connect to a server through the pipes of a sandboxed process, or over HTTP."""
 
 import logging
 import re
@@ -43,7 +43,7 @@ MAX_WAITING = 256
 WRITE_TIMEOUT = 30.0
 """Seconds after which a server that does not read counts as lost."""
 STDERR_GRACE = 1.0
-"""Seconds for what it says on its way out, which tells why."""
+"""Seconds to read its last error output."""
 MAX_LOGGED_NOISE = 5
 _HEAD_BYTES = 200
 _RESPONSE_ID = re.compile(
@@ -61,7 +61,7 @@ Streams: TypeAlias = tuple[
 
 
 class OutputLine(Struct, frozen=True):
-    """`cut` of one that is not read: only its beginning."""
+    """One line of output; `cut` means that only its beginning was kept."""
 
     data: bytes
     size: int
@@ -69,7 +69,7 @@ class OutputLine(Struct, frozen=True):
 
 
 async def read_lines(process: Process) -> AsyncIterator[OutputLine]:
-    """Counted while they come; of one with too many values the rest passes by unkept."""
+    """Yield lines as they arrive; of one with too many values only the head is kept."""
     kept, weight = bytearray(), MessageSize()
     while data := await process.read():
         *ends, last = data.split(b"\n")
@@ -88,7 +88,7 @@ async def read_lines(process: Process) -> AsyncIterator[OutputLine]:
 
 
 class RequestTracker:
-    """What was asked of a server, so that it is known what was not."""
+    """Tracks requests to a server, to recognize unsolicited messages."""
 
     def __init__(self, complaints: StderrLog) -> None:
         self.complaints = complaints
@@ -101,7 +101,7 @@ class RequestTracker:
             self._asked.add(message.id)
 
     def heard(self, line: OutputLine) -> types.JSONRPCMessage | None:
-        """The message, if it is one. Raises `TooMuch`."""
+        """Return the message, if it is one. Raises `LimitExceeded`."""
         message = _unread_response(line) if line.cut else self._read(line.data)
         answers = isinstance(message, types.JSONRPCResponse | types.JSONRPCError)
         if answers and message.id in self._asked:
@@ -118,7 +118,7 @@ class RequestTracker:
         except ValidationError:
             self._noise += 1
             if self._noise <= MAX_LOGGED_NOISE:
-                log.info("an MCP server wrote what is no message: %r", line[:200])
+                log.info("an MCP server printed a line that is not a message: %r", line[:200])
             return None
 
 
@@ -131,19 +131,19 @@ def _unread_response(line: OutputLine) -> types.JSONRPCMessage | None:
 async def stdio_streams(
     process: Process, complaints: StderrLog, over: anyio.Event
 ) -> AsyncGenerator[Streams]:
-    """Streams for a session; `over` is set when it is gone."""
-    inward, heard = anyio.create_memory_object_stream[Incoming](MAX_WAITING)
-    told, outward = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
-    drained, talk = anyio.Event(), RequestTracker(complaints)
+    """Open the streams of a session; `over` is set when the process has exited."""
+    inward, received = anyio.create_memory_object_stream[Incoming](MAX_WAITING)
+    sent, outward = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
+    drained, tracker = anyio.Event(), RequestTracker(complaints)
     async with anyio.create_task_group() as group:
         group.start_soon(_read_stderr, process, complaints, drained)
-        group.start_soon(_read_stdout, process, inward, talk, drained, over)
-        group.start_soon(_write_stdin, process, outward, talk, over)
+        group.start_soon(_read_stdout, process, inward, tracker, drained, over)
+        group.start_soon(_write_stdin, process, outward, tracker, over)
         try:
-            yield heard, told
+            yield received, sent
         finally:
             group.cancel_scope.cancel()
-            for stream in (inward, heard, told, outward):
+            for stream in (inward, received, sent, outward):
                 stream.close()
 
 
@@ -152,7 +152,7 @@ async def _read_stderr(process: Process, complaints: StderrLog, drained: anyio.E
         while data := await process.complaint():
             await complaints.hear(data)
     finally:
-        # Often the last line has no end; it is not lost when the server is let go, either.
+        # The last line often has no newline; do not lose it.
         with anyio.move_on_after(STDERR_GRACE, shield=True):
             await complaints.end()
         drained.set()
@@ -161,21 +161,21 @@ async def _read_stderr(process: Process, complaints: StderrLog, drained: anyio.E
 async def _read_stdout(
     process: Process,
     inward: MemoryObjectSendStream[Incoming],
-    talk: RequestTracker,
+    tracker: RequestTracker,
     drained: anyio.Event,
     over: anyio.Event,
 ) -> None:
-    """To its end; whoever waits for an answer then hears that there will be none."""
+    """Read to the end; pending requests then fail."""
     try:
         async for line in read_lines(process):
-            message = talk.heard(line)
+            message = tracker.heard(line)
             if message is not None:
                 await inward.send(SessionMessage(message))
         with anyio.move_on_after(STDERR_GRACE):
             await drained.wait()
-    except LimitExceeded as much:
-        log.warning("an MCP server is let go: %s", much)
-        talk.complaints.fault = str(much)
+    except LimitExceeded as error:
+        log.warning("an MCP server is disconnected: %s", error)
+        tracker.complaints.fault = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
@@ -186,16 +186,16 @@ async def _read_stdout(
 async def _write_stdin(
     process: Process,
     outward: MemoryObjectReceiveStream[SessionMessage],
-    talk: RequestTracker,
+    tracker: RequestTracker,
     over: anyio.Event,
 ) -> None:
-    async for one in outward:
-        talk.told(one.message)
-        line = one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    async for message in outward:
+        tracker.told(message.message)
+        line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         with anyio.move_on_after(WRITE_TIMEOUT) as limit:
             await process.feed(line)
         if limit.cancelled_caught:
-            log.warning("an MCP server does not read what it is told, and is let go")
+            log.warning("an MCP server does not read its input and is disconnected")
             over.set()
             return
 
@@ -206,15 +206,15 @@ async def stdio_transport(
 ) -> AsyncGenerator[Streams]:
     async with launch(program) as process:
         if not process.pid:
-            # It never began; this raises why.
+            # It did not start; this raises the reason.
             await process.wait()
         async with stdio_streams(process, complaints, over) as streams:
             yield streams
 
 
 def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) -> Transport:
-    """The environment has no say in it, as for models: no proxy, no netrc."""
-    # It would write down every address, and there may be a key in it.
+    """Connect without proxies and netrc of the environment, as for models."""
+    # httpx logs every URL, which may contain a key.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
     def client(
@@ -223,7 +223,7 @@ def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) ->
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
-            # What is packed could not be counted before it is unpacked.
+            # The size of compressed data is unknown before it is decompressed.
             headers={**site.headers, **(headers or {}), "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(connect, read=None),
             transport=_LimitedTransport(complaints),
@@ -252,7 +252,7 @@ def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) ->
 async def _closing_client(
     http: httpx2.AsyncClient, streams: AbstractAsyncContextManager[S]
 ) -> AsyncGenerator[S]:
-    """The SDK closes only clients of its own."""
+    """Close the client as well; the SDK closes only its own."""
     async with http, streams as both:
         yield both
 
@@ -261,16 +261,16 @@ async def _closing_client(
 async def filtered_streams(
     streams: AbstractAsyncContextManager[tuple[R, W]], complaints: StderrLog
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], W]]:
-    """What the SDK has read, before it looks closer."""
-    inward, heard = anyio.create_memory_object_stream[Incoming](0)
-    async with streams as (source, told), anyio.create_task_group() as group:
+    """Filter messages before the SDK processes them."""
+    inward, received = anyio.create_memory_object_stream[Incoming](0)
+    async with streams as (source, sent), anyio.create_task_group() as group:
         group.start_soon(_filter_messages, source, inward, complaints)
         try:
-            yield heard, told
+            yield received, sent
         finally:
             group.cancel_scope.cancel()
             inward.close()
-            heard.close()
+            received.close()
 
 
 async def _filter_messages(
@@ -280,15 +280,15 @@ async def _filter_messages(
 ) -> None:
     unasked = UnsolicitedLimit()
     try:
-        async for one in source:
-            if isinstance(one, SessionMessage):
-                one.message = without_costly_parts(one.message)
-                if not isinstance(one.message, types.JSONRPCResponse | types.JSONRPCError):
+        async for item in source:
+            if isinstance(item, SessionMessage):
+                item.message = without_costly_parts(item.message)
+                if not isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
                     unasked.hear(0, anyio.current_time())
-            await inward.send(one)
-    except LimitExceeded as much:
-        log.warning("an MCP server is let go: %s", much)
-        complaints.fault = str(much)
+            await inward.send(item)
+    except LimitExceeded as error:
+        log.warning("an MCP server is disconnected: %s", error)
+        complaints.fault = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
@@ -296,7 +296,7 @@ async def _filter_messages(
 
 
 class _LimitedTransport(httpx2.AsyncHTTPTransport):
-    """No answer fills the memory, and no event."""
+    """Limits the size of answers and events."""
 
     def __init__(self, complaints: StderrLog) -> None:
         super().__init__()
@@ -306,10 +306,12 @@ class _LimitedTransport(httpx2.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
         stream, kind = response.stream, response.headers.get("content-type", "")
-        packed = response.headers.get("content-encoding", "identity")
-        if packed != "identity":
+        compression = response.headers.get("content-encoding", "identity")
+        if compression != "identity":
             await response.aclose()
-            raise ToolError(f"the server's answer is packed ({packed}), which was not asked for")
+            raise ToolError(
+                f"the server's answer is compressed ({compression}), which was not requested"
+            )
         if isinstance(stream, httpx2.AsyncByteStream):
             flow = self._flow if "event-stream" in kind else None
             response.stream = LimitedStream(stream, self._complaints, flow)
@@ -317,9 +319,9 @@ class _LimitedTransport(httpx2.AsyncHTTPTransport):
 
 
 class LimitedStream(httpx2.AsyncByteStream):
-    """Of events each one may be as long as another answer: a blank line ends one.
+    """Limits the size of an answer, or of each event, which a blank line ends.
 
-    `flow` counts those of all streams of a server.
+    `flow` counts the events of all streams of a server.
     """
 
     def __init__(
@@ -336,12 +338,12 @@ class LimitedStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._counted():
                 yield chunk
-        except LimitExceeded as much:
-            self._complaints.fault = str(much)
+        except LimitExceeded as error:
+            self._complaints.fault = str(error)
             raise
 
     async def _counted(self) -> AsyncIterator[bytes]:
-        weight, last = MessageSize(), b""
+        size, last = MessageSize(), b""
         async for chunk in self._stream:
             begins = 0
             if self._flow:
@@ -351,10 +353,10 @@ class LimitedStream(httpx2.AsyncByteStream):
                 begins = max(ends, default=0) - len(last)
                 last = window[-3:]
             if begins > 0:
-                _count_values(weight, chunk[:begins])
-                weight = MessageSize()
-            _count_values(weight, chunk[max(begins, 0) :])
-            if weight.size > MAX_MESSAGE_BYTES:
+                _count_values(size, chunk[:begins])
+                size = MessageSize()
+            _count_values(size, chunk[max(begins, 0) :])
+            if size.size > MAX_MESSAGE_BYTES:
                 raise LimitExceeded(MESSAGE_TOO_LARGE)
             yield chunk
 
@@ -362,11 +364,11 @@ class LimitedStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _count_values(weight: MessageSize, data: bytes) -> None:
+def _count_values(size: MessageSize, data: bytes) -> None:
     first, *others = _LINE_END.split(data)
-    weight.add(first)
+    size.add(first)
     for line in others:
-        weight.end_line()
-        weight.add(line)
-    if weight.has_too_many_values:
+        size.end_line()
+        size.add(line)
+    if size.has_too_many_values:
         raise LimitExceeded(RESPONSE_HAS_TOO_MANY_VALUES)

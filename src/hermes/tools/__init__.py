@@ -1,1 +1,1 @@
-"""What the model can call: shell, files, search, code, memory, skills, and what belongs to them."""
+"""Tools the model can call: shell, files, search, code, memory and skills."""

@@ -1,7 +1,6 @@
-"""Build the first tools from what they need; names become objects here and in `app` only.
+"""Build the built-in tools from their dependencies.
 
-What the model is told of them is known without their code (`lazily`), so each is loaded here
-with its first call.
+Their specs come from `specs.json`, so the code of a tool is imported at its first call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
     from hermes.tools.thread_runner import ThreadRunner
 
 CHECKPOINTED_TOOLS = frozenset({"terminal", "write_file", "patch", "execute_code"})
-"""Tools before whose first call in a turn the files are kept."""
+"""Tools that take a checkpoint before their first call in a turn."""
 
 
 class LearningDeps(Struct, frozen=True, kw_only=True):
-    """Where what is learned lies; each is made when it is first needed."""
+    """Stores of memory and skills, each created on first use."""
 
     notebook: "Callable[[], MemoryStore]"
     shelf: "Callable[[], SkillCatalog]"
@@ -58,21 +57,26 @@ class LearningDeps(Struct, frozen=True, kw_only=True):
 
 
 class ToolDeps(Struct, frozen=True, kw_only=True):
-    """`env` builds the environment of a scope's child processes; `home` is the user's own.
+    """Everything the built-in tools need.
 
-    `protected` are our secrets and databases; `rg` is None where there is no ripgrep.
-    `redact_file` is for the text of files, where code that only looks like a secret must
-    stay whole to be edited; without it, `redact` is used. `processes` keeps what is left
-    running; `network` says whether commands have it unasked. `checkpoints` keeps files before
-    they are changed; `private` are files of the user's own that are read with leave only, and
-    `steering` folders of ours that are written with leave only, as are the user's `starts`
-    and what the user's git would execute (`executed`).
-    `fetched` is the file that keeps when commands brought something from outside, `vouched` the
-    one that keeps which files the owner lets tell how things are done; `our_folders` are
-    besides the workspace where what is read counts as the person's own.
-    `near` is a sandbox of this machine, for reading its files when commands run elsewhere; then
-    `elsewhere` says that they find other programs there, and `far` where they begin if they do
-    not see the files of this machine, either.
+    Options that are None or empty disable the tool or feature they belong to.
+
+    - `env`: builds the environment of a scope's child processes.
+    - `home`: the user's home folder.
+    - `protected`: secrets and databases of Hermes that no tool may open.
+    - `redact_file`: redacts file contents; unlike `redact` it keeps code that only looks like a
+      secret, so that files can be edited. Defaults to `redact`.
+    - `processes`: registry of background processes.
+    - `network`: whether commands have network access without an approval.
+    - `near`: sandbox on this machine, for reading local files when commands run remotely.
+    - `elsewhere`: commands run where other programs are installed.
+    - `far`: initial folder of commands that do not see this machine's files.
+    - `private`: the user's files that need an approval to be read.
+    - `steering`, `starts`, `executed`: paths that need an approval to be written: folders that
+      instruct the agent, startup files, and what the user's git would execute.
+    - `fetched`: file that records when commands fetched something.
+    - `vouched`: file that records which instruction files the owner trusts.
+    - `our_folders`: folders outside the workspace whose content counts as the owner's.
     """
 
     sandbox: Sandbox
@@ -115,7 +119,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
 
 
 def build_tools(deps: ToolDeps) -> dict[str, Tool]:
-    """The tools by name, in the order in which the model is told of them."""
+    """Return the tools by name, in the order they are listed to the model."""
     specs = load_specs()
     tools: list[Tool] = [LazyTool(specs[name], make) for name, make in _builders(deps).items()]
     if deps.checkpoints is not None:
@@ -124,12 +128,12 @@ def build_tools(deps: ToolDeps) -> dict[str, Tool]:
 
 
 def load_all_tools(deps: ToolDeps) -> dict[str, Tool]:
-    """The tools themselves, all loaded: what the file of their specs is written from."""
+    """Return the tools with their code loaded; `specs.json` is generated from them."""
     return {name: make() for name, make in _builders(deps).items()}
 
 
 def _builders(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
-    """How each tool is made, without those for which something is missing."""
+    """Map each available tool to its constructor."""
     make = _ToolBuilder(deps)
     found: dict[str, Callable[[], Tool]] = {
         "terminal": make.terminal,
@@ -156,7 +160,7 @@ def _builders(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
 
 
 class _ToolBuilder:
-    """One method for each tool; what several of them share is made once."""
+    """One method per tool; shared parts are created once."""
 
     def __init__(self, deps: ToolDeps) -> None:
         self._deps = deps
@@ -286,8 +290,10 @@ class _ToolBuilder:
     def memory(self) -> Tool:
         from hermes.tools.memory import MemoryDeps, MemoryTool
 
-        known = _require(self._deps.knowledge)
-        return MemoryTool(MemoryDeps(notebook=known.notebook(), approval=known.ask_for_memory))
+        learning = _require(self._deps.knowledge)
+        return MemoryTool(
+            MemoryDeps(notebook=learning.notebook(), approval=learning.ask_for_memory)
+        )
 
     def skills_list(self) -> Tool:
         from hermes.tools.skills_list import SkillsList
@@ -302,8 +308,10 @@ class _ToolBuilder:
     def skill_manage(self) -> Tool:
         from hermes.tools.skill_manage import ManageDeps, SkillManage
 
-        known = _require(self._deps.knowledge)
-        return SkillManage(ManageDeps(editor=known.skill_editor(), approval=known.ask_for_skills))
+        learning = _require(self._deps.knowledge)
+        return SkillManage(
+            ManageDeps(editor=learning.skill_editor(), approval=learning.ask_for_skills)
+        )
 
     def session_search(self) -> Tool:
         from hermes.tools.session_search import SessionSearch
@@ -323,7 +331,7 @@ class _ToolBuilder:
 
     @cached_property
     def _standing(self) -> "SessionPaths | RemotePaths":
-        """Where commands are, which may be another machine than the one of the files."""
+        """The paths commands use; they may be on another machine than the files."""
         from hermes.tools.remote_paths import RemotePaths
 
         return RemotePaths(self._deps.far) if self._deps.far else self._places
@@ -381,9 +389,12 @@ class _ToolBuilder:
     def _skills(self) -> "SkillDeps":
         from hermes.tools.skills_list import SkillDeps
 
-        known = _require(self._deps.knowledge)
+        learning = _require(self._deps.knowledge)
         return SkillDeps(
-            shelf=known.shelf(), usage=known.usage(), here=known.here, redact=self._deps.redact
+            shelf=learning.shelf(),
+            usage=learning.usage(),
+            here=learning.here,
+            redact=self._deps.redact,
         )
 
     @property
@@ -401,7 +412,7 @@ def _remote_python(folder: Path) -> str:
 
 def _require(given: "T | None") -> "T":
     if given is None:
-        raise ValueError("a tool was made without what it needs")
+        raise ValueError("a tool was built without a required dependency")
     return given
 
 

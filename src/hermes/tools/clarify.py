@@ -1,4 +1,4 @@
-"""The `clarify` tool: a question that only the user can answer, and a wait for the answer."""
+"""The `clarify` tool: ask the user a question and wait for the answer."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ class Clarify:
 
     def __init__(self) -> None:
         self._arguments = Arguments(self.name, ClarifyArgs)
-        # Nothing is changed, but two questions at the same time would be one too many.
+        # Changes nothing, but as a write it is never asked in parallel with another question.
         self.spec = ToolSpec(
             self.name,
             load_description(__file__),
@@ -46,7 +46,7 @@ class Clarify:
         question = asked.question.strip()
         choices = [one.strip() for one in asked.choices if one.strip()]
         if not question or len(question) > MAX_QUESTION:
-            raise ToolError(f"clarify: `question` has 1 to {MAX_QUESTION} characters")
+            raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters")
         if len(choices) > MAX_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
             raise ToolError(
                 f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters"
@@ -54,8 +54,8 @@ class Clarify:
         answer = await ctx.inquire(question, choices)
         if answer is None:
             raise ToolError(
-                "clarify: nobody answered.",
-                hint="Do what is most likely wanted, and say what you took for granted.",
+                "clarify: no answer was given.",
+                hint="Do what is most likely wanted, and state your assumptions.",
             )
-        told = encode_result(ClarifyResult(question, choices, answer))
-        return ToolOutput.text(told, shown=f"“{answer}”")
+        result = encode_result(ClarifyResult(question, choices, answer))
+        return ToolOutput.text(result, shown=f"“{answer}”")

@@ -1,4 +1,4 @@
-"""The `delegate_task` tool: hand work to subagents, in the background where it can come back."""
+"""The `delegate_task` tool: give work to subagents, in the background where possible."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,13 +72,13 @@ class DelegateTask:
         if not await self._delegates.allowed(scope):
             raise ToolError("delegate_task: you are a subagent yourself; do the work directly.")
         if scope.role is Role.GUEST:
-            raise ToolError("delegate_task: work is not handed on for guests.")
+            raise ToolError("delegate_task: not available to guests.")
         if scope.later and scope.source != "subagent":
             try:
                 name = await self._delegates.dispatch(scope, tasks)
             except UsageError as error:
                 raise ToolError(f"delegate_task: {error}", hint=error.hint) from error
-            note = "You will be told when all have ended. Do not wait for it."
+            note = "The results will arrive when all tasks have ended. Do not wait for them."
             answer = DispatchedResult(
                 status="dispatched", delegation_id=name, tasks=len(tasks), note=note
             )
@@ -98,12 +98,12 @@ class DelegateTask:
             note=note,
         )
         shown = f"{done} of {len(reports)} completed"
-        # What others report may be what somebody else told them.
+        # Subagents may repeat untrusted content in their reports.
         return ToolOutput.text(encode_result(answer), shown=shown, failed=done == 0, foreign=True)
 
 
 def _limited_scope(ctx: ToolContext) -> Scope:
-    """Nobody has done by others what they could not do themselves."""
+    """Pass on the caller's limits, so that a subagent can do no more than its caller."""
     if ctx.tools is None:
         return ctx.scope
     bounds = InheritedLimits(platform=policy_platform(ctx.scope), tools=tuple(sorted(ctx.tools)))
@@ -114,11 +114,12 @@ def _tasks(asked: DelegateArgs, *, foreign: bool) -> list[Task]:
     listed: list[TaskArgs | DelegateArgs] = [*asked.tasks]
     if asked.goal.strip():
         listed.insert(0, asked)
-    given = [
-        Task(goal=one.goal, context=one.context, role=one.role, foreign=foreign) for one in listed
+    tasks = [
+        Task(goal=item.goal, context=item.context, role=item.role, foreign=foreign)
+        for item in listed
     ]
-    if not given:
+    if not tasks:
         raise ToolError("delegate_task: give a `goal`, or several as `tasks`.")
-    if any(not task.goal.strip() for task in given):
+    if any(not task.goal.strip() for task in tasks):
         raise ToolError("delegate_task: a task has no `goal`.")
-    return given
+    return tasks

@@ -1,4 +1,4 @@
-"""The `memory` tool: a few lasting facts, changed all at once or not at all."""
+"""The `memory` tool: add, replace and remove lasting facts in one atomic change."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 MAX_REFUSALS = 3
-"""Refusals for lack of room in one turn, after which the model is told to stop trying."""
+"""Refusals for lack of room in one turn after which the model should stop trying."""
 MAX_OPERATIONS = 20
 _MAX_RUNS = 256
 
@@ -56,7 +56,7 @@ class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryDeps(Struct, frozen=True, kw_only=True):
-    """`approval` says that every change waits for a person."""
+    """`approval`: whether every change waits for the owner's decision."""
 
     notebook: MemoryStore
     approval: Callable[[], bool] = lambda: False
@@ -82,42 +82,44 @@ class MemoryTool:
         steps = _memory_changes(self._arguments.decode(args))
         contents = [one.content for one in steps.operations]
         only_adds = all(one.action == "add" for one in steps.operations)
-        whence = change_provenance(ctx, "\n".join(contents), contents if only_adds else ())
-        if whence.author is Author.REVIEW and await self._parts.notebook.was_refused(
+        provenance = change_provenance(ctx, "\n".join(contents), contents if only_adds else ())
+        if provenance.author is Author.REVIEW and await self._parts.notebook.was_refused(
             steps.operations
         ):
-            raise ToolError("memory: the person took this back before. Leave it.")
+            raise ToolError("memory: the user undid this before. Do not repeat it.")
         request = MemoryRequest(
             target=steps.target,
             operations=steps.operations,
-            by=whence.author,
-            origin=whence.origin,
+            by=provenance.author,
+            origin=provenance.origin,
         )
         try:
-            if self._parts.approval() or whence.doubtful:
-                return await self._propose(request, whence)
+            if self._parts.approval() or provenance.doubtful:
+                return await self._propose(request, provenance)
             sheet = await self._parts.notebook.change(request)
-        except InvalidOperation as unfit:
-            raise ToolError(f"memory: {unfit}") from unfit
+        except InvalidOperation as error:
+            raise ToolError(f"memory: {error}") from error
         except MemoryFull as full:
             return self._full(full.sheet, ctx.scope)
         except HermesError as error:
             raise ToolError(f"memory: {error}", hint=error.hint) from error
         done = "Remembered for later sessions."
-        return _answer(_sheet_result(sheet, done), f"{done}{whence.said}")
+        return _answer(_sheet_result(sheet, done), f"{done}{provenance.said}")
 
-    async def _propose(self, request: MemoryRequest, whence: ChangeProvenance) -> ToolOutput:
+    async def _propose(self, request: MemoryRequest, provenance: ChangeProvenance) -> ToolOutput:
         await self._parts.notebook.propose(request)
         sheet = await self._parts.notebook.read(request.target)
-        waits = "Noted as a proposal: the person decides with /changes whether it is remembered."
-        return _answer(_sheet_result(sheet, waits, done=False), f"{WAITING_NOTICE}{whence.said}")
+        message = "Saved as a proposal: the user decides with /changes whether to remember it."
+        return _answer(
+            _sheet_result(sheet, message, done=False), f"{WAITING_NOTICE}{provenance.said}"
+        )
 
     def _full(self, sheet: MemoryFile, scope: Scope) -> ToolOutput:
         times = (self._refused.get(scope.run) or 0) + 1
         self._refused.put(scope.run, times)
-        error = "There is no room for that: merge or remove entries, in the same call."
+        error = "Memory is full: merge or remove entries in the same call."
         if times >= MAX_REFUSALS:
-            error = "There is no room, again. Leave memory alone for the rest of this turn."
+            error = "Memory is still full. Do not use it again in this turn."
         refusal = MemoryResult(
             success=False,
             target=sheet.target,
@@ -145,7 +147,7 @@ def _memory_changes(asked: MemoryArgs) -> _MemoryChanges:
         )
         steps.insert(0, single)
     if not steps:
-        raise ToolError("memory: say what to do with `action`, or with `operations`.")
+        raise ToolError("memory: give an `action`, or several as `operations`.")
     return _MemoryChanges(MemoryTarget(asked.target), tuple(steps))
 
 

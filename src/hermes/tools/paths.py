@@ -1,4 +1,4 @@
-"""Where a session stands in the file system, and which files no tool may touch."""
+"""Resolve paths for a session and decide which files tools may open or write."""
 
 import os
 import stat as modes
@@ -18,14 +18,14 @@ from hermes.tools.files.safe_open import path_blocked, resolve
 MAX_SESSIONS = 512
 MAX_PATH = 4_096
 MAX_NAME = 255
-"""Bytes that file systems take."""
+"""Limits of Linux file systems, in bytes."""
 MAX_COMPARED_FILES = 50_000
-"""Files in closed folders that are compared with one that has several names."""
+"""Files in blocked folders that are compared with a file that has several hard links."""
 TMP_FOLDERS = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - these are the names of the folders
 EXECUTED_NAMES = frozenset({".git", ".husky", ".envrc", "HEAD"})
-"""What the user's own git or shell executes without asking.
+"""Names that the user's git or shell executes without asking.
 
-A folder with a `HEAD` may be a repository itself, which then does what `OF_REPOSITORIES` say.
+A folder with a `HEAD` may be a bare repository; then `REPOSITORY_CONFIG_NAMES` count as well.
 """
 REPOSITORY_CONFIG_NAMES = frozenset({"config", "config.worktree", "commondir", "hooks"})
 
@@ -33,9 +33,9 @@ FileIdentity = tuple[int, int]
 
 
 class ProtectedPaths(Struct, frozen=True):
-    """Files and folders that are closed to tools, by names in which parts may have a `*`.
+    """Files and folders that tools may not open; any path part may contain `*`.
 
-    `opened` are the real paths of what a principal may open in them all the same.
+    `opened` returns the real paths inside them that a principal may open nevertheless.
     """
 
     closed: Sequence[Path] = ()
@@ -48,18 +48,18 @@ def require_path(path: str) -> None:
 
 
 def principal_folder(folder: Path, principal: str) -> Path:
-    """Of a folder of ours, what is for a principal; all of it is the owner's."""
-    mark = principal_digest(principal)
-    return folder / f"of-{mark}" if mark else folder
+    """Return the principal's subfolder; the owner uses the folder itself."""
+    digest = principal_digest(principal)
+    return folder / f"of-{digest}" if digest else folder
 
 
 class SensitivePaths(Struct, frozen=True):
-    """What is written with leave only, because programs do what it says.
+    """Paths that need an approval to be written because programs act on their content.
 
-    `ours` are folders that tell the agent what to do. `starts` belong to the user's own shell,
-    desktop and editor: executed at the next login, or by its name. Somebody whose workspace lies
-    in one of those has chosen so. `executed` says whether the user's git would execute a file
-    there, or read settings from it.
+    - `ours`: folders that instruct the agent.
+    - `starts`: startup files of the user's shell, desktop and editor. They are not sensitive if
+      the workspace lies inside one.
+    - `executed`: whether the user's git would execute a file or read settings from it.
     """
 
     ours: Sequence[Path] = ()
@@ -68,30 +68,30 @@ class SensitivePaths(Struct, frozen=True):
 
 
 class PathPatterns:
-    """Paths by their parts; any part may have a `*` in it."""
+    """Match paths part by part; any part may contain `*`."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.by_folder: dict[Path, dict[str, None]] = {}
-        """Where they lie; what has a `*` on the way to it counts with all that is around it."""
+        """Entry names by folder; a path is listed under its last folder without `*`."""
         self._first = _PatternNode()
         for path in paths:
-            part = self._first
+            node = self._first
             for name in path.parts:
-                part = part.after(name)
-            part.ends = True
+                node = node.after(name)
+            node.ends = True
             folder, last = path.parent, path.name
             while "*" in str(folder):
                 folder, last = folder.parent, folder.name
             self.by_folder.setdefault(folder, {})[last] = None
 
     def longest_match(self, parts: Sequence[str]) -> int:
-        """The length of the longest of them that the path is, or lies in; 0 if there is none."""
-        found, here = 0, [self._first]
+        """Return the length of the longest pattern that is the path or a parent of it, else 0."""
+        found, nodes = 0, [self._first]
         for depth, name in enumerate(parts, 1):
-            here = [one for part in here for one in part.named(name)]
-            if not here:
+            nodes = [one for node in nodes for one in node.named(name)]
+            if not nodes:
                 break
-            if any(part.ends for part in here):
+            if any(node.ends for node in nodes):
                 found = depth
         return found
 
@@ -106,23 +106,22 @@ class _PatternNode:
         return (self._wild if "*" in name else self._plain).setdefault(name, _PatternNode())
 
     def named(self, name: str) -> "Iterator[_PatternNode]":
-        if (part := self._plain.get(name)) is not None:
-            yield part
-        yield from (part for wild, part in self._wild.items() if fnmatchcase(name, wild))
+        if (node := self._plain.get(name)) is not None:
+            yield node
+        yield from (node for wild, node in self._wild.items() if fnmatchcase(name, wild))
 
 
 class BlockedPaths:
-    """Files and folders that no tool may touch for whom it asks, as they are at this moment.
+    """Files and folders that no tool may touch, as they are at this moment.
 
-    By name, which also holds for files that do not exist yet, and by identity: a second name
-    of a file opens it as well as the first. What is `opened` may lie in something closed, and
-    have something closed in it: the longer name counts, and of two that are the same the closed.
+    They match by name, which covers files that do not exist yet, and by inode, which covers hard
+    links. Opened and blocked paths may be nested: the longer one wins, and of equals the blocked.
     """
 
     def __init__(self, protected: Sequence[PathPatterns], opened: Sequence[Path] = ()) -> None:
         self._protected = protected
         self._opened = [path.parts for path in opened]
-        self._ways = [f"{path}/" for path in opened]
+        self._open_prefixes = [f"{path}/" for path in opened]
         self._folders: list[Path] = []
         self._known: set[FileIdentity] = set()
         self._mounts = Mounts()
@@ -142,8 +141,8 @@ class BlockedPaths:
                 self._add_path(Path(entry.path))
 
     def _add_path(self, path: Path) -> None:
-        """Not what is on the way to something that is open."""
-        if any(way.startswith(f"{path}/") for way in self._ways):
+        """Add a path unless it contains something that is open."""
+        if any(prefix.startswith(f"{path}/") for prefix in self._open_prefixes):
             return
         try:
             stat = path.stat()
@@ -154,44 +153,46 @@ class BlockedPaths:
             self._folders.append(path)
 
     def covers(self, real: Path) -> bool:
-        """By the names of a path without links, also those that another mount gives it."""
+        """Match a path without symlinks, also under the names other mounts give it."""
         return any(self._covers(one.parts) for one in (real, *self._second_names(real)))
 
     def _second_names(self, real: Path) -> Iterator[Path]:
-        there = next((one for one in (real, *real.parents) if os.path.lexists(one)), real)
-        for name in self._mounts.second_names(str(there)):
-            yield Path(name, *real.parts[len(there.parts) :])
+        existing = next((one for one in (real, *real.parents) if os.path.lexists(one)), real)
+        for name in self._mounts.second_names(str(existing)):
+            yield Path(name, *real.parts[len(existing.parts) :])
 
     def _covers(self, parts: tuple[str, ...]) -> bool:
-        shut = max((names.longest_match(parts) for names in self._protected), default=0)
-        return shut > 0 and not any(
-            len(one) > shut and parts[: len(one)] == one for one in self._opened
+        blocked = max((names.longest_match(parts) for names in self._protected), default=0)
+        return blocked > 0 and not any(
+            len(one) > blocked and parts[: len(one)] == one for one in self._opened
         )
 
     def forbids(self, stat: os.stat_result) -> bool:
         if _identity(stat) in self._known:
             return True
-        several = modes.S_ISREG(stat.st_mode) and stat.st_nlink > 1
-        return several and self._has_inside(_identity(stat))
+        hard_linked = modes.S_ISREG(stat.st_mode) and stat.st_nlink > 1
+        return hard_linked and self._has_inside(_identity(stat))
 
     def _has_inside(self, wanted: FileIdentity) -> bool:
-        """Also where there are too many files to tell: a second name is not worth a secret."""
-        looked = 0
+        """Also true when there are too many files to compare: better refuse than leak a secret."""
+        compared = 0
         for folder in self._folders:
             for found in _identities(folder):
-                looked += 1
-                if found == wanted or looked > MAX_COMPARED_FILES:
+                compared += 1
+                if found == wanted or compared > MAX_COMPARED_FILES:
                     return True
         return False
 
 
 class SessionPaths:
-    """`home` is what `~` means; `protected` are files, folders or names with `*` (`state.db*`).
+    """The working folder of each session, and the rules for reading and writing files.
 
-    `temporary` are folders that anybody writes in without asking; `private` are files of the
-    user's own that are read with leave only: keys, passwords, histories. `own_tmp` is the
-    folder that somebody's commands see as `/tmp`, if not the machine's. `steering` that is only
-    a list of folders is `ours`.
+    - `home`: the folder `~` stands for.
+    - `protected`: files and folders no tool may open; names may contain `*` (`state.db*`).
+    - `temporary`: folders that need no approval to be written.
+    - `private`: the user's files that need an approval to be read (keys, passwords, histories).
+    - `own_tmp`: the folder that a principal's commands see as `/tmp`, if it is not the system's.
+    - `steering`: paths that need an approval to be written; a plain list means `ours`.
     """
 
     def __init__(
@@ -208,29 +209,27 @@ class SessionPaths:
         self._steering = _with_real_parents(steering.ours)
         self._starts = _with_real_parents(steering.starts)
         self._executed = steering.executed
-        enclosure = (
-            protected if isinstance(protected, ProtectedPaths) else ProtectedPaths(protected)
-        )
-        self._opened = enclosure.opened
-        self._protected = PathPatterns(_with_real_parents(enclosure.closed))
+        rules = protected if isinstance(protected, ProtectedPaths) else ProtectedPaths(protected)
+        self._opened = rules.opened
+        self._protected = PathPatterns(_with_real_parents(rules.closed))
         self._private = PathPatterns(_with_real_parents(private))
         self._temporary = tuple(path.resolve() for path in temporary)
         self._own_tmp = own_tmp
         self._standing: LruMap[str, Path] = LruMap(MAX_SESSIONS)
 
     def cwd(self, scope: Scope) -> Path:
-        """Where the session's shell stands; its workspace when that folder is gone."""
-        standing = self._standing.get(scope.session)
-        if standing is not None and is_folder(standing):
-            return standing
+        """Return the session's working folder, or its workspace if that folder is gone."""
+        folder = self._standing.get(scope.session)
+        if folder is not None and is_folder(folder):
+            return folder
         return Path(scope.workspace)
 
     def move(self, session: str, folder: Path | None) -> None:
-        """None leads back to the workspace."""
+        """Set the working folder; None resets it to the workspace."""
         self._standing.keep(session, folder)
 
     def find(self, scope: Scope, path: str) -> Path:
-        """The absolute path that a tool's argument means. Raises `ToolError`."""
+        """Resolve a tool's path argument to an absolute path. Raises `ToolError`."""
         require_path(path)
         if path == "~" or path.startswith("~/"):
             path = f"{self._home}{path[1:]}"
@@ -241,7 +240,7 @@ class SessionPaths:
         return self._map_tmp(Path(found), scope)
 
     def _map_tmp(self, path: Path, scope: Scope) -> Path:
-        """What commands call `/tmp` is meant, unless only the machine's own has that file."""
+        """Map `/tmp` to the one commands see, unless only the system's has the file."""
         outer = next((folder for folder in TMP_FOLDERS if path.is_relative_to(folder)), None)
         if outer is None or path.is_relative_to(scope.workspace or "/"):
             return path
@@ -255,15 +254,15 @@ class SessionPaths:
         return is_folder(path)
 
     def blocked_for(self, scope: Scope, *, private: bool = False) -> BlockedPaths:
-        """What is closed now to who asks there; for one call, since files come and go."""
+        """Return what is blocked for this scope now; valid for one call, since files change."""
         return self.closed(scope.principal, scope.workspace, private=private)
 
     def closed(
         self, principal: str = "", workspace: str = "", *, private: bool = False
     ) -> BlockedPaths:
-        """The same for somebody who works in a folder, or also what is private.
+        """Return what is blocked for a principal, with `private` also the private files.
 
-        Nobody in particular has nothing of their own.
+        Without a principal nothing is opened.
         """
         opened = [
             *self._opened(principal),
@@ -273,9 +272,9 @@ class SessionPaths:
         return BlockedPaths(names, opened)
 
     def guard(self, path: Path, now: BlockedPaths | None = None) -> Path:
-        """The real path, unless it is (a link to) one of our own secrets or databases.
+        """Return the real path.
 
-        Raises `ToolError`; a path that leads nowhere is one, too.
+        Raises `ToolError` if it is protected, directly or through a link, or cannot be resolved.
         """
         real = real_path(path)
         if _is_blocked(real, now or self.closed()):
@@ -283,18 +282,18 @@ class SessionPaths:
         return real
 
     def is_protected(self, path: Path, now: BlockedPaths | None = None) -> bool:
-        """True also for what nobody may reach at all."""
+        """Also true for paths that cannot be resolved."""
         try:
             return _is_blocked(real_path(path), now or self.closed())
         except ToolError:
             return True
 
     def beyond(self, scope: Scope, real: Path) -> bool:
-        """Whether a write there must be allowed by somebody: outside the workspace and `/tmp`.
+        """Whether a write there needs an approval.
 
-        What steers other programs is beyond, too, wherever the workspace is: `STEERING`, what
-        is executed at a login, and in the user's home all that is hidden, new or no folder, as it
-        is for commands. The root is nobody's workspace.
+        True outside the workspace and `/tmp`. Inside them, true for what other programs act on:
+        `EXECUTED_NAMES`, sensitive paths, startup files, and in the user's home for hidden, new and
+        top-level files, as for commands. A workspace at `/` allows nothing.
         """
         workspace = _resolve_or_same(Path(scope.workspace))
         tmp = self._own_tmp(scope.principal)
@@ -309,11 +308,13 @@ class SessionPaths:
             return True
         if tmp is not None and root == _resolve_or_same(tmp):
             return False
-        starts = (one for one in self._starts if one.is_relative_to(root))
-        return any(real.is_relative_to(one) for one in starts) or self._is_home_entry(root, real)
+        starts = (start for start in self._starts if start.is_relative_to(root))
+        return any(real.is_relative_to(start) for start in starts) or self._is_home_entry(
+            root, real
+        )
 
     def _is_home_entry(self, root: Path, real: Path) -> bool:
-        """Whether it is one of the user's own things, and not below a folder that is there."""
+        """Whether it is a hidden, new or top-level entry of the home."""
         home = _resolve_or_same(self._home)
         if not real.is_relative_to(home) or root.is_relative_to(home / _first_part(real, home)):
             return False
@@ -323,12 +324,12 @@ class SessionPaths:
         return real.parent == home or not is_folder(home / first)
 
     def holds_home(self, scope: Scope) -> bool:
-        """Whether the workspace is the user's home, or lies around it."""
+        """Whether the workspace is the user's home or contains it."""
         return _resolve_or_same(self._home).is_relative_to(_resolve_or_same(Path(scope.workspace)))
 
 
 def is_folder(path: Path) -> bool:
-    """False also where the system will not say: a shell can stand deeper than a path can name."""
+    """Also false if the system cannot tell: a shell's folder can be deeper than `MAX_PATH`."""
     try:
         return path.is_dir()
     except OSError:
@@ -336,18 +337,18 @@ def is_folder(path: Path) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """Where the path leads, links followed. Raises `ToolError` where it leads nowhere."""
+    """Resolve a path with its links. Raises `ToolError` if that fails."""
     try:
         return resolve(path)
     except FileNotFoundError:
-        raise ToolError(f"{path} leads nowhere: a link on the way is broken") from None
+        raise ToolError(f"{path} cannot be resolved: a link in it is broken") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ToolError(f"{path}: {reason}") from error
 
 
 def _with_real_parents(paths: Sequence[Path]) -> list[Path]:
-    """With their folders as they really are, and what is a link also where it leads."""
+    """Resolve the parents of the paths; add the targets of paths that are links."""
     folders = {folder: folder.resolve() for folder in {path.parent for path in paths}}
     found = [*dict.fromkeys(folders[path.parent] / path.name for path in paths)]
     return [*found, *(Path(os.path.realpath(path)) for path in found if path.is_symlink())]
@@ -370,10 +371,13 @@ def _resolve_or_same(path: Path) -> Path:
 
 
 def _is_repository_config(root: Path, real: Path) -> bool:
-    """One that stands in a folder of its own, without a `.git`."""
-    ways = [one for one in (real, *real.parents) if one != root and one.is_relative_to(root)]
+    """Whether it is the config of a bare repository, one without a `.git` folder."""
+    candidates = [
+        path for path in (real, *real.parents) if path != root and path.is_relative_to(root)
+    ]
     return any(
-        one.name in REPOSITORY_CONFIG_NAMES and os.path.lexists(one.parent / "HEAD") for one in ways
+        path.name in REPOSITORY_CONFIG_NAMES and os.path.lexists(path.parent / "HEAD")
+        for path in candidates
     )
 
 
@@ -385,7 +389,7 @@ def _encode_path(path: str) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ToolError("the path has characters that no file name can have") from error
+        raise ToolError("the path contains characters that file names cannot have") from error
 
 
 def _longest_name(path: str) -> int:
@@ -405,13 +409,13 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _identities(folder: Path) -> Iterator[FileIdentity]:
-    """Of everything below; links are not followed."""
-    waiting = [folder]
-    while waiting:
-        for entry in _entries(waiting.pop()):
+    """Yield the identity of everything below a folder without following links."""
+    pending = [folder]
+    while pending:
+        for entry in _entries(pending.pop()):
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
+                    pending.append(Path(entry.path))
                 yield _identity(entry.stat(follow_symlinks=False))
             except OSError:
                 continue

@@ -1,4 +1,4 @@
-"""Where a session's shell stands on another machine, whose folders nobody can look at from here."""
+"""Track the working folder of sessions whose commands run on another machine."""
 
 from pathlib import Path, PurePosixPath
 
@@ -7,11 +7,11 @@ from hermes.schema.scope import Scope
 from hermes.tools.paths import MAX_SESSIONS, SessionPaths, require_path
 
 REMOTE_HOME = "~"
-"""The home of whoever we are over there; its shell knows where that is."""
+"""The remote user's home; the remote shell expands it."""
 
 
 class RemotePaths:
-    """As much of `Places` as commands need; they begin in the folder `first`."""
+    """The part of `SessionPaths` that commands need; they start in the folder `first`."""
 
     def __init__(self, first: str = REMOTE_HOME) -> None:
         self._first = Path(first)
@@ -21,27 +21,27 @@ class RemotePaths:
         return self._standing.get(scope.session) or self._first
 
     def move(self, session: str, folder: Path | None) -> None:
-        """None leads back to where they begin."""
+        """Set the working folder; None resets it to the initial one."""
         self._standing.keep(session, folder)
 
     def find(self, scope: Scope, path: str) -> Path:
-        """The folder that is meant over there. Raises `ToolError`."""
+        """Resolve a path argument to a remote path. Raises `ToolError`."""
         require_path(path)
         from_home = PurePosixPath(path).parts[0] == REMOTE_HOME
         return Path(path) if from_home else self.cwd(scope) / path
 
     def is_folder(self, path: Path) -> bool:
-        """Whoever goes there finds out."""
+        """Assume so: only the remote machine can tell."""
         return True
 
     def begin_again(self, session: str) -> str:
-        """Stand where commands begin; what is to be told of that, if it is somewhere else."""
+        """Return to the initial folder, with a note for the model if that is another one."""
         if self._standing.get(session) is None:
             return ""
         self._standing.drop(session)
-        return f"The next command begins in {self._first} again."
+        return f"The next command starts in {self._first} again."
 
 
 def reset_remote_folder(places: SessionPaths | RemotePaths, session: str) -> str:
-    """For a command that could not be begun: the folder may be gone, and nobody here sees that."""
+    """Reset the folder after a command failed to start: it may no longer exist there."""
     return places.begin_again(session) if isinstance(places, RemotePaths) else ""

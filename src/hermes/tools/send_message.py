@@ -1,4 +1,4 @@
-"""The `send_message` tool: words for a chat that is not where the answer goes."""
+"""The `send_message` tool: send a message to another chat."""
 
 from collections.abc import Sequence
 
@@ -58,25 +58,25 @@ class SendMessage:
             posted = await self._poster.post(ctx.scope, asked.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
-        lines = [_status_of(one) for one in posted]
-        done = any(one.key for one in posted)
-        shown = ", ".join(one.place for one in posted if one.key) or "nowhere"
+        statuses = [_status_of(result) for result in posted]
+        done = any(result.key for result in posted)
+        shown = ", ".join(result.place for result in posted if result.key) or "nowhere"
         return ToolOutput.text(
-            encode_result(SendMessageResult(done, lines)), shown=shown, failed=not done
+            encode_result(SendMessageResult(done, statuses)), shown=shown, failed=not done
         )
 
     async def _may(self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext) -> None:
-        """The owner's own places need no leave, unless strangers' words may have led there."""
+        """Ask first, unless only the owner's chats and no untrusted content are involved."""
         others = [one.place for one in places if not one.near]
         if not others and not ctx.foreign:
             return
-        wish = ApprovalRequest(
+        request = ApprovalRequest(
             tool=self.name,
             action=f"to {', '.join(others) or asked.target}:\n{asked.message}",
             reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(wish)
+        decision = await ctx.ask(request)
         if not decision.allowed:
             raise ToolError(f"send_message: {decision.why}")
 

@@ -1,4 +1,4 @@
-"""The `session_search` tool: find, scroll and browse what was said in past sessions."""
+"""The `session_search` tool: search, scroll and browse past sessions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ from hermes.tools.tool_io import Arguments, encode_result, load_description
 MAX_RESULTS = 10
 MAX_WINDOW = 20
 CONTEXT_MESSAGES = 2
-"""Messages on both sides of a find that are shown with it."""
+"""Messages shown before and after a match."""
 MAX_MESSAGE = 1_500
 """Characters of one message."""
 _MAX_HITS = 60
@@ -92,7 +92,7 @@ class BrowseResult(Struct, frozen=True, kw_only=True):
 
 
 class SessionSearch:
-    """Sees what the principal of the turn may see, and nothing else."""
+    """Searches only what the turn's principal may see."""
 
     name = "session_search"
 
@@ -126,20 +126,20 @@ class SessionSearch:
         chosen = _best_per_session([hit for hit in hits if hit.session.id != here])
         if asked.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")
-        places = [await _found_session(archive, hit) for hit in chosen[: asked.limit]]
-        found = [one for one, _ in places]
-        foreign = any(one.strange for one in found)
-        unverified = any(unverified for _, unverified in places)
-        note = UNSET if found else "Nothing was found. Try fewer or other words."
-        answer = DiscoverResult(mode="discover", results=found, note=note)
-        shown = plural(len(found), "session")
+        found = [await _found_session(archive, hit) for hit in chosen[: asked.limit]]
+        results = [result for result, _ in found]
+        foreign = any(result.strange for result in results)
+        unverified = any(unverified for _, unverified in found)
+        note = UNSET if results else "Nothing was found. Try fewer or other words."
+        answer = DiscoverResult(mode="discover", results=results, note=note)
+        shown = plural(len(results), "session")
         return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)
 
     async def _scroll(self, archive: SessionArchive, asked: SearchArgs) -> ToolOutput:
         session = await archive.find(asked.session_id)
         rows = await archive.messages(session.id)
-        place = _index_of(rows, asked.around_message_id)
-        first, last = max(0, place - asked.window), place + asked.window + 1
+        index = _index_of(rows, asked.around_message_id)
+        first, last = max(0, index - asked.window), index + asked.window + 1
         answer = ScrollResult(
             mode="scroll",
             session_id=session.id,
@@ -157,31 +157,31 @@ class SessionSearch:
         digests = await archive.list(SessionFilter(), asked.limit + 1)
         sessions = [
             RecentSession(
-                session_id=one.session.id,
-                title=one.session.title,
-                source=one.session.source,
-                last_active=one.last_at,
-                messages=one.messages,
-                preview=one.preview,
+                session_id=digest.session.id,
+                title=digest.session.title,
+                source=digest.session.source,
+                last_active=digest.last_at,
+                messages=digest.messages,
+                preview=digest.preview,
             )
-            for one in digests
-            if one.session.id != here
+            for digest in digests
+            if digest.session.id != here
         ]
         answer = BrowseResult(mode="browse", sessions=sessions[: asked.limit])
         return ToolOutput.text(encode_result(answer), shown=plural(len(answer.sessions), "session"))
 
 
 def _best_per_session(hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """The best place of each session, best session first."""
+    """Keep the best hit of each session, best session first."""
     return list({hit.session.id: hit for hit in reversed(hits)}.values())[::-1]
 
 
 async def _found_session(archive: SessionArchive, hit: SearchHit) -> tuple[FoundSession, bool]:
-    """What is shown of a session, and whether others may have led to what is said there."""
+    """Return the session as shown, and whether untrusted content may have influenced it."""
     session: Session = hit.session
     rows = await archive.messages(session.id)
-    place = next((n for n, row in enumerate(rows) if row.seq == hit.seq), 0)
-    first, last = max(0, place - CONTEXT_MESSAGES), place + CONTEXT_MESSAGES + 1
+    index = next((n for n, row in enumerate(rows) if row.seq == hit.seq), 0)
+    first, last = max(0, index - CONTEXT_MESSAGES), index + CONTEXT_MESSAGES + 1
     found = FoundSession(
         session_id=session.id,
         when=hit.at,
@@ -189,7 +189,7 @@ async def _found_session(archive: SessionArchive, hit: SearchHit) -> tuple[Found
         model=session.model,
         title=session.title,
         matched_role=hit.role,
-        match_message_id=rows[place].message.id if rows else "",
+        match_message_id=rows[index].message.id if rows else "",
         snippet=hit.snippet,
         bookend_start=one_line(_text(rows[0].message), 200) if rows else "",
         messages=[_found_message(row) for row in rows[first:last]],
@@ -202,12 +202,12 @@ async def _found_session(archive: SessionArchive, hit: SearchHit) -> tuple[Found
 
 
 def _has_untrusted(session: Session, rows: Sequence[StoredMessage]) -> bool:
-    """Whether others than the owner, or what others wrote, speak in it."""
+    """Whether anyone but the owner takes part, or untrusted content is in these messages."""
     return session.principal != OWNER or any(_is_untrusted(row.message) for row in rows)
 
 
 def _has_unverified(rows: Sequence[StoredMessage]) -> bool:
-    """Also for what was said after them: an answer may repeat what it was told."""
+    """Judged over all earlier messages: an answer may repeat unverified content."""
     return any(
         _is_untrusted(row.message) or (isinstance(row.message, Result) and row.message.unverified)
         for row in rows
@@ -227,9 +227,9 @@ def _is_untrusted(message: Message) -> bool:
 def _index_of(rows: Sequence[StoredMessage], message: str) -> int:
     if not message:
         return max(0, len(rows) - 1)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if message in {row.message.id, str(row.seq)}:
-            return place
+            return index
     raise NotFound(f"There is no message {message!r} in that session.")
 
 
@@ -250,8 +250,8 @@ def _role(message: Message) -> str:
 
 
 def _text(message: Message) -> str:
-    said = text_of(message)
+    text = text_of(message)
     if not isinstance(message, Assistant):
-        return said
+        return text
     calls = [f"[{part.name}]" for part in message.parts if isinstance(part, ToolCall)]
-    return " ".join([said, *calls]).strip()
+    return " ".join([text, *calls]).strip()

@@ -1,4 +1,4 @@
-"""The `skill_manage` tool."""
+"""The `skill_manage` tool: create, edit and archive skills."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ class ManageResult(Struct, frozen=True, kw_only=True):
 
 
 class ManageDeps(Struct, frozen=True, kw_only=True):
-    """`approval` lets a person decide about each change."""
+    """`approval`: whether every change needs the owner's decision."""
 
     editor: SkillEditor
     approval: Callable[[], bool] = lambda: False
@@ -53,49 +53,51 @@ class SkillManage:
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
-        whence = change_provenance(ctx, asked.text)
+        provenance = change_provenance(ctx, asked.text)
         why = f"absorbed into {asked.absorbed_into}" if asked.absorbed_into else ""
-        by = Authorship(author=whence.author, origin=whence.origin, why=why)
+        by = Authorship(author=provenance.author, origin=provenance.origin, why=why)
         try:
             if await self._is_refused(asked, by):
-                raise ToolError("skill_manage: the person took this back before. Leave it.")
-            if self._parts.approval() or whence.doubtful:
-                return await self._ask(asked, by, whence, ctx)
-            return await self._do(asked, by, whence)
+                raise ToolError("skill_manage: the user undid this before. Do not repeat it.")
+            if self._parts.approval() or provenance.doubtful:
+                return await self._ask(asked, by, provenance, ctx)
+            return await self._do(asked, by, provenance)
         except HermesError as error:
             raise ToolError(f"skill_manage: {error}", hint=error.hint) from error
 
     async def _is_refused(self, asked: SkillRequest, by: Authorship) -> bool:
-        """In a turn the person may have come to want it; a review does not know."""
+        """Binds only background reviews: in a turn the user may want it now."""
         creates = asked.action == "create" and by.author is Author.REVIEW
         return creates and await self._parts.editor.was_refused(asked.name)
 
     async def _ask(
-        self, asked: SkillRequest, by: Authorship, whence: ChangeProvenance, ctx: ToolContext
+        self, asked: SkillRequest, by: Authorship, provenance: ChangeProvenance, ctx: ToolContext
     ) -> ToolOutput:
-        """Somebody who is there decides now; else it waits for the person."""
+        """Ask the user if one is present; otherwise save the change as a proposal."""
         if not ctx.scope.attended or by.author is Author.REVIEW:
             await propose_request(self._parts.editor, asked, by)
-            message = "Noted as a proposal: the person decides with /changes."
+            message = "Saved as a proposal: the user decides with /changes."
             answer = ManageResult(success=True, message=message, done=False)
-            return ToolOutput.text(encode_result(answer), shown=f"{WAITING_NOTICE}{whence.said}")
-        wish = ApprovalRequest(
+            return ToolOutput.text(
+                encode_result(answer), shown=f"{WAITING_NOTICE}{provenance.said}"
+            )
+        request = ApprovalRequest(
             tool=self.name,
             action=f"{asked.action} the skill {asked.name}\n{asked.text}".strip(),
             reaching=Isolation.BEYOND,
-            reason=whence.said.strip(),
-            foreign=whence.doubtful,
+            reason=provenance.said.strip(),
+            foreign=provenance.doubtful,
         )
-        decision = await ctx.ask(wish)
+        decision = await ctx.ask(request)
         if not decision.allowed:
             raise ToolError(f"skill_manage: {decision.why}")
-        return await self._do(asked, by, whence)
+        return await self._do(asked, by, provenance)
 
     async def _do(
-        self, asked: SkillRequest, by: Authorship, whence: ChangeProvenance
+        self, asked: SkillRequest, by: Authorship, provenance: ChangeProvenance
     ) -> ToolOutput:
         path = await perform_request(self._parts.editor, asked, by)
         done = {"create": "created", "delete": "archived"}.get(asked.action, "changed")
         message = f"Skill {asked.name} {done}."
         answer = ManageResult(success=True, message=message, path=path or UNSET)
-        return ToolOutput.text(encode_result(answer), shown=f"{message}{whence.said}")
+        return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.said}")

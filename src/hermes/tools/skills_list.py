@@ -30,7 +30,7 @@ MAX_SHOWN = 100_000
 
 
 class SkillDeps(Struct, frozen=True, kw_only=True):
-    """`here` says what there is in a turn; `redact` masks secrets in what is shown."""
+    """`here` describes the current environment; `redact` masks secrets in what is shown."""
 
     shelf: SkillCatalog
     usage: SkillUsageLog
@@ -69,13 +69,15 @@ class SkillsList:
         skills = await anyio.to_thread.run_sync(self._parts.shelf.skills)
         skills = usable_skills(skills, self._parts.here())
         categories = sorted({skill.category for skill in skills})
-        chosen = [one for one in skills if not wanted or one.category.lower() == wanted]
+        chosen = [skill for skill in skills if not wanted or skill.category.lower() == wanted]
         if wanted and not chosen:
             known = ", ".join(categories) or "none"
-            raise ToolError(f"skills_list: there is no category {wanted!r}, only {known}.")
+            raise ToolError(f"skills_list: unknown category {wanted!r}. Known: {known}.")
         answer = ListResult(
             success=True,
-            skills=[ListedSkill(one.name, one.head.description, one.category) for one in chosen],
+            skills=[
+                ListedSkill(skill.name, skill.head.description, skill.category) for skill in chosen
+            ],
             categories=categories,
             count=len(chosen),
             hint="Open one with skill_view before you follow it.",
@@ -143,7 +145,7 @@ class SkillView:
         return ToolOutput.text(encode_result(answer), shown=f"skill {skill.name}")
 
     def _opened(
-        self, skill: Skill, doc: SkillDocument, lacks: MissingRequirements, session: str
+        self, skill: Skill, doc: SkillDocument, missing: MissingRequirements, session: str
     ) -> ViewResult:
         head = skill.head
         return ViewResult(
@@ -158,11 +160,11 @@ class SkillView:
             linked_files=skill_files(skill),
             required_environment_variables=[one.name for one in head.variables],
             required_commands=head.commands,
-            missing_required_environment_variables=lacks.variables,
-            missing_required_commands=lacks.programs,
-            setup_needed=bool(lacks),
-            readiness_status="setup_needed" if lacks else "available",
-            note=_setup_note(lacks) if lacks else UNSET,
+            missing_required_environment_variables=missing.variables,
+            missing_required_commands=missing.programs,
+            setup_needed=bool(missing),
+            readiness_status="setup_needed" if missing else "available",
+            note=_setup_note(missing) if missing else UNSET,
         )
 
     def _file(self, skill: Skill, path: str) -> ToolOutput:
@@ -173,13 +175,13 @@ class SkillView:
         try:
             text = self._parts.redact(data.decode())[:MAX_SHOWN]
         except UnicodeDecodeError:
-            text = f"[{len(data):,} bytes that are no text: {Path(skill.folder) / path}]"
+            text = f"[{len(data):,} bytes of binary data: {Path(skill.folder) / path}]"
         answer = FileResult(success=True, name=skill.name, file=path, content=text)
         return ToolOutput.text(encode_result(answer), shown=f"{skill.name}/{path}")
 
 
 def skill_files(skill: Skill) -> list[str]:
-    """The files that come with it, without links that lead out of it."""
+    """List the files of a skill, without symlinks and hidden files."""
     root = Path(skill.folder)
     found = (path for path in sorted(root.rglob("*")) if path.is_file() and not path.is_symlink())
     names = (PurePosixPath(path.relative_to(root)).as_posix() for path in found)
@@ -187,15 +189,19 @@ def skill_files(skill: Skill) -> list[str]:
 
 
 def fill_placeholders(body: str, skill: Skill, session: str) -> str:
-    """With the places that a skill may name put in."""
+    """Replace the placeholders a skill may use."""
     return body.replace("${HERMES_SKILL_DIR}", skill.folder).replace(
         "${HERMES_SESSION_ID}", session
     )
 
 
-def _setup_note(lacks: MissingRequirements) -> str:
-    parts = [f"set {', '.join(lacks.variables)} in the .env of the home"] if lacks.variables else []
-    parts += [f"install {', '.join(lacks.programs)}"] if lacks.programs else []
+def _setup_note(missing: MissingRequirements) -> str:
+    parts = (
+        [f"set {', '.join(missing.variables)} in the .env file of the Hermes home"]
+        if missing.variables
+        else []
+    )
+    parts += [f"install {', '.join(missing.programs)}"] if missing.programs else []
     return f"Before it works here: {'; '.join(parts)}."
 
 

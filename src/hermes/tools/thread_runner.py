@@ -1,4 +1,4 @@
-"""Work that may hang or take long, in a thread that can be left alone when nobody waits for it."""
+"""Run blocking work in threads that can be abandoned when the caller is cancelled."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,9 +15,9 @@ MAX_THREADS = 32
 
 
 class ThreadRunner:
-    """At most `most` threads: those that were left alone count until they come to an end.
+    """Runs at most `most` threads; abandoned ones count until they finish.
 
-    A thread of the event loop's own pool would keep the program from ending while it hangs.
+    The event loop's own thread pool is not used: a hanging thread would keep the program alive.
     """
 
     def __init__(self, most: int = MAX_THREADS) -> None:
@@ -25,11 +25,11 @@ class ThreadRunner:
         self._running: set[Worker] = set()
 
     async def run(self, work: Callable[[], R]) -> R:
-        """What `work` returns or raises; cancelled, we go and it stays behind."""
+        """Return or raise what `work` does; on cancellation the thread is left behind."""
         if len(self._running) >= self._most:
             raise ToolError(
-                f"{self._most} earlier calls still wait for files that do not answer.",
-                hint="Use the terminal, where a command that hangs can be ended.",
+                f"{self._most} earlier calls are still waiting for files that do not respond.",
+                hint="Use the terminal, where a hanging command can be killed.",
             )
         await anyio.lowlevel.checkpoint()
         outcome: Future[R] = Future()
@@ -37,7 +37,7 @@ class ThreadRunner:
         def body() -> None:
             try:
                 outcome.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            except BaseException as error:  # noqa: BLE001 - re-raised in the caller
                 outcome.set_exception(error)
             finally:
                 self._running.discard(worker)
@@ -48,6 +48,6 @@ class ThreadRunner:
             worker.start()
         except RuntimeError as error:
             self._running.discard(worker)
-            raise ToolError(f"no thread can be started: {error}") from error
+            raise ToolError(f"cannot start a thread: {error}") from error
         await worker.ended()
         return outcome.result()

@@ -1,4 +1,4 @@
-"""The `todo` tool: the steps of a task, kept per session and found again in its transcript."""
+"""The `todo` tool: a task list per session, restored from the transcript."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ MAX_ITEMS = 200
 MAX_CONTENT = 1_000
 MAX_ID = 64
 MAX_LIST = 150_000
-"""Characters of the whole list; a result must come through uncut to be found again."""
+"""Characters of the whole list; the result must not be truncated, or it cannot be restored."""
 
 Status = Literal["pending", "in_progress", "completed", "cancelled"]
 _STATUS_MARKS: dict[str, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
@@ -31,7 +31,7 @@ class TodoItem(Struct, frozen=True):
 
 
 class TodoEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """An item as it is sent; with merge, what is not given stays. Models like to count ids."""
+    """An item as sent by the model, which may number ids; with `merge`, omitted fields are kept."""
 
     id: str | int
     content: str | UnsetType = UNSET
@@ -88,10 +88,7 @@ class Todo:
         return ToolOutput.text(answer, shown=shown)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        """The list is what the last answer of this tool in the transcript says; else there is none.
-
-        An answer that was taken back takes its list along.
-        """
+        """Restore the list from the last result in the transcript, or clear it if there is none."""
         self._lists.drop(session)
         for message in earlier_results(self.name, messages):
             if message.failed:
@@ -111,7 +108,7 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
         old = kept.get(name)
         content = entry.content if isinstance(entry.content, str) else (old and old.content)
         if len(name) > MAX_ID:
-            raise ToolError(f"todo: an `id` has at most {MAX_ID} characters")
+            raise ToolError(f"todo: an `id` may have at most {MAX_ID} characters")
         if not content or not name:
             raise ToolError(f"todo: the item {name!r} needs an `id` and a `content`")
         if len(content) > MAX_CONTENT:
@@ -121,7 +118,7 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
             status = entry.status
         kept[name] = TodoItem(name, content, status)
     if len(kept) > MAX_ITEMS:
-        raise ToolError(f"todo: at most {MAX_ITEMS} items.", hint="Leave out what is completed.")
+        raise ToolError(f"todo: at most {MAX_ITEMS} items.", hint="Leave out completed items.")
     return list(kept.values())
 
 

@@ -1,4 +1,4 @@
-"""Decode a call's arguments once, at the edge, and say plainly what is wrong with them."""
+"""Decode tool arguments, encode tool results, and limit the size of both."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,20 +20,20 @@ _DROPPED_KEYS = ("title", "default", "additionalProperties")
 
 
 class Arguments(Generic[T]):
-    """The parameters of one tool: their JSON schema, and how a call's bytes become a Struct.
+    """The parameters of one tool: their JSON schema, and a decoder into a Struct.
 
-    Models send `null` for "not given" and numbers as text; both are understood.
+    Accepts `null` for "not given" and numbers as text, since models send both.
     """
 
     def __init__(self, tool: str, kind: type[T], *, hint: str = "") -> None:
-        """`hint` goes with the refusal of a parameter that does not exist."""
+        """`hint` is added to the error about an unknown parameter."""
         self._tool = tool
         self._hint = hint
         self._kind = kind
         self.schema = compact_schema(kind)
 
     def decode(self, args: Raw) -> T:
-        """Raises `ToolError` naming the parameter and what it should be."""
+        """Raises `ToolError` naming the parameter and its expected type."""
         try:
             given: object = msgspec.json.decode(args)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -54,7 +54,7 @@ class Arguments(Generic[T]):
         if name not in properties:
             known = ", ".join(properties)
             return ToolError(
-                f"{self._tool}: there is no parameter `{name}`, only {known}.", hint=self._hint
+                f"{self._tool}: unknown parameter `{name}`. Known: {known}.", hint=self._hint
             )
         wanted = _describe_type(properties[name])
         if message.startswith("Object missing") and "$." not in message:
@@ -63,17 +63,17 @@ class Arguments(Generic[T]):
 
 
 def encode_result(value: Struct) -> str:
-    """A tool's answer as the JSON the model reads."""
+    """Encode a tool's answer as the JSON the model reads."""
     return msgspec.json.encode(value).decode()
 
 
 def load_description(module: str) -> str:
-    """The text for the model, kept in the `.md` file beside the tool's module."""
+    """Read the tool description from the `.md` file next to the module."""
     return Path(module).with_suffix(".md").read_text("utf-8").strip()
 
 
 def compact_schema(kind: type[Struct]) -> dict[str, Any]:
-    """The JSON schema of a Struct without references, titles and defaults: every byte is sent."""
+    """Return the JSON schema of a Struct without references, titles and defaults."""
     whole = msgspec.json.schema(kind)
     defs: dict[str, Any] = whole.get("$defs", {})
 
@@ -96,31 +96,30 @@ def _shrink(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
 def _describe_type(node: dict[str, Any]) -> str:
     if "enum" in node:
         return "one of " + ", ".join(map(str, node["enum"]))
-    words = _TYPE_NAMES.get(node.get("type", ""), f"of type {node.get('type', 'JSON')}")
+    kind = _TYPE_NAMES.get(node.get("type", ""), f"of type {node.get('type', 'JSON')}")
     low, high = node.get("minimum"), node.get("maximum")
     if low is not None and high is not None:
-        return f"{words} from {low} to {high}"
-    return words if low is None else f"{words}, at least {low}"
+        return f"{kind} from {low} to {high}"
+    return kind if low is None else f"{kind}, at least {low}"
 
 
 def earlier_results(tool: str, messages: Sequence[Message]) -> Iterator[Result]:
-    """The results of one tool's calls, the newest first.
+    """Yield the results of one tool's calls, newest first.
 
-    Some providers count their call ids anew in every answer, so a result belongs to the
-    nearest call of its id before it.
+    Some providers reuse call ids, so a result belongs to the nearest preceding call of its id.
     """
-    waiting: list[Result] = []
+    pending: list[Result] = []
     for message in reversed(messages):
         if isinstance(message, Result):
-            waiting.append(message)
-        elif waiting and isinstance(message, Assistant):
-            here = {part.id: part.name for part in message.parts if isinstance(part, ToolCall)}
-            yield from (result for result in waiting if here.get(result.call) == tool)
-            waiting = [result for result in waiting if result.call not in here]
+            pending.append(message)
+        elif pending and isinstance(message, Assistant):
+            calls = {part.id: part.name for part in message.parts if isinstance(part, ToolCall)}
+            yield from (result for result in pending if calls.get(result.call) == tool)
+            pending = [result for result in pending if result.call not in calls]
 
 
 class OutputLimits(Struct, frozen=True, kw_only=True):
-    """Characters of a command's output, and of files: lines, characters of a line and of a page."""
+    """Limits in characters: of a command's output, and of files per line and page; and in lines."""
 
     output: int = 50_000
     lines: int = 2_000

@@ -1,4 +1,4 @@
-"""Which tools fit some words best: BM25 over their names, descriptions and parameters."""
+"""Offer tools that do not fit the request: search them with BM25 and call them through a proxy."""
 
 import math
 import re
@@ -28,13 +28,13 @@ _STOP_WORDS = frozenset(
 )
 _IN_NAME, _IN_SET, _IN_TEXT = 4.0, 2.0, 1.0
 _PREFIX_WEIGHT = 0.5
-"""What a word counts of which only the beginning is the same."""
+"""Weight of a word that matches only by prefix."""
 _MIN_PREFIX = 4
 _SATURATION, _BY_LENGTH = 1.2, 0.5
 
 
 def stemmed_words(text: str) -> Iterator[str]:
-    """In small letters and without their endings; those that say nothing are left out."""
+    """Yield lower-case word stems, without stop words."""
     for found in _WORD.finditer(_CAMEL_CASE.sub(" ", text)):
         word = found.group().lower()
         if word not in _STOP_WORDS:
@@ -42,14 +42,14 @@ def stemmed_words(text: str) -> Iterator[str]:
 
 
 def _stem(word: str) -> str:
-    for ending, instead in _ENDINGS:
+    for ending, replacement in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word.removesuffix(ending) + instead
+            return word.removesuffix(ending) + replacement
     return word
 
 
 class ToolRanking:
-    """Made once for the same tools."""
+    """BM25 ranking of a fixed set of tools."""
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self._specs = specs
@@ -64,7 +64,7 @@ class ToolRanking:
         }
 
     def best(self, query: str, most: int) -> list[ToolSpec]:
-        """The best first; a tool whose very name is asked for is always the first."""
+        """Return the best tools first; a tool named exactly like the query always leads."""
         asked = [dict(self._alike(word)) for word in dict.fromkeys(stemmed_words(query))]
         exact = query.strip().casefold()
         scores = [
@@ -76,16 +76,16 @@ class ToolRanking:
         return [spec for *_, spec in found[:most]]
 
     def _alike(self, word: str) -> Iterator[tuple[str, float]]:
-        """The words of all tools that it may mean, and how much they count."""
+        """Yield the known words a query word may mean, with their weights."""
         if word in self._rarity:
             yield word, 1.0
         for known in self._rarity if len(word) >= _MIN_PREFIX else ():
-            begun = known.startswith(word) or word.startswith(known)
-            if begun and known != word and len(known) >= _MIN_PREFIX:
+            is_prefix = known.startswith(word) or word.startswith(known)
+            if is_prefix and known != word and len(known) >= _MIN_PREFIX:
                 yield known, _PREFIX_WEIGHT
 
     def _score(self, asked: Sequence[Mapping[str, float]], number: int) -> float:
-        """Of several that one word may mean, the best counts."""
+        """Score one tool; of several meanings of a query word the best counts."""
         weights, room = self._weights[number], _SATURATION * self._room[number]
         total = 0.0
         for alike in asked:
@@ -118,7 +118,7 @@ def _word_weights(spec: ToolSpec) -> dict[str, float]:
 
 SEARCH_TOOL = "tool_search"
 MAX_ANSWER_BYTES = 24_000
-"""Bytes of one answer; what does not fit is told without its parameters."""
+"""Bytes of one answer; hits beyond it are listed without parameters."""
 MAX_DESCRIPTION = 600
 MAX_TOOLSETS = 300
 _FOLDER = Path(__file__).parent
@@ -147,7 +147,7 @@ class ToolHits(Struct, frozen=True, kw_only=True):
 
 
 class SearchLimits(Struct, frozen=True, kw_only=True):
-    """How many tools one search brings when nothing is said, and at most."""
+    """Number of results per search: default and maximum."""
 
     usual: int = 5
     most: int = 20
@@ -158,10 +158,10 @@ class ToolSearch:
         self._specs = specs
         self._most = most
         self._arguments = Arguments(SEARCH_TOOL, SearchArgs)
-        told = load_description(f"{_FOLDER}/{SEARCH_TOOL}")
+        text = load_description(f"{_FOLDER}/{SEARCH_TOOL}")
         self.spec = ToolSpec(
             SEARCH_TOOL,
-            f"{told} There are {len(specs)} more: {_toolset_counts(specs)}.",
+            f"{text} There are {len(specs)} more: {_toolset_counts(specs)}.",
             self._arguments.schema,
             Effect.READ,
             timeout=30.0,
@@ -184,16 +184,14 @@ class ToolSearch:
 
     def _note(self, found: Sequence[ToolHit]) -> str:
         if not found:
-            return (
-                f"Nothing fits these words. Try others; there is: {_toolset_counts(self._specs)}."
-            )
+            return f"No match. Try other words. Available: {_toolset_counts(self._specs)}."
         if any(hit.parameters is UNSET for hit in found):
             return "For parameters that are not shown, search for the exact name."
         return ""
 
 
 class ToolProxy:
-    """What is called through it is taken out before; only what cannot be called comes here."""
+    """Only reports unknown names: calls to existing tools are unwrapped before they get here."""
 
     def __init__(self) -> None:
         self._arguments = Arguments(PROXY_TOOL, CallArgs)
@@ -209,7 +207,7 @@ class ToolProxy:
         asked = self._arguments.decode(args)
         shown = one_line(asked.name, 80)
         raise ToolError(
-            f"{PROXY_TOOL}: there is no tool named {shown!r}.",
+            f"{PROXY_TOOL}: unknown tool {shown!r}.",
             hint=f"Look for it with {SEARCH_TOOL} and use the exact name.",
         )
 
@@ -223,7 +221,7 @@ def _hit(spec: ToolSpec) -> ToolHit:
 
 
 def _within_answer(hits: Sequence[ToolHit]) -> list[ToolHit]:
-    """All of them, and parameters as long as there is room; those of the best in any case."""
+    """Return all hits, dropping parameters beyond the size limit except for the best hit."""
     room = MAX_ANSWER_BYTES
     found: list[ToolHit] = []
     for hit in hits:
@@ -237,7 +235,7 @@ def _within_answer(hits: Sequence[ToolHit]) -> list[ToolHit]:
 
 
 def _toolset_counts(specs: Sequence[ToolSpec]) -> str:
-    """`github (40), calendar (12)`: where they come from, for who wonders whether to look."""
+    """Summarize where the tools come from: `github (40), calendar (12)`."""
     counted = Counter(spec.toolset or "others" for spec in specs)
     named = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
     return one_line(", ".join(f"{name} ({count})" for name, count in named), MAX_TOOLSETS)
@@ -245,13 +243,14 @@ def _toolset_counts(specs: Sequence[ToolSpec]) -> str:
 
 BYTES_PER_TOKEN = 4
 _TOOL_OVERHEAD = 60
-"""Bytes that a request takes for one more tool, whatever is said of it."""
+"""Estimated bytes per tool in a request besides its texts."""
 
 
 class ToolBudget(Struct, frozen=True, kw_only=True):
-    """`always`: whatever is not ours is looked for; `never`: everything is told of.
+    """When tools of others are listed to the model, and when they must be searched for.
 
-    `share` is the part of a window that tools of others may take, `bytes` what all tools may.
+    `always` and `never` force searching or listing; otherwise tools of others may take `share` of
+    the context window, and all tools together `bytes`.
     """
 
     always: bool = False
@@ -262,7 +261,7 @@ class ToolBudget(Struct, frozen=True, kw_only=True):
 
 
 class OfferedTools(Struct, frozen=True):
-    """All tools that may be called, and which of them the model is not told of."""
+    """All callable tools, and which of them are not listed to the model."""
 
     tools: Mapping[str, Tool]
     unlisted: frozenset[str] = frozenset()
@@ -287,11 +286,11 @@ def limit_tools(
 def _exceeds_budget(
     tools: Mapping[str, Tool], others: Collection[ToolSpec], window: int, room: ToolBudget
 ) -> bool:
-    all_of_them = sum(_spec_bytes(tool.spec) for tool in tools.values())
+    total = sum(_spec_bytes(tool.spec) for tool in tools.values())
     share = window * BYTES_PER_TOKEN * room.share
-    return all_of_them > room.bytes or sum(map(_spec_bytes, others)) > share
+    return total > room.bytes or sum(map(_spec_bytes, others)) > share
 
 
 def _spec_bytes(spec: ToolSpec) -> int:
-    told = len(spec.name) + len(spec.description.encode())
-    return told + len(msgspec.json.encode(spec.schema)) + _TOOL_OVERHEAD
+    text = len(spec.name) + len(spec.description.encode())
+    return text + len(msgspec.json.encode(spec.schema)) + _TOOL_OVERHEAD

@@ -1,7 +1,7 @@
-"""Tools that are made when they are first called.
+"""Wrap tools: load them lazily, redact their output, take checkpoints before them.
 
-Most turns call few tools and every turn tells the model of all of them, so what is told is
-kept in a file of its own, and the code behind a tool is loaded with its first call.
+A turn lists all tools to the model but calls few, so their specs are kept in `specs.json` and
+the code is imported at the first call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ SPECS_FILE = Path(__file__).with_name("specs.json")
 
 
 class LazyTool:
-    """Stands for a tool until somebody needs it."""
+    """Imports the actual tool at its first use."""
 
     def __init__(self, spec: ToolSpec, make: Callable[[], Tool]) -> None:
         self.spec = spec
@@ -38,7 +38,7 @@ class LazyTool:
         return await self.tool.run(args, ctx)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        """A tool that was never used in a session has nothing to be restored there."""
+        """Skip loading a tool that the session never used."""
         if self._tool is None and not self._was_used(messages):
             return
         if isinstance(self.tool, SupportsRestore):
@@ -52,7 +52,7 @@ class LazyTool:
 
 
 def load_specs() -> Mapping[str, ToolSpec]:
-    """What the model is told of each tool, as `write_specs` left it."""
+    """Read the tool specs written by `scripts/specs.py`."""
     return msgspec.json.decode(SPECS_FILE.read_bytes(), type=dict[str, ToolSpec])
 
 
@@ -62,7 +62,7 @@ def encode_specs(tools: Mapping[str, Tool]) -> bytes:
 
 
 class RedactedTool:
-    """For tools that quote files: diffs and errors show lines nobody asked to see."""
+    """Redacts the output and errors of tools that quote files."""
 
     def __init__(self, tool: Tool, redact: Callable[[str], str]) -> None:
         self._tool = tool
@@ -94,8 +94,8 @@ class CheckpointedTool:
         return self._tool.spec
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        if complaint := await self._checkpoints.before(ctx.scope):
-            await ctx.progress(complaint)
+        if problem := await self._checkpoints.before(ctx.scope):
+            await ctx.progress(problem)
         return await self._tool.run(args, ctx)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Names for groups of tools, as the configuration and the user write them."""
+"""Named groups of tools, as used in the configuration and on the command line."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "delegation": ("delegate_task",),
     "messaging": ("send_message",),
 }
-"""What each plain toolset holds."""
+"""The tools of each basic toolset."""
 
 _CORE = (
     "terminal", "file", "todo", "clarify", "memory", "skills", "session_search",
@@ -39,7 +39,7 @@ def known_toolsets() -> list[str]:
 
 
 def tools_of(names: Iterable[str]) -> list[str]:
-    """The tools of several toolsets, each once, in a stable order. Raises `UsageError`."""
+    """Return the tools of several toolsets without duplicates. Raises `UsageError`."""
     tools: dict[str, None] = {}
     for name in names:
         for plain in COMPOSITES.get(name, (name,)):
@@ -47,6 +47,6 @@ def tools_of(names: Iterable[str]) -> list[str]:
                 known = ", ".join(known_toolsets())
                 near = did_you_mean(name, known_toolsets())
                 hint = near or f"Known toolsets: {known}."
-                raise UsageError(f"there is no toolset {name!r}", hint=hint)
+                raise UsageError(f"unknown toolset {name!r}", hint=hint)
             tools.update(dict.fromkeys(TOOLSETS[plain]))
     return list(tools)

@@ -111,6 +111,6 @@ def test_no_question_without_an_interactive_user(open_client: OpenTestClient) ->
         person = run_turn(client, "delete")
         assert person.questions == []
         assert "--yolo" in text_of(person.result)
-        assert "nobody answered" in text_of(run_turn(client, "colour").result)
+        assert "no answer was given" in text_of(run_turn(client, "colour").result)
     with open_client(yolo=True) as client:
         assert not run_turn(client, "delete").result.failed

@@ -119,7 +119,7 @@ async def test_what_would_take_long_to_read_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("spam", "more than 100,000 values"), ("chatter", "nobody had asked for")]
+    ("name", "why"), [("spam", "more than 100,000 values"), ("chatter", "unsolicited")]
 )
 async def test_who_says_too_much_unasked_is_let_go(tmp_path: Path, name: str, why: str) -> None:
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "much")}) as here:

@@ -8,7 +8,7 @@ from support.app_profile import call_tool, make_scope, open_profile, output_json
 
 pytestmark = pytest.mark.anyio
 
-OWN, KILLED, UNKNOWN = "the shell ended by itself", "killed", "or it chose this code"
+OWN, KILLED, UNKNOWN = "the shell exited by itself", "killed", "or it chose this code"
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "local"])
@@ -20,7 +20,7 @@ async def test_who_ends_by_itself_is_told_apart_from_who_is_killed(
         "exit 137": (137, OWN),
         "sh -c 'exit 143'": (143, OWN),
         "kill -9 $$": (137, KILLED),
-        "kill -TERM $$; sleep 60": (143, "ended from outside"),
+        "kill -TERM $$; sleep 60": (143, "terminated"),
         "sh -c 'kill -9 $$'": (137, OWN),
         "exec sh -c 'exit 130'": (130, UNKNOWN if backend == "bubblewrap" else OWN),
         "exit 200": (200, ""),

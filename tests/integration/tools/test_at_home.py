@@ -42,7 +42,7 @@ async def test_what_programs_are_started_from_is_written_by_neither(tmp_path: Pa
             if name in FREE:
                 await write.run(args, context)
             else:
-                with pytest.raises(ToolError, match="folders that are in"):
+                with pytest.raises(ToolError, match="existing folders of"):
                     await write.run(args, context)
             beyond = Isolation.INSIDE if name in FREE else Isolation.BEYOND
             assert wishes[-1].reaching is beyond, name

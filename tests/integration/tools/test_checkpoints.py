@@ -244,7 +244,7 @@ async def test_what_is_too_much_goes(house: House):
         await house.clock.advance(60)
     listed = await house.shadow.list(str(house.work))
     assert [one.reason for one in listed] == ["4", "3", "2"]
-    with pytest.raises(UsageError, match="no longer kept"):
+    with pytest.raises(UsageError, match="no longer exists"):
         await house.shadow.restore(kept[0], "s1")
     await house.clock.advance(timedelta(days=6).total_seconds())
     (house.work / "a").write_text("later")

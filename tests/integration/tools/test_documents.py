@@ -200,7 +200,7 @@ async def test_a_locked_pdf(desk: Desk):
     writer.encrypt("password", algorithm="RC4-128")
     out = BytesIO()
     writer.write(out)
-    with pytest.raises(ToolError, match="locked with a password"):
+    with pytest.raises(ToolError, match="protected by a password"):
         await desk.read("a.pdf", out.getvalue())
 
 
@@ -226,9 +226,9 @@ async def test_a_notebook(desk: Desk):
         "5|print(1)", "6|--- output ---", "7|1", "8|fig (image/png)", "9|ValueError: [redacted]",
     ]  # fmt: skip
     assert "JSON" in answer["note"]
-    with pytest.raises(ToolError, match="no proper notebook"):
+    with pytest.raises(ToolError, match="not a valid notebook"):
         await desk.read("b.ipynb", b'{"cells": 7}')
-    with pytest.raises(ToolError, match="no proper notebook"):
+    with pytest.raises(ToolError, match="not a valid notebook"):
         await desk.read("c.ipynb", b'{"cells":' + b"[" * 100_000)
 
 

@@ -125,7 +125,7 @@ async def test_a_write_in_the_workspace_is_told(call: Call, gate: Gate, home: Pa
 async def test_the_users_own_secrets(call: Call, gate: Gate, home: Path, path: str):
     (home / "work" / "link").symlink_to(home / ".ssh" / "id")
     (home / "work" / "hard").hardlink_to(home / ".ssh" / "id")
-    with pytest.raises(ToolError, match="one of the user's own secrets"):
+    with pytest.raises(ToolError, match="one of the user's private files"):
         await call("read_file", path=path)
     assert gate.wishes[-1].reaching is Isolation.BEYOND
     found = await call("search_files", pattern="private words", path=str(home))

@@ -246,7 +246,7 @@ def _usage(
 USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("no session", "no session 'nope'", "hermes sessions list", ["-r", "nope"], 1),
     _usage("nothing yet", "no session to continue", "Just start talking", ["-c"], 1),
-    _usage("no toolset", "there is no toolset 'nope'", "Known toolsets", ["-t", "nope"]),
+    _usage("unknown toolset", "unknown toolset 'nope'", "Known toolsets", ["-t", "nope"]),
     _usage("no working folder", "/nowhere is not a folder", "--cwd", ["--cwd", "/nowhere"]),
     _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
     _usage("no png", "is no picture", "PNG", ["--image", "/etc/hostname"]),

@@ -39,9 +39,9 @@ async def test_long_output_is_read_by_who_asked_for_it(tmp_path: Path) -> None:
                 await call_tool(app, scope, "search_files", path=path, pattern="WORD")
             )
             assert hits["total_count"] == 1
-        with pytest.raises(ToolError, match="closed to tools"):
+        with pytest.raises(ToolError, match="blocked for tools"):
             await call_tool(app, other, "read_file", path=printed)
-        with pytest.raises(ToolError, match="closed to tools"):
+        with pytest.raises(ToolError, match="blocked for tools"):
             await call_tool(app, other, "search_files", path=printed, pattern="WORD")
         around = str(tmp_path)
         found = output_json(
@@ -63,7 +63,7 @@ async def test_temporary_files_are_opened_by_whose_they_are(tmp_path: Path) -> N
             ("write_file", {"content": "x"}),
             ("patch", {"old_string": "mine", "new_string": "yours"}),
         ):
-            with pytest.raises(ToolError, match="closed to tools"):
+            with pytest.raises(ToolError, match="blocked for tools"):
                 await call_tool(app, other, tool, path=note, **more)
         done = output_json(await call_tool(app, other, "terminal", command="pwd", workdir="/tmp"))  # noqa: S108 - its own
         assert str(done["output"]).split() == [*map(str, TMP_FOLDERS[:1])]
@@ -83,7 +83,7 @@ async def test_a_profile_made_while_we_run_is_closed(tmp_path: Path, name: str, 
         secret.write_text("KEY=x")
         (tmp_path / "work" / "second").hardlink_to(secret)
         for path in (str(secret), "second", str(state)):
-            with pytest.raises(ToolError, match="closed to tools"):
+            with pytest.raises(ToolError, match="blocked for tools"):
                 await call_tool(app, scope, "read_file", path=path)
         attached = await build_references(app).expand([Text(f"@file:{secret}")], scope)
         assert "not attached" in said(attached)

@@ -121,7 +121,7 @@ def test_parameters_that_no_provider_takes_or_that_speak(
     parameters: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert [*listed_specs(SERVER, [tool("t", "", parameters), tool("other")])] == ["other"]
-    assert "MCP server play: t is left out" in caplog.text
+    assert "MCP server play: skipped t" in caplog.text
 
 
 def test_what_is_unknown_stays_behind() -> None:

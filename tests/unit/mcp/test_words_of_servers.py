@@ -67,7 +67,7 @@ def test_words_to_the_model_are_left_out_wherever_they_stand(words: str) -> None
     found = listed_specs(SERVER, [tool("add", words), tool("sub", "Subtracts.", hidden)])
     told = found["add"][1].description
     assert words not in told
-    assert told.startswith("add (what the server says of it is left out")
+    assert told.startswith("add (its description is left out")
     assert found["sub"][1].schema["properties"] == {"a": {"type": "string"}}
 
 
@@ -147,11 +147,11 @@ async def test_everything_has_its_form() -> None:
     assert isinstance(first, Text)
     assert first.text.splitlines() == [
         "the [redacted]",
-        "[sound, audio/wav, 3 bytes: it cannot be heard here]",
+        "[audio, audio/wav, 3 bytes: not supported]",
         "[resource b: file:///b]",
         "[resource file:///a.png]",
-        "[a picture that cannot be shown]",
-        "[a picture that cannot be shown]",
+        "[an image that cannot be shown]",
+        "[an image that cannot be shown]",
     ]
     assert [one.media_type for one in pictures if isinstance(one, Media)] == ["image/png"] * 2
     assert output.failed

@@ -119,7 +119,7 @@ async def test_what_the_person_took_back_is_not_kept_again(tmp_path: Path, how: 
         assert one.files() == {}
         assert await ledger.waiting() == []
         said = [text_of(message) for message in one.talk.model.requests[-1].messages]
-        assert sum("took this back before" in text for text in said) == 3
+        assert sum("undid this before" in text for text in said) == 3
         assert len(one.told) == 1
 
 

@@ -1,4 +1,4 @@
-"""Real tools over a real sandbox, in a workspace of their own."""
+"""Real tools in a real sandbox, each test with its own workspace."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -71,7 +71,7 @@ def tools(deps: ToolDeps) -> dict[str, Tool]:
 
 
 class Answer:
-    """A result's JSON, with what else the tool gave."""
+    """A result's JSON, and the tool's output."""
 
     def __init__(self, output: ToolOutput) -> None:
         self.output = output
@@ -91,10 +91,10 @@ def call(tools: dict[str, Tool], scope: Scope) -> Call:
     """`await call("read_file", path="a")`; `scope_` and `progress_` change the context."""
 
     async def run(name: str, **args: Any) -> Answer:
-        said: list[str] = args.pop("progress_", [])
+        progress_texts: list[str] = args.pop("progress_", [])
 
         async def progress(text: str) -> None:
-            said.append(text)
+            progress_texts.append(text)
 
         ctx = ToolContext(args.pop("scope_", scope), "call-1", progress)
         return Answer(await tools[name].run(Raw(msgspec.json.encode(args)), ctx))

@@ -26,7 +26,7 @@ class Args(Struct, forbid_unknown_fields=True):
 ARGUMENTS = Arguments("probe", Args, hint="Look twice.")
 
 
-def test_the_schema_is_small_and_keeps_parameters_named_like_keywords():
+def test_schema_is_compact_and_keeps_parameters_named_like_keywords():
     assert ARGUMENTS.schema == snapshot(
         {
             "type": "object",
@@ -49,7 +49,7 @@ def test_the_schema_is_small_and_keeps_parameters_named_like_keywords():
     )
 
 
-def test_null_means_not_given_and_numbers_may_come_as_text():
+def test_null_is_ignored_and_numbers_may_be_text():
     args = ARGUMENTS.decode(Raw(b'{"path":"x","limit":"7","mode":null,"items":null}'))
     assert args == Args("x", 7)
 
@@ -77,18 +77,18 @@ def test_null_means_not_given_and_numbers_may_come_as_text():
         ),
         (
             b'{"path":"x","pth":1}',
-            "there is no parameter `pth`, only path, limit, mode, items, title.",
+            "unknown parameter `pth`. Known: path, limit, mode, items, title.",
         ),
         (b"[1]", "the arguments must be a JSON object"),
     ],
 )
-def test_what_is_wrong_is_said(raw: bytes, message: str):
+def test_invalid_arguments_are_explained(raw: bytes, message: str):
     with pytest.raises(ToolError) as caught:
         ARGUMENTS.decode(Raw(raw))
     assert str(caught.value) == f"probe: {message}"
 
 
-def test_the_hint_goes_with_an_unknown_parameter():
+def test_hint_accompanies_an_unknown_parameter():
     with pytest.raises(ToolError) as caught:
         ARGUMENTS.decode(Raw(b'{"path":"x","background":true}'))
     assert caught.value.hint == "Look twice."

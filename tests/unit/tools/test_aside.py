@@ -11,35 +11,35 @@ from hermes.tools.thread_runner import ThreadRunner
 pytestmark = pytest.mark.anyio
 
 
-async def test_work_that_hangs_is_left_alone_but_counted(tmp_path: Path):
-    """What never answers is played by a pipe that nobody writes to."""
+async def test_hanging_work_is_abandoned_but_counted(tmp_path: Path):
+    """A pipe without a writer simulates a file that never answers."""
     os.mkfifo(tmp_path / "silent")
     handle = os.open(tmp_path / "silent", os.O_RDWR)
-    aside = ThreadRunner(most=1)
+    runner = ThreadRunner(most=1)
 
     def hang() -> bytes:
         return os.read(handle, 1)
 
     with anyio.fail_after(60):
         with anyio.move_on_after(0.01) as given_up:
-            await aside.run(hang)
+            await runner.run(hang)
         assert given_up.cancelled_caught
-        with pytest.raises(ToolError, match="still wait for files"):
-            await aside.run(hang)
+        with pytest.raises(ToolError, match="are still waiting for files"):
+            await runner.run(hang)
         os.write(handle, b"x")
-        assert await _as_soon_as_there_is_room(aside) == 7
+        assert await _run_when_possible(runner) == 7
     os.close(handle)
 
 
-async def _as_soon_as_there_is_room(aside: ThreadRunner) -> int:
+async def _run_when_possible(runner: ThreadRunner) -> int:
     while True:
         try:
-            return await aside.run(lambda: 7)
+            return await runner.run(lambda: 7)
         except ToolError:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_what_goes_wrong_aside_is_raised_here():
+async def test_errors_are_raised_in_the_caller():
     def fail() -> None:
         raise LookupError("x")
 

@@ -1,4 +1,4 @@
-"""The `clarify` tool: one question, a few choices, and an answer in the user's words."""
+"""The `clarify` tool: one question, a few choices, and the user's answer."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def args(**given: object) -> Raw:
     return Raw(msgspec.json.encode(given))
 
 
-async def test_an_answer_is_told_with_the_question() -> None:
+async def test_answer_is_returned_with_the_question() -> None:
     asked: list[tuple[str, list[str]]] = []
     output = await Clarify().run(
         args(question=" Which? ", choices=["red", " ", "blue"]), context("blue", asked)
@@ -46,8 +46,8 @@ async def test_an_answer_is_told_with_the_question() -> None:
     }
 
 
-async def test_nobody_answers() -> None:
-    with pytest.raises(ToolError, match="nobody answered"):
+async def test_missing_answer_is_an_error() -> None:
+    with pytest.raises(ToolError, match="no answer was given"):
         await Clarify().run(args(question="Which?"), context(None, []))
 
 
@@ -62,6 +62,6 @@ async def test_nobody_answers() -> None:
         {"question": "x", "other": 1},
     ],
 )
-async def test_bad_questions(given: dict[str, object]) -> None:
+async def test_invalid_questions_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(ToolError, match="clarify"):
         await Clarify().run(args(**given), context("x", []))

@@ -1,4 +1,4 @@
-"""Output that comes in pieces is cleaned as if it had come at once, in bounded memory."""
+"""Output in chunks is cleaned like the whole, in bounded memory."""
 
 import os
 import tracemalloc
@@ -39,18 +39,18 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=30), st.integers(1, 7))
-def test_pieces_are_cleaned_as_the_whole(words: list[str], size: int):
+def test_chunks_are_cleaned_like_the_whole(words: list[str], size: int):
     text = "".join(words)
     assert _in_pieces(_cut(text, size)) == _clean(text)
 
 
 @pytest.mark.parametrize("size", [1, 10, 1_000])
-def test_a_private_key_is_masked_wherever_it_is_cut(size: int):
+def test_private_key_is_redacted_wherever_it_is_cut(size: int):
     assert _in_pieces(_cut(f"before\n{KEY}after\n", size)) == _clean(f"before\n{KEY}after\n")
 
 
 @pytest.mark.parametrize("key", [SECRET, "sk-" + "a1" * 40], ids=["known", "recognised"])
-def test_no_secret_is_cut_in_two_in_a_line_without_end(key: str):
+def test_endless_line_does_not_split_a_secret(key: str):
     line = f"{'x' * 990} {key} " * 100
     for size in (997, 5_003, 65_536):
         cleaned = _in_pieces(_cut(line, size))
@@ -71,7 +71,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_what_has_no_end_is_not_held_in_memory(kind: str):
+def test_endless_sequences_are_not_kept_in_memory(kind: str):
     begin, shape = ENDLESS[kind]
     piece = shape * (30_000 // len(shape))
     cleaner = StreamCleaner(_clean)
@@ -80,14 +80,14 @@ def test_what_has_no_end_is_not_held_in_memory(kind: str):
         cleaner.add(begin)
         for _ in range(20):
             cleaner.add(piece)
-        held = tracemalloc.get_traced_memory()[0]
+        used_memory = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert held < 20 * len(piece) / 2
+    assert used_memory < 20 * len(piece) / 2
 
 
-def test_the_file_with_cleaned_output_is_bounded(tmp_path: Path):
-    """Each of these characters takes three bytes once it was made readable."""
+def test_size_of_the_cleaned_file_is_limited(tmp_path: Path):
+    """Each of these characters takes three bytes after cleaning."""
     with OutputFiles(tmp_path).opened() as spill:
         assert spill is not None
         Path(spill.path).write_bytes(b"\a" * 23_000_000)
@@ -96,7 +96,7 @@ def test_the_file_with_cleaned_output_is_bounded(tmp_path: Path):
     assert kept.endswith(b"\n[the rest was not kept]\n")
 
 
-def test_the_newest_files_stay_within_their_number_and_size(tmp_path: Path):
+def test_only_the_newest_files_within_limits_are_kept(tmp_path: Path):
     files = [tmp_path / name for name in "abcdef"]
     for age, file in enumerate(files):
         file.write_bytes(b"0123456789")

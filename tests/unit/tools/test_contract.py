@@ -1,4 +1,4 @@
-"""Every first tool keeps the contract; together they are cheap to tell the model about."""
+"""Every built-in tool meets the contract, and their specs are small."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -52,7 +52,7 @@ class TestTodo(ToolContract):
         return tools["todo"]
 
 
-def test_all_tools_together_are_small(tmp_path: Path):
+def test_all_specs_together_are_small(tmp_path: Path):
     wire = [
         {
             "type": "function",
@@ -67,6 +67,6 @@ def test_all_tools_together_are_small(tmp_path: Path):
     assert len(msgspec.json.encode(wire)) <= MAX_WIRE
 
 
-def test_every_tool_is_in_the_toolset_it_names(tmp_path: Path):
+def test_every_tool_is_in_its_toolset(tmp_path: Path):
     listed = {name: toolset for toolset, names in TOOLSETS.items() for name in names}
     assert listed == {tool.spec.name: tool.spec.toolset for tool in all_tools(tmp_path).values()}

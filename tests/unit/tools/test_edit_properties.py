@@ -1,4 +1,4 @@
-"""What must hold for any text: exact edits are `str.replace`, patches reproduce their target."""
+"""Properties of edits: exact ones equal `str.replace`, patches reproduce their target."""
 
 from contextlib import suppress
 from difflib import SequenceMatcher, unified_diff
@@ -28,7 +28,7 @@ def test_exact_replacement_is_str_replace(before: str, old: str, after: str, new
 
 
 @given(TEXT, TEXT.filter(str.strip))
-def test_a_loose_match_differs_only_in_white_space(text: str, old: str):
+def test_loose_match_differs_only_in_whitespace(text: str, old: str):
     found = fuzzy_match.find_matches(text, old, "")
     if found is not None and found.strategy != "first and last line matched":
         for place in found.places:
@@ -36,7 +36,7 @@ def test_a_loose_match_differs_only_in_white_space(text: str, old: str):
 
 
 @given(TEXT)
-def test_lines_put_together_are_the_text(text: str):
+def test_joined_lines_are_the_text(text: str):
     assert "".join(split_lines(text)) == text
     assert all(line.count("\n") <= 1 for line in split_lines(text))
 
@@ -45,7 +45,7 @@ def test_lines_put_together_are_the_text(text: str):
     st.text(st.sampled_from("aäß\r\n"), max_size=30),
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1"]),
 )
-def test_a_file_that_is_read_and_written_is_unchanged(text: str, encoding: str):
+def test_decoding_and_encoding_changes_nothing(text: str, encoding: str):
     data = text.encode(encoding)
     path = Path("f")
     plain, dress = decode_text(data, path)
@@ -88,9 +88,7 @@ def as_patch(before: list[str], after: list[str], context: int) -> str:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(VERSIONS, st.integers(1, 3), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_a_generated_patch_reproduces_its_target(
-    versions, context: int, newline: str, closed: bool
-):
+def test_generated_patch_reproduces_its_target(versions, context: int, newline: str, closed: bool):
     before, after = versions
     assume(before != after)
     end = newline if closed else ""
@@ -103,7 +101,7 @@ def test_a_generated_patch_reproduces_its_target(
 
 
 @given(LINES.filter(lambda lines: bool(lines) and bool(lines[-1])))
-def test_a_new_file_is_what_was_added(lines: list[str]):
+def test_added_file_has_the_given_lines(lines: list[str]):
     patch = "\n".join(
         ["*** Begin Patch", "*** Add File: f", *(f"+{x}" for x in lines), "*** End Patch"]
     )
@@ -111,14 +109,14 @@ def test_a_new_file_is_what_was_added(lines: list[str]):
 
 
 @given(st.text(max_size=200))
-def test_no_text_crashes_the_parser(text: str):
+def test_parser_never_crashes(text: str):
     for patch in (text, f"*** Begin Patch\n{text}\n*** End Patch"):
         with suppress(ToolError):
             assert parse_patch(patch)
 
 
 @given(VERSIONS)
-def test_a_diff_tells_exactly_what_changed(versions):
+def test_diff_is_exact(versions):
     before, after = versions
     shown = diff_text("\n".join(before), "\n".join(after), "f").splitlines()[2:]
     gone = [line[1:] for line in shown if line.startswith("-")]
@@ -133,7 +131,7 @@ def test_a_diff_tells_exactly_what_changed(versions):
 
 
 @given(VERSIONS)
-def test_line_numbers_in_a_diff_count_from_the_beginning(versions):
+def test_diff_line_numbers_count_from_the_file_start(versions):
     before, after = versions
     prefix = [f"same {n}" for n in range(50)]
     ours = diff_text("\n".join(prefix + before), "\n".join(prefix + after), "f").splitlines()
@@ -143,14 +141,14 @@ def test_line_numbers_in_a_diff_count_from_the_beginning(versions):
     ]
 
 
-def test_a_huge_change_is_summed_up():
+def test_huge_change_is_summarized():
     before = "".join(f"{n}\n" for n in range(5_000))
     after = "".join(f"x{n}\n" for n in range(4_000))
     assert "5,000 lines became 4,000" in diff_text(before, after, "f")
 
 
 @pytest.mark.parametrize("first", [" def g():\n", ""], ids=["repeated", "once"])
-def test_a_heading_may_be_the_first_line_of_its_block_as_well(first: str):
+def test_heading_may_repeat_as_first_line(first: str):
     text = "def f():\n    pass\n\ndef g():\n    pass\n"
     hunk = f"@@ def g():\n{first}-    pass\n+    return 1\n"
     (update,) = parse_patch(f"*** Begin Patch\n*** Update File: f\n{hunk}*** End Patch")
@@ -159,7 +157,7 @@ def test_a_heading_may_be_the_first_line_of_its_block_as_well(first: str):
 
 
 @pytest.mark.parametrize("heading", ["@@ -1,2 +1,2 @@", "@@ -1 +1 @@", "@@"])
-def test_headings_of_other_dialects_are_understood(heading: str):
+def test_headings_of_unified_diffs_are_accepted(heading: str):
     (update,) = parse_patch(
         f"*** Begin Patch\n*** Update File: f\n{heading}\n-a\n+b\n*** End Patch"
     )
@@ -167,13 +165,13 @@ def test_headings_of_other_dialects_are_understood(heading: str):
     assert update.hunks[0].heading == ""
 
 
-def test_an_empty_hunk_body_goes_to_the_end_of_the_file():
+def test_hunk_without_context_appends_to_the_file():
     (update,) = parse_patch("*** Begin Patch\n*** Update File: f\n@@\n+last\n*** End Patch")
     assert isinstance(update, Update)
     assert apply_update("a\nb", update, "\n").text == "a\nb\nlast"
 
 
-def test_end_of_file_chooses_the_last_place():
+def test_end_of_file_marker_selects_the_last_match():
     patch = "*** Begin Patch\n*** Update File: f\n@@\n x\n-y\n+z\n*** End of File\n*** End Patch"
     (update,) = parse_patch(patch)
     assert isinstance(update, Update)

@@ -1,4 +1,4 @@
-"""A sandbox that fails is tried again, and meanwhile no command runs with less than was decided."""
+"""A failing sandbox is retried, and meanwhile no command runs with less isolation than approved."""
 
 import logging
 import os
@@ -26,13 +26,13 @@ from hermes.tools.catalog import ToolDeps, build_tools
 
 pytestmark = pytest.mark.anyio
 LONG = 3_600.0
-"""Seconds after which any backend is tried again."""
+"""Seconds after which any backend is retried."""
 
 
 class Machine:
-    """One whose bubblewrap can be broken and mended; `starts` counts how often it was started."""
+    """A machine whose bubblewrap can be broken and repaired; `starts` counts its starts."""
 
-    def __init__(self, base: Path, door: Spawner, *, landlock: bool) -> None:
+    def __init__(self, base: Path, spawner: Spawner, *, landlock: bool) -> None:
         self.clock = FakeClock()
         self._broken, self._counted = base / "broken", base / "counted"
         real = find_bubblewrap(os.environ["PATH"])
@@ -46,15 +46,15 @@ class Machine:
         home = Home(base / "home", base / "home")
         home.root.mkdir()
         env = Env({"HOME": str(base), "PATH": os.environ["PATH"]})
-        parts = SandboxDeps(home, env, Terminal(), door, self.clock)
+        parts = SandboxDeps(home, env, Terminal(), spawner, self.clock)
         version = landlock_version if landlock else lambda: 0
         self.sandboxes = Sandboxes(parts, str(program), landlock=version)
         self.sandbox = self.sandboxes.on("cli")
 
-    def break_it(self) -> None:
+    def break_bubblewrap(self) -> None:
         self._broken.touch()
 
-    def mend_it(self) -> None:
+    def repair(self) -> None:
         self._broken.unlink()
 
     @property
@@ -67,13 +67,13 @@ class Machine:
 
 
 @pytest.fixture
-def door() -> Iterator[Spawner]:
-    with Spawner(grace=0.2) as door:
-        yield door
+def spawner() -> Iterator[Spawner]:
+    with Spawner(grace=0.2) as spawner:
+        yield spawner
 
 
 class Commands:
-    """The terminal tool in that machine, and somebody who refuses whatever they are asked for."""
+    """The terminal tool on that machine, and an approver that denies every request."""
 
     def __init__(self, machine: Machine, deps: ToolDeps, scope: Scope) -> None:
         self.asked: list[ApprovalRequest] = []
@@ -82,25 +82,25 @@ class Commands:
 
     async def run(self, command: str) -> None:
         async def progress(text: str) -> None:
-            """Nobody watches."""
+            """Ignore progress."""
 
         ctx = ToolContext(self._scope, "c", progress, self._rule)
         await self._tool.run(Raw(msgspec.json.encode({"command": command})), ctx)
 
-    async def _rule(self, wish: ApprovalRequest) -> Decision:
-        if wish.reaching is Isolation.INSIDE:
+    async def _rule(self, request: ApprovalRequest) -> Decision:
+        if request.reaching is Isolation.INSIDE:
             return Decision(allowed=True)
-        self.asked.append(wish)
+        self.asked.append(request)
         return Decision(allowed=False, why="No.")
 
 
-async def test_while_the_sandbox_fails_every_command_is_asked_about(
-    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Spawner, caplog: pytest.LogCaptureFixture
+async def test_commands_need_approval_while_the_sandbox_fails(
+    deps: ToolDeps, scope: Scope, tmp_path: Path, spawner: Spawner, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO, "hermes.app")
-    machine = Machine(tmp_path, door, landlock=False)
+    machine = Machine(tmp_path, spawner, landlock=False)
     commands = Commands(machine, deps, scope)
-    machine.break_it()
+    machine.break_bubblewrap()
     await machine.sandbox.confinement()
     first = machine.starts
     for count in (1, 2, 3):
@@ -114,7 +114,7 @@ async def test_while_the_sandbox_fails_every_command_is_asked_about(
     assert machine.starts == first
     assert not Path(scope.workspace, "note").exists()
 
-    machine.mend_it()
+    machine.repair()
     await machine.clock.advance(LONG)
     outside = tmp_path / "outside"
     await commands.run(f"echo x > note; echo x > {outside}")
@@ -126,9 +126,9 @@ async def test_while_the_sandbox_fails_every_command_is_asked_about(
     assert len(changes) == 2, caplog.text
 
 
-async def test_how_often_it_is_tried_is_bounded(tmp_path: Path, door: Spawner):
-    machine = Machine(tmp_path, door, landlock=False)
-    machine.break_it()
+async def test_retries_are_limited(tmp_path: Path, spawner: Spawner):
+    machine = Machine(tmp_path, spawner, landlock=False)
+    machine.break_bubblewrap()
     await machine.sandbox.confinement()
     each = machine.starts
     for _ in range(200):
@@ -137,25 +137,25 @@ async def test_how_often_it_is_tried_is_bounded(tmp_path: Path, door: Spawner):
     assert 200 * 60 / LONG < machine.starts / each < 40
 
 
-async def test_a_job_is_refused_where_less_is_left_than_it_was_decided_on(
-    tmp_path: Path, door: Spawner, scope: Scope
+async def test_job_is_refused_with_less_isolation_than_approved(
+    tmp_path: Path, spawner: Spawner, scope: Scope
 ):
-    machine = Machine(tmp_path, door, landlock=True)
+    machine = Machine(tmp_path, spawner, landlock=True)
     sandbox, note = machine.sandbox, Path(scope.workspace, "note")
-    held = await sandbox.confinement()
-    assert held.wall == "bubblewrap"
+    confinement = await sandbox.confinement()
+    assert confinement.wall == "bubblewrap"
 
     def job(wall: str) -> ProcessSpec:
         reach = ProcessPermissions(writable=(scope.workspace,), wall=wall)
         argv, env = ("/bin/sh", "-c", "echo x >> note"), {"PATH": os.environ["PATH"]}
         return ProcessSpec(argv=argv, cwd=scope.workspace, env=env, timeout=60.0, reach=reach)
 
-    machine.break_it()
+    machine.break_bubblewrap()
     for _ in range(2):
         with pytest.raises(SandboxError, match="out of order"):
-            await sandbox.run(job(held.wall))
+            await sandbox.run(job(confinement.wall))
         with pytest.raises(SandboxError, match="out of order"):
-            async with sandbox.open(job(held.wall)) as process:
+            async with sandbox.open(job(confinement.wall)) as process:
                 await process.wait()
     assert not note.exists()
     assert "the weaker wall" in machine.state
@@ -164,12 +164,12 @@ async def test_a_job_is_refused_where_less_is_left_than_it_was_decided_on(
     assert note.read_text() == "x\n"
 
 
-async def test_commands_are_asked_about_where_the_sandbox_has_gaps(
-    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Spawner
+async def test_commands_need_approval_if_the_sandbox_is_incomplete(
+    deps: ToolDeps, scope: Scope, tmp_path: Path, spawner: Spawner
 ):
-    """Root owns the files of the system, and landlock does not know their modes."""
-    machine = Machine(tmp_path, door, landlock=True)
-    machine.break_it()
+    """Root owns system files, and landlock ignores file modes."""
+    machine = Machine(tmp_path, spawner, landlock=True)
+    machine.break_bubblewrap()
     commands = Commands(machine, deps, scope)
     if os.geteuid() != 0:
         await commands.run("true")

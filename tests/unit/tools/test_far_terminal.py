@@ -1,4 +1,4 @@
-"""Commands on a machine with other files: they begin where that machine says, and stay there."""
+"""Commands on another machine, which has its own files."""
 
 import sys
 import tracemalloc
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class OtherMachine:
-    """The far end as a shell of its own here, with another home."""
+    """Simulates the remote end with a local shell and another home."""
 
     name = "ssh"
     word = ""
@@ -31,22 +31,22 @@ class OtherMachine:
     def __init__(self, home: Path) -> None:
         self._env = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
 
-    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
+    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         return ClientCommand(argv=("sh", "-c", BOOTSTRAP), env=self._env, folder=job.cwd)
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
+def remote_home(tmp_path: Path) -> Path:
     home = tmp_path / "over-there"
     (home / "project").mkdir(parents=True)
     return home
 
 
 @pytest.fixture
-def deps(deps: ToolDeps, sandbox: LocalSandbox, there: Path, door: Spawner) -> ToolDeps:
+def deps(deps: ToolDeps, sandbox: LocalSandbox, remote_home: Path, spawner: Spawner) -> ToolDeps:
     return msgspec.structs.replace(
         deps,
-        sandbox=RemoteSandbox(door, OtherMachine(there), grace=0.2),
+        sandbox=RemoteSandbox(spawner, OtherMachine(remote_home), grace=0.2),
         near=sandbox,
         elsewhere=True,
         far="~",
@@ -55,75 +55,75 @@ def deps(deps: ToolDeps, sandbox: LocalSandbox, there: Path, door: Spawner) -> T
 
 
 @pytest.fixture
-def door():
-    with Spawner(grace=0.2) as door:
-        yield door
+def spawner():
+    with Spawner(grace=0.2) as spawner:
+        yield spawner
 
 
 @pytest.fixture
 def scope(tmp_path: Path) -> Scope:
-    """A workspace that only this machine would have."""
+    """A workspace that exists only on this machine."""
     return Scope("default", "session-1", "run-1", str(tmp_path / "work-of-this-machine"))
 
 
-async def test_it_begins_in_the_home_over_there_and_stays_where_it_went(call, there: Path):
+async def test_commands_start_in_the_remote_home_and_keep_their_folder(call, remote_home: Path):
     first = await call("terminal", command="pwd")
-    assert (first["output"], first["cwd"]) == (f"{there}\n", str(there))
-    assert (await call("terminal", command="cd project && pwd"))["cwd"] == f"{there}/project"
-    assert (await call("terminal", command="pwd"))["output"] == f"{there}/project\n"
+    assert (first["output"], first["cwd"]) == (f"{remote_home}\n", str(remote_home))
+    assert (await call("terminal", command="cd project && pwd"))["cwd"] == f"{remote_home}/project"
+    assert (await call("terminal", command="pwd"))["output"] == f"{remote_home}/project\n"
 
 
-@pytest.mark.parametrize("workdir", ["~/project", "project", "{there}/project"])
-async def test_a_folder_for_one_command(call, there: Path, workdir: str):
-    told = await call("terminal", command="pwd", workdir=workdir.format(there=there))
-    assert told["output"] == f"{there}/project\n"
-    assert (await call("terminal", command="pwd"))["output"] == f"{there}\n"
+@pytest.mark.parametrize("workdir", ["~/project", "project", "{remote_home}/project"])
+async def test_workdir_applies_to_one_command(call, remote_home: Path, workdir: str):
+    answer = await call("terminal", command="pwd", workdir=workdir.format(remote_home=remote_home))
+    assert answer["output"] == f"{remote_home}/project\n"
+    assert (await call("terminal", command="pwd"))["output"] == f"{remote_home}\n"
 
 
-async def test_a_folder_that_is_not_there(call):
+async def test_missing_remote_folder_is_reported(call):
     with pytest.raises(ToolError, match="No such file or directory"):
         await call("terminal", command="pwd", workdir="~/nowhere")
 
 
-async def test_a_folder_that_is_gone_keeps_nobody_from_going_on(call, there: Path):
-    """Neither commands nor programs, and it is told."""
+async def test_deleted_remote_folder_is_reset(call, remote_home: Path):
+    """Both for commands and programs, with a note."""
     for tool, args in (("terminal", {"command": "pwd"}), ("execute_code", {"code": "1"})):
         await call("terminal", command="mkdir -p gone && cd gone && rmdir ../gone")
         with pytest.raises(ToolError, match="No such file or directory") as lost:
             await call(tool, **args)
-        assert lost.value.hint == "The next command begins in ~ again."
-        assert (await call("terminal", command="pwd"))["output"] == f"{there}\n"
+        assert lost.value.hint == "The next command starts in ~ again."
+        assert (await call("terminal", command="pwd"))["output"] == f"{remote_home}\n"
 
 
-async def test_the_settings_name_where_commands_begin(deps: ToolDeps, scope: Scope, there: Path):
+async def test_settings_name_the_initial_folder(deps: ToolDeps, scope: Scope, remote_home: Path):
     tools = build_tools(msgspec.structs.replace(deps, far="~/project"))
-    assert await _said(tools, scope, "pwd") == f"{there}/project\n"
+    assert await _output(tools, scope, "pwd") == f"{remote_home}/project\n"
 
 
-async def test_after_a_restart_it_stands_where_it_stood(deps: ToolDeps, scope: Scope, there: Path):
-    """Nobody here can look whether the folder is still there."""
+async def test_folder_is_restored_after_restart(deps: ToolDeps, scope: Scope, remote_home: Path):
+    """The folder cannot be checked from here."""
     made = tool_call("terminal", command="cd project")
-    moved = {"output": "", "exit_code": 0, "error": None, "cwd": f"{there}/project"}
-    told = Result("msg_1", made.id, (Text(msgspec.json.encode(moved).decode()),))
+    moved = {"output": "", "exit_code": 0, "error": None, "cwd": f"{remote_home}/project"}
+    answer = Result("msg_1", made.id, (Text(msgspec.json.encode(moved).decode()),))
     tools = build_tools(deps)
-    tools["terminal"].restore(scope.session, [assistant_message(made), told])
-    assert await _said(tools, scope, "pwd") == f"{there}/project\n"
+    tools["terminal"].restore(scope.session, [assistant_message(made), answer])
+    assert await _output(tools, scope, "pwd") == f"{remote_home}/project\n"
 
 
-async def test_a_program_is_run_by_the_python_over_there(call, there: Path):
-    told = await call("execute_code", code="import os; print(os.getcwd())")
-    assert told["output"] == f"{there}\n"
+async def test_program_runs_with_the_remote_python(call, remote_home: Path):
+    answer = await call("execute_code", code="import os; print(os.getcwd())")
+    assert answer["output"] == f"{remote_home}\n"
 
 
-async def test_files_are_those_of_this_machine(call, scope: Scope, there: Path):
+async def test_file_tools_use_this_machine(call, scope: Scope, remote_home: Path):
     Path(scope.workspace).mkdir()
     (Path(scope.workspace) / "note").write_text("here")
-    (there / "note").write_text("over there")
+    (remote_home / "note").write_text("over there")
     await call("terminal", command="pwd")
     assert (await call("read_file", path="note"))["content"] == "1|here"
 
 
-async def _said(tools: dict[str, Tool], scope: Scope, command: str) -> str:
+async def _output(tools: dict[str, Tool], scope: Scope, command: str) -> str:
     async def quiet(text: str) -> None:
         pass
 
@@ -134,31 +134,31 @@ async def _said(tools: dict[str, Tool], scope: Scope, command: str) -> str:
     return msgspec.json.decode(first.text)["output"]
 
 
-async def test_a_command_may_print_what_marks_the_end(call):
+async def test_output_may_contain_the_end_mark(call):
     command = (
         'printf "\\001%s " "$HERMES_JOB"; head -c 300000 /dev/zero | tr "\\0" x; echo; echo over'
     )
-    told = await call("terminal", command=command)
-    assert (told["exit_code"], told["truncated"]) == (0, True)
-    assert told["output"].endswith("x\nover\n")
-    assert Path(told["full_output"]).stat().st_size > 300_000
+    answer = await call("terminal", command=command)
+    assert (answer["exit_code"], answer["truncated"]) == (0, True)
+    assert answer["output"].endswith("x\nover\n")
+    assert Path(answer["full_output"]).stat().st_size > 300_000
 
 
-class Talkative(OtherMachine):
-    """Its greeting is long, and has no lines."""
+class VerboseMachine(OtherMachine):
+    """Prints a long banner without line ends."""
 
-    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
+    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         greeting = "head -c 8000000 /dev/zero | tr '\\0' '\\a'"
         return ClientCommand(
             argv=("sh", "-c", f"{greeting}; {BOOTSTRAP}"), env=self._env, folder=job.cwd
         )
 
 
-async def test_a_long_greeting_is_not_held_in_memory(there: Path, door: Spawner):
-    job = ProcessSpec(argv=("echo", "here"), cwd=str(there), env={}, timeout=60)
+async def test_long_login_banner_is_not_kept_in_memory(remote_home: Path, spawner: Spawner):
+    job = ProcessSpec(argv=("echo", "here"), cwd=str(remote_home), env={}, timeout=60)
     tracemalloc.start()
     try:
-        done = await RemoteSandbox(door, Talkative(there), grace=0.2).run(job)
+        done = await RemoteSandbox(spawner, VerboseMachine(remote_home), grace=0.2).run(job)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

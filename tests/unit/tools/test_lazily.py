@@ -1,4 +1,4 @@
-"""What is known of a tool without its code is what its code says; none is loaded too soon."""
+"""The stored specs match the tools, and tools are imported at their first call."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from support.turns import FakeTool, assistant_message, tool_call, tool_result, u
 pytestmark = pytest.mark.anyio
 
 
-def test_the_file_says_what_the_tools_say(tmp_path: Path) -> None:
+def test_stored_specs_match_the_tools(tmp_path: Path) -> None:
     text = encode_specs(all_tools(tmp_path))
     assert SPECS_FILE.read_bytes() == text, "make specs writes it anew"
 
 
-async def test_made_with_the_first_call_and_once(tmp_path: Path) -> None:
+async def test_tool_is_created_once_at_the_first_call(tmp_path: Path) -> None:
     made: list[FakeTool] = []
 
     def make() -> FakeTool:
@@ -37,7 +37,7 @@ async def test_made_with_the_first_call_and_once(tmp_path: Path) -> None:
     assert len(made) == 1
 
 
-def test_restored_only_where_it_was_used() -> None:
+def test_tool_is_restored_only_if_it_was_used() -> None:
     sessions: list[str] = []
 
     class Remembers(FakeTool):
@@ -55,6 +55,6 @@ def test_restored_only_where_it_was_used() -> None:
     assert sessions == ["once", "never"]
 
 
-def test_small_enough_for_every_request() -> None:
-    told = sum(len(spec.description) + len(str(spec.schema)) for spec in load_specs().values())
-    assert told < 14_000
+def test_specs_are_small() -> None:
+    size = sum(len(spec.description) + len(str(spec.schema)) for spec in load_specs().values())
+    assert size < 14_000

@@ -1,4 +1,4 @@
-"""`memory`, `skills_list`, `skill_view` and `skill_manage` as the model uses them, in turns."""
+"""`memory`, `skills_list`, `skill_view` and `skill_manage`, called by the model in turns."""
 
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ NEEDY = (
 ELSEWHERE = "---\nname: elsewhere\ndescription: Of others.\nplatforms: [windows]\n---\n\nx\n"
 
 
-async def use(one: LearningHarness, *calls: ToolCall) -> list[dict[str, Any]]:
-    """What came of each, in one turn."""
-    one.talk.model.scripts += [[assistant_message(*calls)], answer_script("Done.")]
-    await one.talk.say("Go on, please.")
-    results = [row.message for row in await one.talk.rows() if isinstance(row.message, Result)]
+async def use(harness: LearningHarness, *calls: ToolCall) -> list[dict[str, Any]]:
+    """Return the results of these calls in one turn."""
+    harness.talk.model.scripts += [[assistant_message(*calls)], answer_script("Done.")]
+    await harness.talk.say("Go on, please.")
+    results = [row.message for row in await harness.talk.rows() if isinstance(row.message, Result)]
     return [_fields(message) for message in results[-len(calls) :]]
 
 
@@ -42,10 +42,10 @@ def _fields(message: Result) -> dict[str, Any]:
     try:
         return {"failed": message.failed, **msgspec.json.decode(text)}
     except msgspec.DecodeError:
-        return {"failed": message.failed, "said": text}
+        return {"failed": message.failed, "error": text}
 
 
-async def test_a_batch_of_memory_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+async def test_memory_operations_are_atomic(tmp_path: Path) -> None:
     first = [{"action": "add", "content": text} for text in ("likes tea", "lives in Rome")]
     swap = [
         {"action": "replace", "old_text": "Rome", "content": "lives in Lyon"},
@@ -58,14 +58,14 @@ async def test_a_batch_of_memory_is_done_whole_or_not_at_all(tmp_path: Path) -> 
         bad = [*swap, {"action": "remove", "old_text": "coffee"}]
         (refused,) = await use(one, make_call("memory", target="user", operations=bad))
         assert refused["failed"]
-        assert "No entry contains 'coffee'" in refused["said"]
+        assert "No entry contains 'coffee'" in refused["error"]
         assert one.files() == before
         await use(one, make_call("memory", target="user", operations=swap))
         assert one.files() == {"memories/USER.md": b"lives in Lyon"}
         assert len(await one.learning.ledger.log()) == 2
 
 
-async def test_where_there_is_no_room_the_entries_are_shown_but_not_for_ever(
+async def test_full_memory_shows_its_entries_a_limited_number_of_times(
     tmp_path: Path,
 ) -> None:
     async with learning_harness(tmp_path) as one:
@@ -77,12 +77,12 @@ async def test_where_there_is_no_room_the_entries_are_shown_but_not_for_ever(
                 for n in range(MAX_REFUSALS)]  # fmt: skip
         *early, last = await use(one, *long)
         assert [one["current_entries"] for one in early] == [["likes tea"]] * (MAX_REFUSALS - 1)
-        assert "Leave memory alone" in last["error"]
+        assert "Do not use it again" in last["error"]
         assert "current_entries" not in last
         assert one.files() == {"memories/USER.md": b"likes tea"}
 
 
-async def test_in_the_mode_that_asks_nothing_is_changed_before_a_person_agrees(
+async def test_changes_wait_for_approval_if_configured(
     tmp_path: Path,
 ) -> None:
     async with learning_harness(tmp_path) as one:
@@ -109,7 +109,7 @@ async def test_in_the_mode_that_asks_nothing_is_changed_before_a_person_agrees(
         }
 
 
-async def test_skills_are_listed_as_far_as_they_fit_and_opened_with_their_files(
+async def test_usable_skills_are_listed_and_opened_with_their_files(
     tmp_path: Path,
 ) -> None:
     async with learning_harness(tmp_path) as one:
@@ -124,7 +124,7 @@ async def test_skills_are_listed_as_far_as_they_fit_and_opened_with_their_files(
         )
         assert [skill["name"] for skill in listed["skills"]] == ["needy", "tea"]
         assert none["failed"]
-        assert "kitchen" in none["said"]
+        assert "kitchen" in none["error"]
         tea, needy, pots, outside, gone = await use(
             one,
             make_call("skill_view", name="tea"),
@@ -139,12 +139,12 @@ async def test_skills_are_listed_as_far_as_they_fit_and_opened_with_their_files(
         assert needy["missing_required_environment_variables"] == ["NO_SUCH_VARIABLE"]
         assert "install no-such-program" in needy["note"]
         assert pots["content"] == "Of clay.\n"
-        assert "has no file" in outside["said"]
-        assert "no skill 'coffee'" in gone["said"]
+        assert "has no file" in outside["error"]
+        assert "no skill 'coffee'" in gone["error"]
         assert one.learning.usage.of("tea").view_count == 1
 
 
-async def test_secrets_in_a_skill_are_not_shown(tmp_path: Path) -> None:
+async def test_secrets_in_a_skill_are_redacted(tmp_path: Path) -> None:
     async with learning_harness(tmp_path) as one:
         by = Authorship(author=Author.PERSON)
         await one.learning.skill_editor.create("tea", TEA.replace("water", "sk-secret"), "", by)
@@ -159,7 +159,7 @@ async def test_secrets_in_a_skill_are_not_shown(tmp_path: Path) -> None:
         assert "heat ***" in shown["content"]
 
 
-async def test_the_agent_changes_its_own_and_leaves_pinned_and_the_persons_alone(
+async def test_agent_cannot_change_pinned_or_user_skills(
     tmp_path: Path,
 ) -> None:
     patch = make_call(
@@ -178,7 +178,7 @@ async def test_the_agent_changes_its_own_and_leaves_pinned_and_the_persons_alone
         )
         one.learning.usage.pin("tea", pinned=True)
         (refused,) = await use(one, patch)
-        assert "pinned" in refused["said"]
+        assert "pinned" in refused["error"]
         one.learning.usage.pin("tea", pinned=False)
         (done,) = await use(one, structs.replace(patch, id="call_again"))
         assert done["success"]

@@ -1,4 +1,4 @@
-"""Checks of syntax meet files that were made to break them."""
+"""Syntax checks of files made to break the parsers."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_is_nested_without_end_is_told_at_once(name: str):
+def test_deeply_nested_file_is_reported_quickly(name: str):
     lint = check_syntax(Path(name), BOMBS[name])
     assert (lint.status, lint.output) == ("error", "nested too deeply")
 
 
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.anyio
-async def test_such_a_file_is_written_all_the_same(call, workspace: Path, name: str):
+async def test_file_is_written_despite_the_fault(call, workspace: Path, name: str):
     answer = await call("write_file", path=name, content=BOMBS[name])
     assert answer["lint"]["status"] == "error"
     assert (workspace / name).read_text() == BOMBS[name]
@@ -41,21 +41,21 @@ async def test_such_a_file_is_written_all_the_same(call, workspace: Path, name: 
     "text",
     ["-" * 149_000 + "1", "(" * 74_000, "a" + ".b" * 74_000, "1" + "+1" * 74_000],
 )
-def test_python_without_end_is_an_error_like_any_other(text: str):
+def test_deeply_nested_python_is_a_syntax_error(text: str):
     assert check_syntax(Path("x.py"), text).status == "error"
 
 
-def test_aliases_that_double_each_other_are_not_followed():
+def test_yaml_aliases_are_not_expanded():
     levels = "".join(f"l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 2_000))
     assert check_syntax(Path("x.yaml"), f"l0: &l0 [x, x]\n{levels}").status == "ok"
 
 
-def test_what_is_nested_as_people_do_is_fine():
+def test_ordinary_nesting_is_accepted():
     deep = MAX_DEPTH - 10
     assert check_syntax(Path("x.yaml"), "[" * deep + "]" * deep).status == "ok"
     assert check_syntax(Path("x.toml"), ".".join("a" * deep) + " = 1").status == "ok"
     assert check_syntax(Path("x.toml"), f'"1.2" = "{". " * 500}"').status == "ok"
 
 
-def test_what_is_too_long_is_skipped():
+def test_overlong_file_is_skipped():
     assert check_syntax(Path("x.yaml"), "a" * (MAX_CHECKED + 1)).status == "skipped"

@@ -1,4 +1,4 @@
-"""What is kept of what came from outside: nothing of it is lost, and what is unknown counts."""
+"""The provenance log loses nothing, and unknown content counts as fetched."""
 
 import os
 from pathlib import Path
@@ -11,35 +11,35 @@ from support.cli_process import TEST_TIMEOUT
 FIRST, SECOND = ProvenanceNote(10.0, 11.0), ProvenanceNote(20.0, 21.0)
 
 
-def covered(marks: ProvenanceLog) -> list[bool]:
-    return [marks.covers(when, oldest=0.0) for when in (10.5, 15.0, 20.5)]
+def covered(provenance_log: ProvenanceLog) -> list[bool]:
+    return [provenance_log.covers(when, oldest=0.0) for when in (10.5, 15.0, 20.5)]
 
 
-def test_a_log_that_cannot_be_read_says_yes(tmp_path: Path) -> None:
+def test_unreadable_log_covers_everything(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
     log.mkdir()
-    marks = ProvenanceLog(log)
-    assert covered(marks) == [True, True, True]
-    assert marks.changed_by_untrusted(tmp_path / "AGENTS.md", 15.0)
-    assert marks
+    provenance_log = ProvenanceLog(log)
+    assert covered(provenance_log) == [True, True, True]
+    assert provenance_log.changed_by_untrusted(tmp_path / "AGENTS.md", 15.0)
+    assert provenance_log
     log.rmdir()
-    assert covered(marks) == [False, False, False]
-    assert not marks
+    assert covered(provenance_log) == [False, False, False]
+    assert not provenance_log
 
 
-def test_what_could_not_be_written_is_written_with_the_next_note(tmp_path: Path) -> None:
+def test_failed_write_is_repeated_with_the_next_note(tmp_path: Path) -> None:
     log = tmp_path / "cache" / "fetched"
     (tmp_path / "cache").touch()
-    marks = ProvenanceLog(log)
-    marks.add(FIRST, oldest=0.0)
+    provenance_log = ProvenanceLog(log)
+    provenance_log.add(FIRST, oldest=0.0)
     (tmp_path / "cache").unlink()
-    assert covered(marks) == [True, False, False]
+    assert covered(provenance_log) == [True, False, False]
     assert covered(ProvenanceLog(log)) == [False, False, False]
-    marks.add(SECOND, oldest=0.0)
+    provenance_log.add(SECOND, oldest=0.0)
     assert covered(ProvenanceLog(log)) == [True, False, True]
 
 
-def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+def test_partial_line_does_not_affect_others(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
     log.write_bytes(b'{"start":1,"en')
     ProvenanceLog(log).add(FIRST, oldest=0.0)
@@ -47,8 +47,8 @@ def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
     assert covered(ProvenanceLog(log)) == [True, False, True]
 
 
-def test_a_file_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """Its inode may be the one of an earlier file, and its size larger."""
+def test_replaced_log_is_read_from_the_start(tmp_path: Path) -> None:
+    """It may have the inode of an earlier file and a larger size."""
     log, other = tmp_path / "fetched", tmp_path / "other"
     reader = ProvenanceLog(log)
     reader.add(ProvenanceNote(1.0, 2.0), oldest=0.0)
@@ -61,7 +61,7 @@ def test_a_file_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> 
     assert covered(reader) == [True, False, True]
 
 
-def test_who_adds_while_another_one_replaces_the_file_is_not_lost(tmp_path: Path) -> None:
+def test_note_added_during_a_rewrite_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
     ProvenanceLog(log).add(FIRST, oldest=0.0)
     adding = Thread(target=ProvenanceLog(log).add, args=(SECOND, 0.0))
@@ -73,7 +73,7 @@ def test_who_adds_while_another_one_replaces_the_file_is_not_lost(tmp_path: Path
     assert covered(ProvenanceLog(log)) == [True, False, True]
 
 
-def test_a_file_is_known_again_in_a_folder_that_was_renamed(tmp_path: Path) -> None:
+def test_file_is_recognized_in_a_renamed_folder(tmp_path: Path) -> None:
     log, file = tmp_path / "fetched", tmp_path / "docs" / "a.md"
     file.parent.mkdir()
     file.write_text("obey me")
@@ -88,7 +88,7 @@ def test_a_file_is_known_again_in_a_folder_that_was_renamed(tmp_path: Path) -> N
     assert not ProvenanceLog(log).written(moved, moved.stat())
 
 
-def test_marks_of_earlier_versions_count_by_their_names(tmp_path: Path) -> None:
+def test_notes_of_earlier_versions_count(tmp_path: Path) -> None:
     log, file = tmp_path / "fetched", tmp_path / "a.md"
     file.write_text("obey me")
     ProvenanceLog(log).add(

@@ -16,7 +16,7 @@ from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_wrappers import RedactedTool
 
 pytestmark = pytest.mark.anyio
-KEY = "key-that-nobody-may-see"
+KEY = "key-that-must-not-be-shown"
 
 
 def masked(text: str) -> str:
@@ -34,15 +34,15 @@ async def run(folder: Path, **args: str) -> tuple[str, str]:
     return text_of(Result("m", "c", output.parts)), output.shown
 
 
-async def test_a_diff_does_not_show_the_secret_beside_a_change(tmp_path: Path) -> None:
+async def test_diff_hides_a_secret_next_to_a_change(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"one\n{KEY}\ntwo\n")
-    told, shown = await run(tmp_path, path="a.txt", old_string="two", new_string="three")
+    answer, shown = await run(tmp_path, path="a.txt", old_string="two", new_string="three")
     assert "three" in shown
-    assert KEY not in told + shown
+    assert KEY not in answer + shown
     assert (tmp_path / "a.txt").read_text() == f"one\n{KEY}\nthree\n"
 
 
-async def test_an_error_does_not_show_it_either(tmp_path: Path) -> None:
+async def test_error_hides_the_secret(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"some words {KEY}\n")
     with pytest.raises(ToolError) as caught:
         await run(tmp_path, path="a.txt", old_string="some words and others", new_string="x")
@@ -50,9 +50,9 @@ async def test_an_error_does_not_show_it_either(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", range(3_970, 4_000, 5))
-async def test_a_long_diff_is_masked_before_it_is_cut(tmp_path: Path, at: int) -> None:
+async def test_long_diff_is_redacted_before_it_is_cut(tmp_path: Path, at: int) -> None:
     head = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n "
     before = "x" * (at - len(head))
     (tmp_path / "a.txt").write_text(f"{before}{KEY}{'y' * 20_000}\ntwo\n")
-    told, shown = await run(tmp_path, path="a.txt", old_string="two", new_string="three")
-    assert not any(KEY[n : n + 6] in told + shown for n in range(len(KEY) - 5))
+    answer, shown = await run(tmp_path, path="a.txt", old_string="two", new_string="three")
+    assert not any(KEY[n : n + 6] in answer + shown for n in range(len(KEY) - 5))

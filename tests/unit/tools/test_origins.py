@@ -1,4 +1,4 @@
-"""Whose words a file holds: the daily work, or the world outside."""
+"""Provenance of files: the owner's work or untrusted content."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def at(path: Path, later: float = 0.0) -> FakeClock:
-    """The time at which the file was last changed, or some seconds later."""
+    """A clock at the time the file was last changed, or some seconds later."""
     return FakeClock(datetime.fromtimestamp(path.stat().st_ctime + later, UTC))
 
 
@@ -33,7 +33,7 @@ def put(path: Path, text: str = "words") -> Path:
     return path
 
 
-def test_the_workspace_is_the_daily_work(workspace: Path, scope: Scope) -> None:
+def test_workspace_files_are_trusted(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "src" / "main.py")
     assert not FileProvenance(at(file)).is_foreign(scope, file)
 
@@ -43,13 +43,15 @@ def test_the_workspace_is_the_daily_work(workspace: Path, scope: Scope) -> None:
     ["Downloads/a.txt", "attachments/x/a.txt", ".cache/a", "web/node_modules/x/README.md",
      ".venv/lib/python3.11/site-packages/x.py"],
 )  # fmt: skip
-def test_folders_for_what_comes_from_outside_are_not(
+def test_download_and_dependency_folders_are_foreign(
     workspace: Path, scope: Scope, name: str
 ) -> None:
     assert FileProvenance(SystemClock()).is_foreign(scope, put(workspace / name))
 
 
-def test_nor_is_what_lies_elsewhere(tmp_path: Path, workspace: Path, scope: Scope) -> None:
+def test_files_outside_the_workspace_are_foreign(
+    tmp_path: Path, workspace: Path, scope: Scope
+) -> None:
     file = put(tmp_path / "elsewhere" / "a.txt")
     assert FileProvenance(at(file)).is_foreign(scope, file)
     assert not FileProvenance(at(file), own=[tmp_path / "elsewhere"]).is_foreign(scope, file)
@@ -57,7 +59,7 @@ def test_nor_is_what_lies_elsewhere(tmp_path: Path, workspace: Path, scope: Scop
     assert not FileProvenance(at(file)).is_foreign(everything, file)
 
 
-def test_what_changed_while_something_was_fetched_came_in(workspace: Path, scope: Scope) -> None:
+def test_file_changed_during_a_fetch_is_foreign(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
     clock = at(file)
     changed = clock.now().timestamp()
@@ -71,14 +73,14 @@ def test_what_changed_while_something_was_fetched_came_in(workspace: Path, scope
     assert not long_before.is_foreign(scope, file)
 
 
-def test_what_goes_on_by_itself_brings_for_a_while(workspace: Path, scope: Scope) -> None:
+def test_background_fetch_counts_for_a_limited_time(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
     origins = FileProvenance(at(file, -30))
     origins.fetching([], MAX_BACKGROUND)
     assert origins.is_foreign(scope, file)
 
 
-def test_it_is_remembered_over_a_restart_and_by_others(
+def test_fetches_are_known_after_restart_and_to_other_processes(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     file, log = put(workspace / "a.txt"), tmp_path / "cache" / "fetched"
@@ -92,7 +94,7 @@ def test_it_is_remembered_over_a_restart_and_by_others(
     assert not FileProvenance(at(file), log).is_foreign(scope, file)
 
 
-def test_the_log_does_not_grow_without_end(tmp_path: Path) -> None:
+def test_log_size_is_limited(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
     marks = ProvenanceLog(log, most=100)
     for number in range(1_000):
@@ -104,7 +106,7 @@ def test_the_log_does_not_grow_without_end(tmp_path: Path) -> None:
         assert not kept.covers(0.5, 0.0)
 
 
-async def test_hundreds_of_fetches_and_weeks_do_not_wash_a_mark_away(
+async def test_fetch_is_remembered_after_many_others_and_weeks(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     file, log = put(workspace / "a.txt"), tmp_path / "fetched"
@@ -119,9 +121,7 @@ async def test_hundreds_of_fetches_and_weeks_do_not_wash_a_mark_away(
     assert FileProvenance(clock, log).is_foreign(scope, file)
 
 
-def test_who_is_killed_leaves_the_mark_behind(
-    tmp_path: Path, workspace: Path, scope: Scope
-) -> None:
+def test_fetch_is_noted_before_a_crash(tmp_path: Path, workspace: Path, scope: Scope) -> None:
     log = tmp_path / "fetched"
     FileProvenance(SystemClock(), log).fetching([workspace])
     file = put(workspace / "repo" / "deep" / "a.txt")
@@ -131,9 +131,7 @@ def test_who_is_killed_leaves_the_mark_behind(
     assert not after.names_untrusted(["make"], workspace)
 
 
-def test_a_folder_that_was_brought_stays_so_whatever_changes_in_it(
-    tmp_path: Path, workspace: Path
-) -> None:
+def test_fetched_folder_stays_foreign_after_changes(tmp_path: Path, workspace: Path) -> None:
     put(workspace / "src" / "mine.py")
     clock, log = at(workspace / "src" / "mine.py", 5), tmp_path / "fetched"
     origins = FileProvenance(clock, log)
@@ -149,7 +147,7 @@ def test_a_folder_that_was_brought_stays_so_whatever_changes_in_it(
         assert not known.names_untrusted(["src", "s*", "none"], workspace)
 
 
-def test_words_of_strangers_are_remembered_over_a_restart(
+def test_untrusted_writes_are_known_after_restart(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     file, log = put(workspace / "a.txt"), tmp_path / "fetched"
@@ -157,7 +155,7 @@ def test_words_of_strangers_are_remembered_over_a_restart(
     assert FileProvenance(SystemClock(), log).is_foreign(scope, file)
 
 
-def test_a_name_that_is_no_text_is_kept_as_well(tmp_path: Path, workspace: Path) -> None:
+def test_undecodable_name_is_recorded(tmp_path: Path, workspace: Path) -> None:
     log = tmp_path / "fetched"
     odd = Path(os.fsdecode(os.fsencode(workspace) + b"/\xff"))
     origins = FileProvenance(SystemClock(), log)
@@ -167,7 +165,7 @@ def test_a_name_that_is_no_text_is_kept_as_well(tmp_path: Path, workspace: Path)
     assert FileProvenance(SystemClock(), log).names_untrusted([], odd)
 
 
-def test_what_we_wrote_ourselves_is_known(workspace: Path, scope: Scope) -> None:
+def test_own_writes_are_known(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
     origins = FileProvenance(at(file))
     origins.record_fetch_since(origins.now())
@@ -177,8 +175,8 @@ def test_what_we_wrote_ourselves_is_known(workspace: Path, scope: Scope) -> None
     assert origins.is_foreign(scope, file)
 
 
-class Bench:
-    """The real tools without a wall; `quoted` is what strangers wrote."""
+class ProvenanceHarness:
+    """The real tools without isolation; `quoted` is untrusted text."""
 
     def __init__(self, deps: ToolDeps, scope: Scope, quoted: str = "") -> None:
         self._tools = build_tools(structs.replace(deps, clock=SystemClock()))
@@ -201,53 +199,51 @@ async def _silent(text: str) -> None:
     pass
 
 
-async def _yes(wish: ApprovalRequest) -> Decision:
+async def _yes(request: ApprovalRequest) -> Decision:
     return Decision(allowed=True)
 
 
-async def test_what_a_command_fetched_is_foreign_when_it_is_read(
+async def test_fetched_file_is_foreign_when_read(
     deps: ToolDeps, scope: Scope, workspace: Path
 ) -> None:
-    bench = Bench(deps, scope)
-    fetched = await bench.call("terminal", command="curl --nothing; echo obey me > page.txt")
+    harness = ProvenanceHarness(deps, scope)
+    fetched = await harness.call("terminal", command="curl --nothing; echo obey me > page.txt")
     assert fetched.foreign
-    assert (await bench.call("read_file", path="page.txt")).foreign
-    assert (await bench.call("search_files", pattern="obey")).foreign
-    assert (await bench.call("terminal", command="cat page.txt")).foreign
-    await bench.call("terminal", command="cp page.txt copy.md")
-    assert (await bench.call("read_file", path="copy.md")).foreign
-    await bench.call("patch", path="page.txt", old_string="me", new_string="us")
-    assert (await bench.call("read_file", path="page.txt")).foreign
-    await bench.call("write_file", path="page.txt", content="my own words")
-    assert not (await bench.call("read_file", path="page.txt")).foreign
-    assert not (await bench.call("search_files", pattern="own words")).foreign
+    assert (await harness.call("read_file", path="page.txt")).foreign
+    assert (await harness.call("search_files", pattern="obey")).foreign
+    assert (await harness.call("terminal", command="cat page.txt")).foreign
+    await harness.call("terminal", command="cp page.txt copy.md")
+    assert (await harness.call("read_file", path="copy.md")).foreign
+    await harness.call("patch", path="page.txt", old_string="me", new_string="us")
+    assert (await harness.call("read_file", path="page.txt")).foreign
+    await harness.call("write_file", path="page.txt", content="my own words")
+    assert not (await harness.call("read_file", path="page.txt")).foreign
+    assert not (await harness.call("search_files", pattern="own words")).foreign
 
 
-async def test_what_repeats_strangers_is_foreign_when_it_is_read(
+async def test_file_quoting_untrusted_text_is_foreign_when_read(
     deps: ToolDeps, scope: Scope, workspace: Path
 ) -> None:
-    bench = Bench(deps, scope, "obey me")
-    await bench.call("write_file", path="a.md", content="Notes: obey me now")
-    await bench.call("write_file", path="b.md", content="Notes: nothing")
-    await bench.call("patch", path="b.md", old_string="nothing", new_string="obey me")
-    await bench.call("terminal", command="echo obey me > c.md")
+    harness = ProvenanceHarness(deps, scope, "obey me")
+    await harness.call("write_file", path="a.md", content="Notes: obey me now")
+    await harness.call("write_file", path="b.md", content="Notes: nothing")
+    await harness.call("patch", path="b.md", old_string="nothing", new_string="obey me")
+    await harness.call("terminal", command="echo obey me > c.md")
     for name in ("a.md", "b.md", "c.md"):
-        assert (await bench.call("read_file", path=name)).foreign, name
+        assert (await harness.call("read_file", path=name)).foreign, name
 
 
-async def test_work_in_the_workspace_stays_ones_own(
-    deps: ToolDeps, scope: Scope, workspace: Path
-) -> None:
-    bench = Bench(deps, scope)
+async def test_ordinary_work_stays_trusted(deps: ToolDeps, scope: Scope, workspace: Path) -> None:
+    harness = ProvenanceHarness(deps, scope)
     put(workspace / "main.py", "print('hello')\n")
-    assert not (await bench.call("read_file", path="main.py")).foreign
-    assert not (await bench.call("terminal", command="cat main.py")).foreign
-    await bench.call("terminal", command="cp main.py other.py")
-    assert not (await bench.call("read_file", path="other.py")).foreign
-    assert not (await bench.call("search_files", pattern="hello")).foreign
+    assert not (await harness.call("read_file", path="main.py")).foreign
+    assert not (await harness.call("terminal", command="cat main.py")).foreign
+    await harness.call("terminal", command="cp main.py other.py")
+    assert not (await harness.call("read_file", path="other.py")).foreign
+    assert not (await harness.call("search_files", pattern="hello")).foreign
     put(workspace / "Downloads" / "page.txt", "hello")
-    assert (await bench.call("search_files", pattern="hello", path="Downloads")).foreign
-    assert (await bench.call("terminal", command="cat Downloads/page.txt")).foreign
+    assert (await harness.call("search_files", pattern="hello", path="Downloads")).foreign
+    assert (await harness.call("terminal", command="cat Downloads/page.txt")).foreign
 
 
 @pytest.mark.parametrize(
@@ -266,16 +262,16 @@ async def test_copies_of_a_fetched_folder_are_foreign(
     deps: ToolDeps, scope: Scope, workspace: Path, tmp_path: Path, command: str, copy: str
 ) -> None:
     deps = structs.replace(deps, fetched=tmp_path / "cache" / "fetched")
-    await Bench(deps, scope).call(
+    await ProvenanceHarness(deps, scope).call(
         "terminal", command="curl --nothing; mkdir repo; echo obey me > repo/AGENTS.md"
     )
-    bench = Bench(deps, scope)
-    assert (await bench.call("terminal", command=command, timeout=60)).foreign
+    harness = ProvenanceHarness(deps, scope)
+    assert (await harness.call("terminal", command=command, timeout=60)).foreign
     origins = FileProvenance(SystemClock(), deps.fetched)
     assert origins.is_known_untrusted(scope, workspace / copy)
 
 
-async def test_what_was_fetched_is_foreign_when_git_puts_it_into_files(workspace: Path) -> None:
+async def test_fetched_commits_are_foreign_when_checked_out(workspace: Path) -> None:
     git = workspace / ".git"
     put(git / "HEAD")
     origins = FileProvenance(SystemClock())
@@ -289,34 +285,34 @@ async def test_what_was_fetched_is_foreign_when_git_puts_it_into_files(workspace
     )
 
 
-async def test_a_program_that_reads_or_copies_what_came_in(
+async def test_program_that_reads_fetched_files_is_foreign(
     deps: ToolDeps, scope: Scope, workspace: Path
 ) -> None:
-    bench = Bench(structs.replace(deps, python=lambda folder: sys.executable), scope)
-    await bench.call("terminal", command="curl --nothing; mkdir repo; echo obey me > repo/a.md")
-    await bench.call("write_file", path="main.py", content="print()")
+    harness = ProvenanceHarness(structs.replace(deps, python=lambda folder: sys.executable), scope)
+    await harness.call("terminal", command="curl --nothing; mkdir repo; echo obey me > repo/a.md")
+    await harness.call("write_file", path="main.py", content="print()")
     own = "open('mine.txt', 'w').write(open('main.py').read())"
-    assert not (await bench.call("execute_code", code=own)).foreign
+    assert not (await harness.call("execute_code", code=own)).foreign
     shows = "print(open('repo/a.md').read())"
-    assert (await bench.call("execute_code", code=shows)).foreign
+    assert (await harness.call("execute_code", code=shows)).foreign
     copies = "import shutil; shutil.copy('repo/a.md', 'b.md')"
-    await bench.call("execute_code", code=copies)
-    assert (await bench.call("read_file", path="b.md")).foreign
+    await harness.call("execute_code", code=copies)
+    assert (await harness.call("read_file", path="b.md")).foreign
     walks = (
         "import os\nfor p, _, fs in os.walk(os.curdir):\n  for f in fs: print(open(p+'/'+f).read())"
     )
-    assert (await bench.call("execute_code", code=walks)).foreign
+    assert (await harness.call("execute_code", code=walks)).foreign
 
 
-async def test_a_program_that_writes_what_a_tool_told_it(
+async def test_program_that_writes_foreign_tool_output_is_foreign(
     deps: ToolDeps, scope: Scope, workspace: Path
 ) -> None:
-    """The tool's words are strangers'; the program's own text says nothing of them."""
-    bench = Bench(structs.replace(deps, python=lambda folder: sys.executable), scope)
+    """The tool's output is untrusted; nothing in the program's code shows that."""
+    harness = ProvenanceHarness(structs.replace(deps, python=lambda folder: sys.executable), scope)
     code = (
         "import hermes_tools\nsaid = hermes_tools.terminal(command='echo hello')\n"
         "open('c.md', 'w').write(str(said))"
     )
-    bench.used = ToolOutput.text('{"output": "obey"}', foreign=True)
-    assert (await bench.call("execute_code", code=code)).foreign
-    assert (await bench.call("read_file", path="c.md")).foreign
+    harness.used = ToolOutput.text('{"output": "obey"}', foreign=True)
+    assert (await harness.call("execute_code", code=code)).foreign
+    assert (await harness.call("read_file", path="c.md")).foreign

@@ -10,7 +10,7 @@ from hermes.tools.files.drafts import MAX_LINES
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_exact_replacement(call, workspace: Path):
+async def test_exact_replacement(call, workspace: Path):
     path = workspace / "a.py"
     path.write_text("def f():\n    return 1\n\n\nprint(f())\n")
     answer = await call("patch", path="a.py", old_string="return 1", new_string="return 2")
@@ -28,23 +28,23 @@ async def test_an_exact_replacement(call, workspace: Path):
     assert answer.output.shown == diff
 
 
-async def test_several_places_are_an_error_unless_all_are_meant(call, workspace: Path):
+async def test_several_matches_are_an_error_without_replace_all(call, workspace: Path):
     path = workspace / "f"
     path.write_text("x = 1\ny = 1\n")
-    with pytest.raises(ToolError, match=r"stands in 2 places of .*/f \(lines 1, 2\)"):
+    with pytest.raises(ToolError, match=r"occurs 2 times in .*/f \(lines 1, 2\)"):
         await call("patch", path="f", old_string="= 1", new_string="= 2")
     answer = await call("patch", path="f", old_string="= 1", new_string="= 2", replace_all=True)
     assert path.read_text() == "x = 2\ny = 2\n"
     assert answer["replacements"] == 2
 
 
-async def test_text_that_overlaps_itself_is_several_places(call, workspace: Path):
+async def test_overlapping_matches_count_separately(call, workspace: Path):
     (workspace / "f").write_text("aaa")
-    with pytest.raises(ToolError, match="2 places"):
+    with pytest.raises(ToolError, match="2 times"):
         await call("patch", path="f", old_string="aa", new_string="b")
 
 
-async def test_what_is_not_there_shows_the_nearest_lines(call, workspace: Path):
+async def test_missing_text_shows_the_nearest_lines(call, workspace: Path):
     (workspace / "f").write_text("import os\n\ndef greet(name):\n    print(name)\n")
     with pytest.raises(ToolError) as caught:
         await call("patch", path="f", old_string="def greet(nam):\n    print(nam)", new_string="x")
@@ -106,17 +106,17 @@ async def test_what_is_not_there_shows_the_nearest_lines(call, workspace: Path):
         ),
     ],
 )
-async def test_the_ladder(call, workspace: Path, before, old, new, after, strategy):
+async def test_match_strategies(call, workspace: Path, before, old, new, after, strategy):
     (workspace / "f").write_text(before)
     answer = await call("patch", path="f", old_string=old, new_string=new)
     assert (workspace / "f").read_text() == after
     assert answer["strategy"] == strategy
 
 
-async def test_a_loose_match_in_two_places_is_refused(call, workspace: Path):
+async def test_ambiguous_loose_match_is_refused(call, workspace: Path):
     text = "  a()\n  b()\n    a()\n    b()\n"
     (workspace / "f").write_text(text)
-    with pytest.raises(ToolError, match="2 places"):
+    with pytest.raises(ToolError, match="2 times"):
         await call("patch", path="f", old_string="a()\nb()", new_string="c()")
     assert (workspace / "f").read_text() == text
 
@@ -145,25 +145,25 @@ async def test_line_ends_are_kept(call, workspace: Path):
         ({"path": "f", "old_string": "\n \n", "new_string": "b"}, "is not in"),
     ],
 )
-async def test_what_cannot_be_replaced_says_why(call, workspace: Path, args, message: str):
+async def test_failed_replacement_is_explained(call, workspace: Path, args, message: str):
     (workspace / "f").write_text("abc")
     (workspace / "bin").write_bytes(b"a\0")
     with pytest.raises(ToolError, match=message):
         await call("patch", **args)
 
 
-async def test_a_strangers_change_is_kept_and_mentioned(call, workspace: Path):
+async def test_change_by_another_program_is_kept_with_a_warning(call, workspace: Path):
     path = workspace / "f"
     path.write_text("one\ntwo\n")
     await call("read_file", path="f")
     path.write_text("one\ntwo\nthree by somebody\n")
     answer = await call("patch", path="f", old_string="one", new_string="1")
-    assert "Changed by somebody else" in answer["warning"]
+    assert "Changed elsewhere" in answer["warning"]
     assert path.read_text() == "1\ntwo\nthree by somebody\n"
     assert "warning" not in (await call("patch", path="f", old_string="two", new_string="2")).json
 
 
-async def test_an_envelope_over_several_files(call, workspace: Path):
+async def test_patch_of_several_files(call, workspace: Path):
     (workspace / "a.py").write_text("def f():\n    return 1\n\n\ndef g():\n    return 1\n")
     (workspace / "old.txt").write_text("bye\n")
     (workspace / "move.txt").write_text("x\ny")
@@ -225,7 +225,7 @@ async def test_an_envelope_over_several_files(call, workspace: Path):
     )
 
 
-async def test_one_bad_hunk_leaves_everything_as_it_was(call, workspace: Path):
+async def test_bad_hunk_changes_nothing(call, workspace: Path):
     (workspace / "a").write_text("one\n")
     (workspace / "b").write_text("two\n")
     patch = (
@@ -241,12 +241,12 @@ async def test_one_bad_hunk_leaves_everything_as_it_was(call, workspace: Path):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("", "names no file"),
+        ("", "no file named"),
         ("hello", "line 2: expected `\\*\\*\\* Update File:`"),
         ("*** Update File: a\nno prefix", "line 3 begins with neither"),
         ("*** Update File: a\n@@\n", "changes nothing"),
-        ("*** Update File:\n-x", "names no path"),
-        ("*** Update File: a\n-same\n+other", "stands? in 2 places \\(lines 1, 3\\)"),
+        ("*** Update File:\n-x", "needs a path"),
+        ("*** Update File: a\n-same\n+other", "occur 2 times \\(lines 1, 3\\)"),
         ("*** Update File: a\n@@ class Nope\n-same\n+other", "heading 'class Nope'"),
         ("*** Update File: none\n-x\n+y", "does not exist"),
         ("*** Add File: a\n+x", "exists already"),
@@ -254,10 +254,10 @@ async def test_one_bad_hunk_leaves_everything_as_it_was(call, workspace: Path):
         ("*** Delete File: none", "does not exist"),
         ("*** Delete File: ~/.hermes/.env", "belongs to Hermes"),
         ("*** Update File: a\n*** Move to: b\n", "exists already"),
-        ("*** Update File: a\n same\n", "stand in 2 places"),
+        ("*** Update File: a\n same\n", "occur 2 times"),
     ],
 )
-async def test_a_bad_envelope_says_what_is_wrong(call, workspace: Path, body: str, message: str):
+async def test_invalid_patch_is_explained(call, workspace: Path, body: str, message: str):
     (workspace / "a").write_text("same\nx\nsame\n")
     (workspace / "b").write_text("b\n")
     with pytest.raises(ToolError, match=message):
@@ -265,12 +265,12 @@ async def test_a_bad_envelope_says_what_is_wrong(call, workspace: Path, body: st
     assert (workspace / "a").read_text() == "same\nx\nsame\n"
 
 
-async def test_an_envelope_needs_its_ends(call):
+async def test_patch_needs_begin_and_end(call):
     with pytest.raises(ToolError, match="between `\\*\\*\\* Begin Patch`"):
         await call("patch", mode="patch", patch="*** Update File: a\n-x\n+y")
 
 
-async def test_a_file_named_twice_is_edited_twice(call, workspace: Path):
+async def test_file_named_twice_is_edited_twice(call, workspace: Path):
     (workspace / "a").write_text("1\n2\n")
     patch = (
         "*** Begin Patch\n*** Update File: a\n-1\n+one\n"
@@ -280,7 +280,7 @@ async def test_a_file_named_twice_is_edited_twice(call, workspace: Path):
     assert (workspace / "a").read_text() == "one\ntwo\n"
 
 
-async def test_a_file_of_too_many_lines_is_refused(call, workspace: Path):
+async def test_file_with_too_many_lines_is_refused(call, workspace: Path):
     (workspace / "many").write_text("\n" * (MAX_LINES + 1))
     with pytest.raises(ToolError, match="more than 300,000 lines"):
         await call("patch", path="many", old_string="x", new_string="y")
@@ -292,9 +292,9 @@ async def test_a_file_of_too_many_lines_is_refused(call, workspace: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("old", ["a\n" * 100_000 + "b\n", "a\n" * 2_000 + " a\n"])
 async def test_equal_lines_are_searched_in_reasonable_time(call, workspace: Path, old: str):
-    """Line by line, this took the square of the file's length."""
+    """Searched line by line, this took quadratic time."""
     (workspace / "f").write_text("a\n" * 120_000)
-    with anyio.fail_after(60), pytest.raises(ToolError, match=r"is not in|places"):
+    with anyio.fail_after(60), pytest.raises(ToolError, match=r"is not in|times"):
         await call("patch", path="f", old_string=old, new_string="y")
     body = "".join(f" {line}\n" for line in old.splitlines())
     envelope = f"*** Begin Patch\n*** Update File: f\n{body}+x\n*** End Patch"
@@ -303,8 +303,8 @@ async def test_equal_lines_are_searched_in_reasonable_time(call, workspace: Path
 
 
 @pytest.mark.slow
-async def test_a_search_that_compares_without_end_gives_up(call, workspace: Path):
-    """Each of many blocks begins and ends as asked, and is almost, but not quite, alike."""
+async def test_expensive_comparison_gives_up(call, workspace: Path):
+    """Many blocks have the wanted first and last lines and are almost similar enough."""
     blocks = (f"begin\n{'ab' * 180}\n{'a' * (n % 20)}b\nend\n" for n in range(800))
     (workspace / "f").write_text("".join(blocks))
     asked = f"begin\n{'a' * 100}\n{'a' * 180 + 'b' * 110}\nend"
@@ -313,14 +313,14 @@ async def test_a_search_that_compares_without_end_gives_up(call, workspace: Path
 
 
 @pytest.mark.slow
-async def test_a_line_of_many_megabytes_has_no_nearest(call, workspace: Path):
+async def test_huge_line_has_no_nearest_lines(call, workspace: Path):
     (workspace / "f").write_text("ab" * 5_000_000)
     with anyio.fail_after(60), pytest.raises(ToolError, match="is not in"):
         await call("patch", path="f", old_string="ba" * 200_000 + "c", new_string="y")
 
 
-async def test_a_search_that_is_cancelled_is_left_alone(call, workspace: Path):
-    """The caller does not wait for the end of a long comparison."""
+async def test_cancelled_search_is_abandoned(call, workspace: Path):
+    """The caller does not wait for a long comparison."""
     (workspace / "f").write_text("x\n")
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -329,7 +329,7 @@ async def test_a_search_that_is_cancelled_is_left_alone(call, workspace: Path):
     assert (workspace / "f").read_text() == "x\n"
 
 
-async def test_more_hunks_than_can_be_placed_are_refused(call, workspace: Path):
+async def test_too_many_hunks_are_refused(call, workspace: Path):
     (workspace / "f").write_text("".join(f"{n}\n" for n in range(50_000)))
     hunks = "".join(f"@@\n {n}\n+x\n" for n in range(500))
     with pytest.raises(ToolError, match="500 hunks for 50,000 lines"):
@@ -340,12 +340,12 @@ async def test_more_hunks_than_can_be_placed_are_refused(call, workspace: Path):
         )
 
 
-async def test_a_patch_without_end_is_refused(call):
+async def test_overlong_patch_is_refused(call):
     with pytest.raises(ToolError, match="more than 5,000,000 characters"):
         await call("patch", path="f", old_string="x" * 5_000_001, new_string="y")
 
 
-async def test_a_file_that_moves_keeps_its_permissions(call, workspace: Path):
+async def test_moved_file_keeps_its_permissions(call, workspace: Path):
     (workspace / "run").write_text("one\n")
     (workspace / "run").chmod(0o755)
     moving = "*** Update File: run\n*** Move to: bin/go\n@@\n-one\n+two"

@@ -11,85 +11,85 @@ from hermes.tools.paths import TMP_FOLDERS, SensitivePaths, SessionPaths
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> SessionPaths:
+def paths(tmp_path: Path) -> SessionPaths:
     (tmp_path / ".hermes").mkdir()
     (tmp_path / ".hermes" / ".env").write_text("KEY=1")
     return SessionPaths(tmp_path, [tmp_path / ".hermes/.env", tmp_path / ".hermes/state.db*"])
 
 
-def test_paths_are_found_from_where_the_session_stands(
-    places: SessionPaths, scope: Scope, tmp_path: Path
+def test_paths_are_resolved_from_the_working_folder(
+    paths: SessionPaths, scope: Scope, tmp_path: Path
 ):
     work = Path(scope.workspace)
-    assert places.find(scope, "a/../b") == work / "b"
-    assert places.find(scope, "~/x") == tmp_path / "x"
-    assert places.find(scope, "~") == tmp_path
-    assert places.find(scope, "/etc/hosts") == Path("/etc/hosts")
+    assert paths.find(scope, "a/../b") == work / "b"
+    assert paths.find(scope, "~/x") == tmp_path / "x"
+    assert paths.find(scope, "~") == tmp_path
+    assert paths.find(scope, "/etc/hosts") == Path("/etc/hosts")
     (work / "sub").mkdir()
-    places.move(scope.session, work / "sub")
-    assert places.find(scope, "c") == work / "sub" / "c"
+    paths.move(scope.session, work / "sub")
+    assert paths.find(scope, "c") == work / "sub" / "c"
     other = Scope("default", "session-2", "run", scope.workspace)
-    assert places.find(other, "c") == work / "c"
+    assert paths.find(other, "c") == work / "c"
     (work / "sub").rmdir()
-    assert places.cwd(scope) == work
+    assert paths.cwd(scope) == work
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a\0b"])
-def test_an_impossible_path_is_refused(places: SessionPaths, scope: Scope, path: str):
+def test_impossible_path_is_refused(paths: SessionPaths, scope: Scope, path: str):
     with pytest.raises(ToolError, match="path"):
-        places.find(scope, path)
+        paths.find(scope, path)
 
 
-def test_secrets_are_closed_by_every_name(places: SessionPaths, tmp_path: Path):
+def test_secrets_are_blocked_under_every_name(paths: SessionPaths, tmp_path: Path):
     secret = tmp_path / ".hermes" / ".env"
     (tmp_path / "link").symlink_to(secret)
     (tmp_path / "folder").symlink_to(secret.parent)
     os.link(secret, tmp_path / "hard")
     for path in ("link", "folder/.env", "hard", ".hermes/.env", ".hermes/state.db-wal"):
         with pytest.raises(ToolError, match="belongs to Hermes"):
-            places.guard(tmp_path / path)
+            paths.guard(tmp_path / path)
     for path in (".hermes/.env.example", ".hermes/config.yaml", ".env", ".hermes", "state.db"):
-        assert places.guard(tmp_path / path) == tmp_path / path
+        assert paths.guard(tmp_path / path) == tmp_path / path
 
 
-def test_a_loop_of_links_leads_nowhere(places: SessionPaths, tmp_path: Path):
+def test_link_loop_is_refused(paths: SessionPaths, tmp_path: Path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ToolError, match="Too many levels"):
-        places.guard(tmp_path / "loop")
-    assert places.is_protected(tmp_path / "loop")
+        paths.guard(tmp_path / "loop")
+    assert paths.is_protected(tmp_path / "loop")
 
 
-def test_a_second_name_of_what_is_inside_a_closed_folder_is_closed(tmp_path: Path):
+def test_hard_link_to_a_file_in_a_blocked_folder_is_blocked(tmp_path: Path):
     deep = tmp_path / "closed" / "a" / "b"
     deep.mkdir(parents=True)
     (deep / "key").write_text("x")
     os.link(deep / "key", tmp_path / "hard")
     (tmp_path / "mine").write_text("y")
     os.link(tmp_path / "mine", tmp_path / "also mine")
-    places = SessionPaths(tmp_path, [tmp_path / "closed"])
-    assert places.is_protected(tmp_path / "hard")
-    assert not places.is_protected(tmp_path / "also mine")
+    paths = SessionPaths(tmp_path, [tmp_path / "closed"])
+    assert paths.is_protected(tmp_path / "hard")
+    assert not paths.is_protected(tmp_path / "also mine")
 
 
-def test_what_is_private_is_closed_only_when_asked_so(tmp_path: Path):
+def test_private_files_are_blocked_on_request(tmp_path: Path):
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "id").write_text("key")
     os.link(tmp_path / ".ssh" / "id", tmp_path / "hard")
-    places = SessionPaths(tmp_path, private=[tmp_path / ".ssh", tmp_path / ".*_history"])
+    paths = SessionPaths(tmp_path, private=[tmp_path / ".ssh", tmp_path / ".*_history"])
     for name in (".ssh/id", "hard", ".bash_history"):
-        assert not places.is_protected(tmp_path / name)
-        assert places.is_protected(tmp_path / name, places.closed(private=True)), name
+        assert not paths.is_protected(tmp_path / name)
+        assert paths.is_protected(tmp_path / name, paths.closed(private=True)), name
 
 
-def test_what_is_beyond(tmp_path: Path):
+def test_writes_that_need_approval(tmp_path: Path):
     home = tmp_path / "home"
     work = home / "project"
     (work / "sub").mkdir(parents=True)
     temporary = tmp_path / "scratch"
-    places = SessionPaths(home, temporary=[temporary])
+    paths = SessionPaths(home, temporary=[temporary])
     scope = Scope("p", "s", "r", str(work))
     for inside in (work / "a", work / "sub/.hidden", work / ".gitignore", temporary / "x"):
-        assert not places.beyond(scope, inside), inside
+        assert not paths.beyond(scope, inside), inside
     for outside in (
         home / "a",
         home / "project2/a",
@@ -100,21 +100,21 @@ def test_what_is_beyond(tmp_path: Path):
         work / "sub/.envrc",
         tmp_path / "scratchy",
     ):
-        assert places.beyond(scope, outside), outside
+        assert paths.beyond(scope, outside), outside
     hidden = Scope("p", "s", "r", str(home / ".config/editor"))
-    assert not places.beyond(hidden, home / ".config/editor/init")
-    assert places.beyond(hidden, home / ".config/other")
+    assert not paths.beyond(hidden, home / ".config/editor/init")
+    assert paths.beyond(hidden, home / ".config/other")
     (work / "config").write_text("x")
-    assert not places.beyond(scope, work / "config")
+    assert not paths.beyond(scope, work / "config")
     (work / "sub/HEAD").write_text("x")
     for name in ("sub/HEAD", "HEAD", "sub/config", "sub/hooks/update", "sub/commondir"):
-        assert places.beyond(scope, work / name), name
+        assert paths.beyond(scope, work / name), name
     for nowhere in ("/", "", "relative"):
-        assert places.beyond(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
+        assert paths.beyond(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
 
 
-def test_what_the_users_git_executes_is_written_with_permission_only(tmp_path: Path):
-    """Where its own settings, or those of a repository, look for hooks, settings and programs."""
+def test_files_executed_by_git_need_approval(tmp_path: Path):
+    """Hooks, settings and programs named by the user's or a repository's git settings."""
     work = tmp_path / "work"
     (work / "repo/.git").mkdir(parents=True)
     (work / "repo/tools").mkdir()
@@ -131,11 +131,11 @@ def test_what_the_users_git_executes_is_written_with_permission_only(tmp_path: P
     (work / "repo/scripts/first").symlink_to("second")
     owner = owner_git_config({}, str(tmp_path))
     steering = SensitivePaths(executed=lambda path: is_executed_by_git(str(path), owner))
-    places = SessionPaths(tmp_path / "elsewhere", temporary=[], steering=steering)
+    paths = SessionPaths(tmp_path / "elsewhere", temporary=[], steering=steering)
     scope = Scope("p", "s", "r", str(work))
     linked = ("repo/scripts/first", "repo/scripts/second", "repo/shared")
     for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor", *linked):
-        assert places.beyond(scope, work / name), name
+        assert paths.beyond(scope, work / name), name
     for name in (
         "repo/file",
         "repo/scripts/third",
@@ -143,10 +143,10 @@ def test_what_the_users_git_executes_is_written_with_permission_only(tmp_path: P
         "repo/sub/.githooks/pre-commit",
         "teams",
     ):
-        assert not places.beyond(scope, work / name), name
+        assert not paths.beyond(scope, work / name), name
 
 
-def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: Path):
+def test_only_subfolders_of_the_home_are_writable_without_approval(tmp_path: Path):
     home = tmp_path / "home"
     for name in ("notes", "bin", "go/bin", "go/src", "dotfiles"):
         (home / name).mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: 
         (home / name).write_text("mine")
     (home / ".bashrc").symlink_to(home / "dotfiles/bashrc")
     starts = [home / ".bashrc", home / "go/bin", home / "bin"]
-    places = SessionPaths(home, temporary=[], steering=SensitivePaths(starts=starts))
+    paths = SessionPaths(home, temporary=[], steering=SensitivePaths(starts=starts))
     beyond = (
         "msgspec.py", "msgspec/__init__.py", "plan.txt", ".bashrc", "bin/ls", "go/bin/gopls",
         "go/bin/new", "dotfiles/bashrc", ".ssh/authorized_keys",
@@ -162,17 +162,17 @@ def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: 
     for around in (home, tmp_path):
         scope = Scope("p", "s", "r", str(around))
         for name in beyond:
-            assert places.beyond(scope, home / name), name
+            assert paths.beyond(scope, home / name), name
         for name in ("notes/a", "notes/new/a", "go/src/a", "dotfiles/vimrc"):
-            assert not places.beyond(scope, home / name), name
+            assert not paths.beyond(scope, home / name), name
     in_go = Scope("p", "s", "r", str(home / "go"))
-    assert places.beyond(in_go, home / "go/bin/gopls")
-    assert not places.beyond(in_go, home / "go/main.go")
+    assert paths.beyond(in_go, home / "go/bin/gopls")
+    assert not paths.beyond(in_go, home / "go/main.go")
     chosen = Scope("p", "s", "r", str(home / "go/bin/tool"))
-    assert not places.beyond(chosen, home / "go/bin/tool/main.go")
+    assert not paths.beyond(chosen, home / "go/bin/tool/main.go")
 
 
-def test_recent_forgets_what_was_not_used_for_longest():
+def test_lru_map_forgets_the_least_recently_used():
     recent: LruMap[str, int] = LruMap(2)
     recent.put("a", 1)
     recent.put("b", 2)
@@ -181,22 +181,22 @@ def test_recent_forgets_what_was_not_used_for_longest():
     assert (recent.get("a"), recent.get("b"), recent.get("c"), len(recent)) == (1, None, 3, 2)
 
 
-def test_tmp_is_what_commands_call_so(tmp_path: Path):
+def test_tmp_maps_to_the_commands_own_folder(tmp_path: Path):
     work, own = tmp_path / "work", tmp_path / "home" / ".hermes" / "cache" / "tmp"
     work.mkdir()
     own.mkdir(parents=True)
     scope = Scope("p", "s", "r", str(work))
-    places = SessionPaths(tmp_path / "home", own_tmp=lambda principal: own)
+    paths = SessionPaths(tmp_path / "home", own_tmp=lambda principal: own)
     name = f"hermes-test-{os.getpid()}"
     for folder in TMP_FOLDERS:
-        assert places.find(scope, f"{folder}/{name}/x") == own / name / "x"
-        assert places.find(scope, f"{folder}/{name}") == own / name
-    assert places.find(scope, str(work / "a")) == work / "a"
+        assert paths.find(scope, f"{folder}/{name}/x") == own / name / "x"
+        assert paths.find(scope, f"{folder}/{name}") == own / name
+    assert paths.find(scope, str(work / "a")) == work / "a"
     machines = tmp_path / "of the machine"
     machines.write_text("x")
-    assert places.find(scope, str(machines)) == machines
-    assert places.find(Scope("p", "s", "r", ""), "/etc/hosts") == Path("/etc/hosts")
-    assert not places.beyond(scope, own / name)
-    assert not places.beyond(scope, work / "a")
-    assert places.beyond(scope, machines)
-    assert places.beyond(scope, tmp_path / "home" / ".hermes" / "cache" / "other")
+    assert paths.find(scope, str(machines)) == machines
+    assert paths.find(Scope("p", "s", "r", ""), "/etc/hosts") == Path("/etc/hosts")
+    assert not paths.beyond(scope, own / name)
+    assert not paths.beyond(scope, work / "a")
+    assert paths.beyond(scope, machines)
+    assert paths.beyond(scope, tmp_path / "home" / ".hermes" / "cache" / "other")

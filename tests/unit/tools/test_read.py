@@ -69,22 +69,24 @@ async def test_lines_are_numbered_without_a_phantom_last_one(call, workspace: Pa
         ("a\u2028b\x0bc\n".encode(), "1|a\u2028b\x0bc", 1),
     ],
 )
-async def test_every_kind_of_text(call, workspace: Path, data: bytes, content: str, total: int):
+async def test_encodings_and_line_ends(
+    call, workspace: Path, data: bytes, content: str, total: int
+):
     (workspace / "f").write_bytes(data)
     answer = await call("read_file", path="f")
     assert (answer["content"], answer["total_lines"]) == (content, total)
 
 
-async def test_the_encoding_is_named_when_it_is_not_utf8(call, workspace: Path):
+async def test_encoding_other_than_utf8_is_named(call, workspace: Path):
     (workspace / "f").write_bytes(b"gr\xfcn")
     assert (await call("read_file", path="f"))["encoding"] == "latin-1"
 
 
-async def test_a_page_says_where_to_go_on(call, workspace: Path):
+async def test_page_names_the_next_offset(call, workspace: Path):
     (workspace / "f").write_text("".join(f"{n}\n" for n in range(1, 101)))
     answer = await call("read_file", path="f", offset=11, limit=2)
     assert (answer["content"], answer["truncated"]) == ("11|11\n12|12", True)
-    assert answer["note"] == "88 lines to come; go on with offset=13."
+    assert answer["note"] == "88 lines left; continue with offset=13."
     answer = await call("read_file", path="f", offset=-2)
     assert answer["content"] == "99|99\n100|100"
     assert (await call("read_file", path="f", offset=0, limit=1))["content"] == "1|1"
@@ -92,7 +94,7 @@ async def test_a_page_says_where_to_go_on(call, workspace: Path):
         await call("read_file", path="f", offset=101)
 
 
-async def test_the_end_of_a_large_file(call, workspace: Path):
+async def test_end_of_a_large_file_is_numbered_from_the_end(call, workspace: Path):
     line = b"x" * 99 + b"\n"
     with (workspace / "big").open("wb") as file:
         for _ in range(50):
@@ -103,19 +105,19 @@ async def test_the_end_of_a_large_file(call, workspace: Path):
     assert answer["note"] == "Too long to count its lines: they are numbered from the end."
     answer = await call("read_file", path="big", offset=-3, limit=2)
     assert (answer["content"][:6], answer["truncated"]) == ("-3|xxx", True)
-    assert answer["note"].endswith("1 line to come; go on with offset=-1.")
+    assert answer["note"].endswith("1 line left; continue with offset=-1.")
     answer = await call("read_file", path="big", offset=250_000, limit=1)
     assert answer["content"].startswith("250000|xxx")
 
 
-async def test_a_page_never_grows_beyond_its_size(call, workspace: Path):
+async def test_page_size_is_limited(call, workspace: Path):
     (workspace / "wide").write_text(("y" * 1_500 + "\n") * 500)
     answer = await call("read_file", path="wide")
     assert len(answer["content"]) < 110_000
-    assert "go on with offset=67" in answer["note"]
+    assert "continue with offset=67" in answer["note"]
 
 
-async def test_a_long_line_is_cut_but_counted(call, workspace: Path):
+async def test_long_line_is_cut_but_counted(call, workspace: Path):
     (workspace / "min.js").write_text("é" * 100_000 + "\nnext\n")
     answer = await call("read_file", path="min.js")
     first, second = answer["content"].split("\n")
@@ -124,14 +126,14 @@ async def test_a_long_line_is_cut_but_counted(call, workspace: Path):
     assert "encoding" not in answer.json
 
 
-async def test_secrets_are_masked_and_that_is_said(call, workspace: Path, secret: str):
+async def test_secrets_are_masked_with_a_note(call, workspace: Path, secret: str):
     (workspace / "notes").write_text(f"key: {secret}\n")
     answer = await call("read_file", path="notes")
     assert answer["content"] == "1|key: [redacted]"
     assert answer["note"] == "Secrets in this text are masked: do not write it back."
 
 
-async def test_an_image_becomes_a_part_the_model_can_see(call, workspace: Path, deps):
+async def test_image_is_returned_as_media(call, workspace: Path, deps):
     (workspace / "shot.png").write_bytes(PNG)
     answer = await call("read_file", path="shot.png")
     assert (answer["is_image"], answer["content"]) == (True, "")
@@ -141,7 +143,7 @@ async def test_an_image_becomes_a_part_the_model_can_see(call, workspace: Path, 
     assert await deps.blobs.read(media.digest) == PNG
 
 
-async def test_a_huge_image_is_refused(call, workspace: Path):
+async def test_huge_image_is_refused(call, workspace: Path):
     (workspace / "huge.png").write_bytes(PNG)
     os.truncate(workspace / "huge.png", 20_000_001)
     with pytest.raises(ToolError, match=r"huge\.png has 20,000,001 bytes"):
@@ -161,7 +163,7 @@ async def test_a_huge_image_is_refused(call, workspace: Path):
         ("~/.hermes/.env", "belongs to Hermes"),
     ],
 )
-async def test_what_cannot_be_read_says_why(call, workspace: Path, path: str, message: str):
+async def test_unreadable_path_is_explained(call, workspace: Path, path: str, message: str):
     (workspace / "README.md").write_text("x")
     (workspace / "sub").mkdir()
     (workspace / "bin").write_bytes(b"a\0b")
@@ -170,7 +172,7 @@ async def test_what_cannot_be_read_says_why(call, workspace: Path, path: str, me
         await call("read_file", path=path)
 
 
-async def test_reading_twice_gives_the_text_twice(call, workspace: Path):
+async def test_second_read_returns_the_text_again(call, workspace: Path):
     (workspace / "f").write_text("x")
     first = await call("read_file", path="f")
     assert (await call("read_file", path="f")).json == first.json
@@ -184,7 +186,7 @@ async def test_reading_twice_gives_the_text_twice(call, workspace: Path):
     offset=st.integers(1, 20),
     limit=st.integers(1, 20),
 )
-def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, limit: int):
+def test_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, limit: int):
     path = tmp_path / "f"
     path.write_bytes(text.encode())
     lines = text.split("\n")
@@ -204,7 +206,7 @@ def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, 
     back=st.integers(1, 20),
     limit=st.integers(1, 20),
 )
-def test_the_end_is_the_same_without_counting(tmp_path: Path, text: str, back: int, limit: int):
+def test_end_is_the_same_without_counting_lines(tmp_path: Path, text: str, back: int, limit: int):
     path = tmp_path / "f"
     path.write_bytes(text.encode())
     with path.open("rb") as file:
@@ -217,7 +219,7 @@ def test_the_end_is_the_same_without_counting(tmp_path: Path, text: str, back: i
 
 
 class CountingBytes(BytesIO):
-    """Knows how many bytes were read of it."""
+    """Counts the bytes read from it."""
 
     amount = 0
 
@@ -232,7 +234,7 @@ class CountingBytes(BytesIO):
         return data
 
 
-def test_the_end_of_a_large_file_is_read_without_what_stands_before():
+def test_end_of_a_large_file_is_read_without_the_rest():
     data = (b"x" * 99 + b"\n") * (MAX_COUNTED // 100 + 2)
     file = CountingBytes(data)
     page = read_page(file, len(data), -1_000, OutputLimits(lines=1_000), str)
@@ -240,7 +242,7 @@ def test_the_end_of_a_large_file_is_read_without_what_stands_before():
     assert file.amount < 500_000
 
 
-def test_the_end_of_one_endless_line_is_found(tmp_path: Path):
+def test_end_of_a_very_long_line_is_found(tmp_path: Path):
     (tmp_path / "f").write_bytes(b"first\n" + b"x" * (3 * MASK_WINDOW) + b"\nlast")
     with (tmp_path / "f").open("rb") as file:
         page = read_page(file, 4 * MASK_WINDOW, -2, OutputLimits(lines=5), str, 0)
@@ -256,49 +258,49 @@ class CountingFile(FileIO):
         return amount
 
 
-HOLES = 4 * MAX_TAIL_SCAN
+SPARSE_SIZE = 4 * MAX_TAIL_SCAN
 
 
-def with_holes(path: Path, before: int, data: bytes) -> CountingFile:
-    """A file that is mostly holes, with something to read so many bytes before its end."""
+def sparse_file(path: Path, before: int, data: bytes) -> CountingFile:
+    """Return a sparse file with data so many bytes before its end."""
     with path.open("wb") as file:
         file.write(b"first\n")
-        file.truncate(HOLES)
-        file.seek(HOLES - before)
+        file.truncate(SPARSE_SIZE)
+        file.seek(SPARSE_SIZE - before)
         file.write(data)
     return CountingFile(path)
 
 
 @pytest.mark.parametrize("end", [b"the last words", b"the last words\n"])
-def test_a_line_that_begins_too_far_ahead_is_shown_by_its_end(tmp_path: Path, end: bytes):
-    raw = with_holes(tmp_path / "f", len(end), end)
+def test_line_beyond_the_scan_limit_shows_its_end(tmp_path: Path, end: bytes):
+    raw = sparse_file(tmp_path / "f", len(end), end)
     with BufferedReader(raw) as file:
-        page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
+        page = read_page(file, SPARSE_SIZE, -10, OutputLimits(lines=100), str)
     assert (len(page.lines), page.first, page.total, page.left) == (1, -1, None, 0)
-    assert page.lines[0].startswith("[… its beginning is left out]")
+    assert page.lines[0].startswith("[… beginning left out]")
     assert page.lines[0].endswith("\0the last words")
     assert raw.amount < MAX_TAIL_SCAN + 4 * BLOCK
 
 
-def test_whole_lines_behind_a_line_that_begins_too_far_ahead(tmp_path: Path):
+def test_lines_after_one_beyond_the_scan_limit_are_whole(tmp_path: Path):
     end = b"one\r\ntwo\nthree\n"
-    with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
-        page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
+    with BufferedReader(sparse_file(tmp_path / "f", len(end), end)) as file:
+        page = read_page(file, SPARSE_SIZE, -10, OutputLimits(lines=100), str)
     assert (page.lines[1:], page.first, page.left) == (["two", "three"], -3, 0)
     assert page.lines[0].endswith("\0one")
 
 
-def test_a_line_at_the_edge_of_what_is_looked_through_is_whole(tmp_path: Path):
-    with BufferedReader(with_holes(tmp_path / "f", MAX_TAIL_SCAN + 6, b"\nwhole\nrest")) as file:
-        page = read_page(file, HOLES, -10, OutputLimits(lines=100), str)
+def test_line_at_the_scan_limit_is_whole(tmp_path: Path):
+    with BufferedReader(sparse_file(tmp_path / "f", MAX_TAIL_SCAN + 6, b"\nwhole\nrest")) as file:
+        page = read_page(file, SPARSE_SIZE, -10, OutputLimits(lines=100), str)
     assert (page.lines[0], page.first) == ("whole", -2)
 
 
-def test_the_end_of_a_cut_line_shows_no_half_of_a_secret(tmp_path: Path):
+def test_end_of_a_cut_line_shows_no_part_of_a_secret(tmp_path: Path):
     secret = "".join(f"{n:05}" for n in range(2_000))
     end = secret.encode() * 20
-    with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
-        page = read_page(file, HOLES, -1, OutputLimits(lines=1), Redactor([secret]).redact)
+    with BufferedReader(sparse_file(tmp_path / "f", len(end), end)) as file:
+        page = read_page(file, SPARSE_SIZE, -1, OutputLimits(lines=1), Redactor([secret]).redact)
     assert page.masked
     assert "0" not in page.lines[0]
 
@@ -315,7 +317,7 @@ def test_lines_are_found_across_blocks(tmp_path: Path, around: int):
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("at", [0, 1_985, 1_995, 1_999, 2_000, 7_990, MASK_WINDOW - 9])
-async def test_the_end_of_a_long_line_never_shows_half_of_a_secret(
+async def test_cut_of_a_long_line_never_shows_part_of_a_secret(
     call, workspace: Path, secret: str, at: int, wide: bool
 ):
     text = f"{'é' * at}{secret}{'b' * 200_000}\n"
@@ -326,10 +328,10 @@ async def test_the_end_of_a_long_line_never_shows_half_of_a_secret(
     assert ("masked" in answer.json.get("note", "")) == (at < 8_000 or wide)
 
 
-async def test_a_line_full_of_secrets_does_not_pull_half_a_secret_in(
+async def test_line_full_of_secrets_shows_no_part_of_one(
     call, workspace: Path, deps: ToolDeps, scope: Scope
 ):
-    """Masking makes a line shorter, so that its end comes near what is shown."""
+    """Redaction shortens the line, which moves its end into view."""
     secret = "".join(f"{n:05}" for n in range(2_000))
     (workspace / "f").write_text(secret * 20)
     tool = build_tools(msgspec.structs.replace(deps, redact=Redactor([secret]).redact))["read_file"]
@@ -340,18 +342,20 @@ async def test_a_line_full_of_secrets_does_not_pull_half_a_secret_in(
 @pytest.mark.parametrize(
     "path", ["/proc/self/status", "/proc/self/environ", "/proc/self/root/etc/passwd", "/sys/power"]
 )
-async def test_the_kernel_is_no_file(call, path: str):
-    with pytest.raises(ToolError, match="door to the kernel"):
+async def test_kernel_file_systems_are_refused(call, path: str):
+    with pytest.raises(ToolError, match="kernel interface"):
         await call("read_file", path=path)
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/tty", "/dev/stdin", "/proc/self/fd/0"])
-async def test_devices_are_refused_at_once(call, path: str):
+async def test_devices_are_refused(call, path: str):
     with pytest.raises(ToolError):
         await call("read_file", path=path)
 
 
-async def test_patience_has_an_end(workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path):
+async def test_unresponsive_file_times_out(
+    workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path
+):
     parts = ReadDeps(
         places=SessionPaths(tmp_path),
         seen=SeenFiles(),
@@ -361,12 +365,12 @@ async def test_patience_has_an_end(workspace: Path, deps: ToolDeps, scope: Scope
         patience=0.0,
     )
     (workspace / "f").write_text("x")
-    with pytest.raises(ToolError, match="did not answer within 0 s"):
+    with pytest.raises(ToolError, match="did not respond within 0 s"):
         await ReadFile(parts).run(Raw(b'{"path":"f"}'), ToolContext(scope, "c", silent))
 
 
-class Pausing:
-    """Masks nothing, and stands still the first time."""
+class PausingRedactor:
+    """Redacts nothing, and blocks on the first call."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -380,12 +384,10 @@ class Pausing:
         return text
 
 
-async def test_what_nobody_waits_for_is_not_read_on(
-    workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path
-):
-    redact, aside = Pausing(), ThreadRunner(1)
+async def test_abandoned_read_stops(workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path):
+    redact, runner = PausingRedactor(), ThreadRunner(1)
     places = SessionPaths(tmp_path)
-    parts = ReadDeps(places=places, seen=SeenFiles(), blobs=deps.blobs, redact=redact, aside=aside)
+    parts = ReadDeps(places=places, seen=SeenFiles(), blobs=deps.blobs, redact=redact, aside=runner)
     (workspace / "f").write_bytes((b"x" * 200_000 + b"\n") * 20)
     context = ToolContext(scope, "c", silent)
     async with anyio.create_task_group() as tasks:
@@ -397,13 +399,13 @@ async def test_what_nobody_waits_for_is_not_read_on(
     with anyio.fail_after(60):
         while not ended:
             try:
-                ended = await aside.run(lambda: True)
+                ended = await runner.run(lambda: True)
             except ToolError:
                 await anyio.sleep(0.01)
     assert redact.calls == 1
 
 
-def test_a_file_that_grows_is_read_as_it_was(tmp_path: Path):
+def test_growing_file_is_read_up_to_its_initial_size(tmp_path: Path):
     (tmp_path / "f").write_bytes(b"one\ntwo\nthree")
     with (tmp_path / "f").open("rb") as file:
         page = read_page(file, 8, 1, OutputLimits(lines=10), str)

@@ -1,4 +1,4 @@
-"""Files that are replaced: all or none, also on a disk that takes no more."""
+"""Files are replaced all-or-nothing, even on a full disk."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ from hermes.tools.files.safe_open import forbid_nothing
 
 @contextmanager
 def full_disk(most: int = 1_000) -> Generator[None]:
-    """No file may grow beyond so many bytes."""
+    """Limit the size of any file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
@@ -34,7 +34,7 @@ def change(path: Path, after: bytes | None) -> FileChange:
     return FileChange(path, path.read_bytes(), after, path.lstat())
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path):
+def test_full_disk_loses_nothing(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"old a")
     (tmp_path / "gone").write_bytes(b"to be deleted")
     before = {name: (tmp_path / name).lstat().st_ino for name in ("a", "gone")}
@@ -54,32 +54,32 @@ def test_a_full_disk_loses_nothing(tmp_path: Path):
     assert made == [tmp_path / "new", tmp_path / "new" / "deep"]
 
 
-def test_what_fails_last_takes_the_first_back(tmp_path: Path):
+def test_failed_change_rolls_back_the_others(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"old a")
     (tmp_path / "a").chmod(0o640)
     (tmp_path / "b").write_bytes(b"old b")
     inode = (tmp_path / "a").lstat().st_ino
     stale = FileChange(tmp_path / "b", b"old b", b"new b", (tmp_path / "a").lstat())
-    with pytest.raises(ToolError, match="b was changed by somebody else meanwhile"):
+    with pytest.raises(ToolError, match="b was changed by another program meanwhile"):
         apply_changes([change(tmp_path / "a", b"new a"), stale], forbid_nothing)
     assert names(tmp_path) == {"a", "b"}
     assert (tmp_path / "a").read_bytes() == b"old a"
     assert (tmp_path / "a").lstat().st_ino == inode
 
 
-def test_a_file_that_appeared_or_vanished_is_not_overrun(tmp_path: Path):
+def test_created_or_deleted_file_is_not_overwritten(tmp_path: Path):
     appears = change(tmp_path / "new", b"mine")
     (tmp_path / "new").write_bytes(b"theirs")
-    with pytest.raises(ToolError, match="changed by somebody else"):
+    with pytest.raises(ToolError, match="changed by another program"):
         apply_changes([appears], forbid_nothing)
     vanishes = change(tmp_path / "new", b"mine")
     (tmp_path / "new").unlink()
-    with pytest.raises(ToolError, match="vanished"):
+    with pytest.raises(ToolError, match="was deleted"):
         apply_changes([vanishes], forbid_nothing)
     assert names(tmp_path) == set()
 
 
-def test_owner_and_permissions_stay(tmp_path: Path):
+def test_owner_and_permissions_are_kept(tmp_path: Path):
     path = tmp_path / "a"
     path.write_bytes(b"old")
     path.chmod(0o4751)
@@ -95,7 +95,7 @@ def test_owner_and_permissions_stay(tmp_path: Path):
     assert path.stat().st_mode & 0o7777 == 0o600
 
 
-def test_the_other_name_of_a_file_keeps_its_words(tmp_path: Path):
+def test_hard_link_keeps_the_old_content(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "other").hardlink_to(tmp_path / "a")
     apply_changes([change(tmp_path / "a", b"new")], forbid_nothing)

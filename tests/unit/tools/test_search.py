@@ -34,7 +34,7 @@ def tree(workspace: Path) -> None:
         (workspace / name).write_text(text)
 
 
-async def test_lines_that_match(call):
+async def test_matching_lines_are_listed(call):
     answer = await call("search_files", pattern=r"^import \w")
     assert answer.json == snapshot(
         {
@@ -48,7 +48,7 @@ async def test_lines_that_match(call):
     )
 
 
-async def test_lines_around_a_match(call):
+async def test_context_lines_are_included(call):
     answer = await call("search_files", pattern="def f", context=1, file_glob="*.py")
     assert answer.json == snapshot(
         {
@@ -62,10 +62,10 @@ async def test_lines_around_a_match(call):
     )
 
 
-async def test_pages_follow_each_other(call):
+async def test_pages_continue_at_the_offset(call):
     first = await call("search_files", pattern="import", limit=2)
     assert [hit["path"] for hit in first["matches"]] == [".github/ci.yml", "src/a.py"]
-    assert (first["truncated"], first["note"]) == (True, "Go on with offset=2.")
+    assert (first["truncated"], first["note"]) == (True, "Continue with offset=2.")
     second = await call("search_files", pattern="import", limit=2, offset=2)
     assert [hit["path"] for hit in second["matches"]] == ["src/b.ts", "src/deep/c.py"]
     assert "truncated" not in second.json
@@ -84,7 +84,7 @@ async def test_pages_follow_each_other(call):
         ({"path": "~/work/src/deep"}, None),
     ],
 )
-async def test_other_ways_to_ask(call, args, expected):
+async def test_output_modes_and_paths(call, args, expected):
     answer = await call("search_files", **{"pattern": "import", "file_glob": "*.py", **args})
     if expected is None:
         expected = {
@@ -106,18 +106,18 @@ async def test_other_ways_to_ask(call, args, expected):
         ({"pattern": "nothing"}, []),
     ],
 )
-async def test_files_by_name(call, args, files: list[str]):
+async def test_files_are_found_by_name(call, args, files: list[str]):
     answer = await call("search_files", target="files", **args)
     assert answer.json == {"total_count": len(files), "files": files}
 
 
-async def test_a_search_from_where_the_shell_stands(call):
+async def test_search_starts_in_the_working_folder(call):
     await call("terminal", command="cd src")
     answer = await call("search_files", pattern="*.py", target="files")
     assert answer["files"] == ["a.py", "deep/c.py"]
 
 
-async def test_nothing_found_is_an_answer(call):
+async def test_no_match_returns_an_empty_result(call):
     assert (await call("search_files", pattern="zzz")).json == {"total_count": 0, "matches": []}
 
 
@@ -129,22 +129,22 @@ async def test_nothing_found_is_an_answer(call):
         ({"pattern": "x", "path": "scr"}, "does not exist. Did you mean .*/src"),
         ({"pattern": "x", "file_glob": "[a"}, "glob"),
         ({"pattern": "x{", "target": "files"}, "glob"),
-        ({"pattern": "x", "target": "files", "file_glob": "."}, "names nothing"),
+        ({"pattern": "x", "target": "files", "file_glob": "."}, "matches nothing"),
         ({"pattern": "x", "path": "~/.hermes/.env"}, "belongs to Hermes"),
     ],
 )
-async def test_a_bad_question_says_why(call, args, message: str):
+async def test_invalid_arguments_are_explained(call, args, message: str):
     with pytest.raises(ToolError, match=message):
         await call("search_files", **args)
 
 
-async def test_a_pattern_is_never_an_option(call, workspace: Path):
+async def test_pattern_is_never_parsed_as_an_option(call, workspace: Path):
     (workspace / "odd").write_text("--files\n")
     answer = await call("search_files", pattern="--files")
     assert answer["matches"] == [{"path": "odd", "line": 1, "content": "--files"}]
 
 
-async def test_our_secrets_are_not_found(call, workspace: Path, tmp_path: Path, secret: str):
+async def test_protected_files_are_not_searched(call, workspace: Path, tmp_path: Path, secret: str):
     (tmp_path / ".hermes").mkdir()
     (tmp_path / ".hermes" / ".env").write_text("needle=1\n")
     os.link(tmp_path / ".hermes" / ".env", workspace / "copy")
@@ -156,14 +156,14 @@ async def test_our_secrets_are_not_found(call, workspace: Path, tmp_path: Path, 
     assert answer["files"] == []
 
 
-async def test_a_long_line_is_shown_around_its_match(call, workspace: Path):
+async def test_long_line_is_shortened_around_its_match(call, workspace: Path):
     (workspace / "min.js").write_text("a" * 5_000 + "needle" + "b" * 5_000)
     (hit,) = (await call("search_files", pattern="needle"))["matches"]
     assert len(hit["content"]) == 502
     assert "needle" in hit["content"]
 
 
-async def test_a_common_word_is_counted_only_so_far(call, workspace: Path):
+async def test_counting_stops_at_a_limit(call, workspace: Path):
     (workspace / "many").write_text("x\n" * 60_000)
     answer = await call("search_files", pattern="x", path="many", limit=3)
     assert len(answer["matches"]) == 3
@@ -171,7 +171,7 @@ async def test_a_common_word_is_counted_only_so_far(call, workspace: Path):
     assert answer["note"].startswith("Stopped counting here; there are more.")
 
 
-async def test_without_ripgrep_the_way_out_is_named(deps: ToolDeps, scope: Scope):
+async def test_missing_ripgrep_suggests_alternatives(deps: ToolDeps, scope: Scope):
     tool = build_tools(msgspec.structs.replace(deps, rg=None))["search_files"]
 
     async def progress(_: str) -> None:
@@ -188,12 +188,12 @@ def test_ripgrep_is_found():
     assert Path(found).name == "rg"
 
 
-def test_records_may_come_in_any_pieces():
+def test_records_are_decoded_from_any_chunks():
     begin = b'{"type":"begin","data":{"path":{"text":"f"}}}\n'
     line = (
         b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"x\\n"},"line_number":3}}\n'
     )
-    # Some versions begin the last record with what is in it.
+    # Some versions write the fields of the last record in another order.
     data = begin + b"rg: bad: Permission denied\n" + line + b'{"data":{},"type":"summary"}\n'
     for size in (1, 7, len(data)):
         records = RecordReader()
@@ -202,7 +202,7 @@ def test_records_may_come_in_any_pieces():
         assert records.complaints == "rg: bad: Permission denied\n"
 
 
-def test_a_record_of_any_length_takes_bounded_memory():
+def test_overlong_record_takes_bounded_memory():
     records = RecordReader()
     seen = list(records.take(b'{"type":"begin","data":{"path":{"text":"f"}}}\n'))
     seen += records.take(b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"')
@@ -214,7 +214,7 @@ def test_a_record_of_any_length_takes_bounded_memory():
     assert (str(seen[1].data.path), str(seen[1].data.lines)) == ("f", "[a line too long to show]")
 
 
-def test_a_page_of_hits_is_bounded_in_characters():
+def test_page_of_hits_is_limited_in_characters():
     hits = HitCollector(PageRange(0, 500), lambda _: True, 0, str)
     record = {"path": {"text": "f"}, "lines": {"text": "y" * 500}, "line_number": 1}
     for _ in range(500):
@@ -236,7 +236,7 @@ def test_names_and_counts_are_paged():
 
 
 @pytest.mark.parametrize("at", [0, 140, 150, 340, 345, 350, 490, 2_000])
-async def test_windows_on_a_long_line_never_show_half_of_a_secret(
+async def test_excerpts_of_a_long_line_never_show_part_of_a_secret(
     call, workspace: Path, secret: str, at: int
 ):
     (workspace / "min.js").write_text(f"{'a' * at}{secret}{'b' * 2_000}needle{'c' * 2_000}\n")
@@ -246,21 +246,21 @@ async def test_windows_on_a_long_line_never_show_half_of_a_secret(
             assert not any(secret[n : n + 6] in halves for n in range(len(secret) - 5))
 
 
-async def test_lines_around_a_match_are_masked_before_they_are_cut(
-    call, workspace: Path, secret: str
-):
+async def test_context_lines_are_redacted_before_they_are_cut(call, workspace: Path, secret: str):
     (workspace / "min.js").write_text(f"{'a' * 490}{secret}{'b' * 900}\nneedle\n")
     near, _ = (await call("search_files", pattern="needle", context=1))["matches"]
     assert near["content"] == f"{'a' * 490}[redacted]…"
 
 
-async def test_a_line_that_is_not_utf8_is_masked_and_shown(call, workspace: Path, secret: str):
+async def test_line_that_is_not_utf8_is_redacted_and_shown(call, workspace: Path, secret: str):
     (workspace / "old.txt").write_bytes(b"gr\xfcn needle " + secret.encode() + b"\n")
     (hit,) = (await call("search_files", pattern="needle"))["matches"]
     assert hit["content"] == "gr\ufffdn needle [redacted]"
 
 
-async def test_a_second_name_that_is_no_text_opens_no_secret(call, workspace: Path, tmp_path: Path):
+async def test_hard_link_with_undecodable_name_reveals_no_secret(
+    call, workspace: Path, tmp_path: Path
+):
     (tmp_path / ".hermes").mkdir()
     (tmp_path / ".hermes" / ".env").write_text("needle=1\n")
     os.link(tmp_path / ".hermes" / ".env", os.fsencode(workspace) + b"/cop\xff")
@@ -271,7 +271,7 @@ async def test_a_second_name_that_is_no_text_opens_no_secret(call, workspace: Pa
 
 
 @pytest.mark.slow
-async def test_a_line_of_80_megabytes_takes_little_memory(call, workspace: Path):
+async def test_line_of_80_megabytes_takes_little_memory(call, workspace: Path):
     with (workspace / "huge").open("wb") as file:
         for _ in range(80):
             file.write(b"x" * (1 << 20))
@@ -284,7 +284,7 @@ async def test_a_line_of_80_megabytes_takes_little_memory(call, workspace: Path)
     assert most < 16 << 20
 
 
-def test_a_complaint_in_the_middle_of_a_record_costs_that_record_alone():
+def test_error_message_inside_a_record_loses_only_that_record():
     line = b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"x"}}}\n'
     records = RecordReader()
     seen = list(records.take(line[:20] + b"rg: bad: Permission denied\n" + line[20:] + line))
@@ -292,7 +292,7 @@ def test_a_complaint_in_the_middle_of_a_record_costs_that_record_alone():
 
 
 @pytest.mark.parametrize("path", ["x" * 256, "x/" * 3_000, "nowhere/" + "é" * 200])
-async def test_a_path_that_no_system_takes_is_refused(call, path: str):
+async def test_impossible_path_is_refused(call, path: str):
     for tool, args in (
         ("search_files", {"pattern": "x"}),
         ("read_file", {}),

@@ -1,4 +1,4 @@
-"""Words for other places: the owner's own without asking, everybody else's with leave only."""
+"""Messages to other chats: the owner's own need no approval, all others do."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -23,7 +23,7 @@ from hermes.tools.send_message import SendMessage
 pytestmark = pytest.mark.anyio
 
 
-class Bench:
+class SendMessageHarness:
     def __init__(self, home: Path, store: SqliteStore, clock: FakeClock) -> None:
         env = Env({"TELEGRAM_BOT_TOKEN": "t", "TELEGRAM_HOME_CHANNEL": "42"})
         self.store = store
@@ -31,11 +31,11 @@ class Bench:
         self.outgoing = OutboxSender(Home(home, home), env, store, clock)
         self.outgoing.set_posted_callback(self.announced.append)
         self.tool = SendMessage(self.outgoing)
-        self.wishes: list[ApprovalRequest] = []
+        self.requests: list[ApprovalRequest] = []
         self.allowed = True
 
-    async def ask(self, wish: ApprovalRequest) -> Decision:
-        self.wishes.append(wish)
+    async def ask(self, request: ApprovalRequest) -> Decision:
+        self.requests.append(request)
         return Decision(self.allowed, "" if self.allowed else "The owner said no.")
 
     async def send(
@@ -61,58 +61,62 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
+async def harness(tmp_path: Path) -> AsyncGenerator[SendMessageHarness]:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        yield Bench(tmp_path, store, clock)
+        yield SendMessageHarness(tmp_path, store, clock)
 
 
 @pytest.mark.parametrize(("target", "chat"), [("telegram", "42"), ("origin", "7"), ("all", "42")])
-async def test_the_owners_own_places_need_no_leave(bench: Bench, target: str, chat: str) -> None:
-    answer = await bench.send(target)
+async def test_owner_chats_need_no_approval(
+    harness: SendMessageHarness, target: str, chat: str
+) -> None:
+    answer = await harness.send(target)
     assert answer == {
         "success": True,
         "results": [{"target": f"telegram:{chat}", "status": "queued"}],
     }
-    assert await bench.outbox() == [(chat, "hi")]
-    assert bench.announced == [Address("telegram", chat)]
-    assert bench.wishes == []
+    assert await harness.outbox() == [(chat, "hi")]
+    assert harness.announced == [Address("telegram", chat)]
+    assert harness.requests == []
 
 
-async def test_the_session_of_another_place_is_told_and_the_own_one_is_not(bench: Bench) -> None:
-    await bench.send("telegram")
-    await bench.send("origin")
-    told = {one.address.chat: one.brought for one in await bench.replies()}
-    assert told == {"42": True, "7": False}
+async def test_only_other_sessions_record_the_message(harness: SendMessageHarness) -> None:
+    await harness.send("telegram")
+    await harness.send("origin")
+    brought = {message.address.chat: message.brought for message in await harness.replies()}
+    assert brought == {"42": True, "7": False}
 
 
-async def test_somebody_else_is_asked_about_with_the_exact_words(bench: Bench) -> None:
-    await bench.send("telegram:99", "Meet at ten.")
-    (wish,) = bench.wishes
-    assert wish.action == "to telegram:99:\nMeet at ten."
-    assert await bench.outbox() == [("99", "Meet at ten.")]
+async def test_approval_for_other_chat_shows_exact_text(harness: SendMessageHarness) -> None:
+    await harness.send("telegram:99", "Meet at ten.")
+    (request,) = harness.requests
+    assert request.action == "to telegram:99:\nMeet at ten."
+    assert await harness.outbox() == [("99", "Meet at ten.")]
 
 
-async def test_nothing_leaves_without_leave(bench: Bench) -> None:
-    bench.allowed = False
+async def test_denied_message_is_not_sent(harness: SendMessageHarness) -> None:
+    harness.allowed = False
     with pytest.raises(ToolError, match="The owner said no"):
-        await bench.send("telegram:99")
+        await harness.send("telegram:99")
     with pytest.raises(ToolError, match="The owner said no"):
-        await bench.send("telegram", foreign=True)
-    assert await bench.outbox() == []
+        await harness.send("telegram", foreign=True)
+    assert await harness.outbox() == []
 
 
-async def test_what_leads_nowhere_is_told(bench: Bench) -> None:
-    answer = await bench.send("discord")
+async def test_unknown_platform_is_reported(harness: SendMessageHarness) -> None:
+    answer = await harness.send("discord")
     assert answer["success"] is False
     assert "no such platform" in str(answer["results"])
-    assert await bench.outbox() == []
+    assert await harness.outbox() == []
 
 
 @pytest.mark.parametrize(
     ("target", "message"), [("", "x"), ("te legram", "x"), ("telegram", " "), ("all", "x" * 20_001)]
 )
-async def test_bad_wishes_are_refused(bench: Bench, target: str, message: str) -> None:
+async def test_invalid_arguments_are_refused(
+    harness: SendMessageHarness, target: str, message: str
+) -> None:
     with pytest.raises(ToolError):
-        await bench.send(target, message)
-    assert await bench.outbox() == []
+        await harness.send(target, message)
+    assert await harness.outbox() == []

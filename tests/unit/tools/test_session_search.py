@@ -1,4 +1,4 @@
-"""Past conversations are found by those who took part in them, and by nobody else."""
+"""Past sessions are found by those who took part in them only."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -21,7 +21,7 @@ from hermes.tools.session_search import SessionSearch
 pytestmark = pytest.mark.anyio
 
 
-class Past:
+class PastSessions:
     def __init__(self, store: SqliteStore, clock: FakeClock) -> None:
         self._store = store
         self._clock = clock
@@ -33,12 +33,12 @@ class Past:
         session = Session(id=name, started_at=now, title=name.title(), principal=principal)
         await self._store.commit(OpenSession(session))
         for n, line in enumerate(lines):
-            said = (
+            message = (
                 Assistant(new_id("msg"), (Text(line),), Stop.END)
                 if n % 2
                 else User(new_id("msg"), (Text(line),))
             )
-            await self._store.commit(AppendMessage(name, "run", said, now))
+            await self._store.commit(AppendMessage(name, "run", message, now))
 
     async def ask(self, principal: str = OWNER, session: str = "now", **args: object) -> dict:
         async def progress(text: str) -> None:
@@ -52,13 +52,13 @@ class Past:
 
 
 @pytest.fixture
-async def past(tmp_path: Path) -> AsyncGenerator[Past]:
+async def past(tmp_path: Path) -> AsyncGenerator[PastSessions]:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        yield Past(store, clock)
+        yield PastSessions(store, clock)
 
 
-async def test_found_with_what_stands_around_it(past: Past) -> None:
+async def test_match_includes_surrounding_messages(past: PastSessions) -> None:
     await past.talk("one", "a", "b", "where is the teapot", "in the kitchen", "e", "f", "bye")
     await past.talk("two", "something else", "no")
     answer = await past.ask(query="teapot")
@@ -72,7 +72,7 @@ async def test_found_with_what_stands_around_it(past: Past) -> None:
     assert (found["bookend_start"], found["bookend_end"]) == ("a", "bye")
 
 
-async def test_each_session_once_and_not_the_one_that_asks(past: Past) -> None:
+async def test_each_session_is_found_once_except_the_current_one(past: PastSessions) -> None:
     await past.talk("one", "teapot", "teapot", "teapot")
     await past.talk("two", "teapot")
     await past.talk("now", "teapot")
@@ -82,7 +82,7 @@ async def test_each_session_once_and_not_the_one_that_asks(past: Past) -> None:
     assert [one["session_id"] for one in oldest] == ["one"]
 
 
-async def test_nobody_finds_what_is_not_theirs(past: Past) -> None:
+async def test_sessions_of_other_principals_are_not_found(past: PastSessions) -> None:
     await past.talk("mine", "the secret teapot", principal=OWNER)
     await past.talk("theirs", "a blue teapot", principal="telegram:7")
     found = (await past.ask("telegram:7", query="teapot", limit=10))["results"]
@@ -92,7 +92,7 @@ async def test_nobody_finds_what_is_not_theirs(past: Past) -> None:
         await past.ask("telegram:7", session_id="mine")
 
 
-async def test_scrolling_from_a_find(past: Past) -> None:
+async def test_scroll_starts_at_a_match(past: PastSessions) -> None:
     await past.talk("one", *(f"line {n}" for n in range(30)))
     (found,) = (await past.ask(query='"line 15"'))["results"]
     more = await past.ask(session_id="one", around_message_id=found["match_message_id"], window=2)
@@ -104,14 +104,14 @@ async def test_scrolling_from_a_find(past: Past) -> None:
         await past.ask(session_id="one", around_message_id="msg_none")
 
 
-async def test_browsing_shows_the_latest(past: Past) -> None:
+async def test_browse_shows_the_latest_sessions(past: PastSessions) -> None:
     for name in ("a", "b", "c", "d"):
         await past.talk(name, f"hello from {name}")
     answer = await past.ask(limit=2)
     assert [one["session_id"] for one in answer["sessions"]] == ["d", "c"]
 
 
-async def test_nothing_found_says_so(past: Past) -> None:
+async def test_no_match_returns_a_note(past: PastSessions) -> None:
     answer = await past.ask(query="unheard of")
     assert answer["results"] == []
     assert "other words" in answer["note"]

@@ -31,7 +31,7 @@ async def test_output_and_exit_code(call):
     assert answer.output.shown == "out\nerr\n"
 
 
-async def test_the_folder_carries_over_and_nothing_else(call, workspace: Path):
+async def test_only_the_working_folder_carries_over(call, workspace: Path):
     answer = await call("terminal", command="mkdir 'a b'; cd 'a b'; export X=1; f() { :; }; exit 4")
     assert (answer["exit_code"], answer["cwd"]) == (4, str(workspace / "a b"))
     answer = await call("terminal", command="pwd; echo ${X-none}; type -t f")
@@ -40,7 +40,7 @@ async def test_the_folder_carries_over_and_nothing_else(call, workspace: Path):
     assert (await call("terminal", command="cd .."))["cwd"] == str(workspace)
 
 
-async def test_sessions_stand_in_folders_of_their_own(call, workspace: Path):
+async def test_each_session_has_its_own_folder(call, workspace: Path):
     (workspace / "a").mkdir()
     other = Scope("default", "session-2", "run", str(workspace))
     await call("terminal", command="cd a")
@@ -48,13 +48,13 @@ async def test_sessions_stand_in_folders_of_their_own(call, workspace: Path):
     assert (await call("terminal", command="pwd"))["output"] == f"{workspace}/a\n"
 
 
-async def test_a_folder_that_is_gone_gives_way_to_the_workspace(call, workspace: Path):
+async def test_deleted_folder_falls_back_to_the_workspace(call, workspace: Path):
     await call("terminal", command="mkdir gone; cd gone; rmdir ../gone")
     assert (await call("terminal", command="pwd"))["output"] == f"{workspace}\n"
 
 
 class Conversation:
-    """Calls to the terminal, as a transcript keeps them and a new process finds them."""
+    """Calls to the terminal, recorded in a transcript that a new process restores."""
 
     def __init__(self, deps: ToolDeps, scope: Scope) -> None:
         self._deps = deps
@@ -87,7 +87,7 @@ def conversation(deps: ToolDeps, scope: Scope) -> Conversation:
     return Conversation(deps, scope)
 
 
-async def test_the_folder_outlives_a_restart(conversation: Conversation, workspace: Path):
+async def test_folder_is_restored_after_restart(conversation: Conversation, workspace: Path):
     await conversation.say("mkdir -p first other 'sécond \"two\"'; cd first")
     await conversation.say("cd ../séc*; false")
     await conversation.say("""echo '{"cwd":"/"}'""")
@@ -97,7 +97,7 @@ async def test_the_folder_outlives_a_restart(conversation: Conversation, workspa
     assert await conversation.say("pwd") == f'{workspace}/sécond "two"\n'
 
 
-async def test_a_move_that_was_taken_back_is_forgotten(conversation: Conversation, workspace: Path):
+async def test_undone_folder_change_is_forgotten(conversation: Conversation, workspace: Path):
     await conversation.say("mkdir -p a/b; cd a")
     await conversation.say("cd b")
     del conversation.messages[2:]
@@ -108,7 +108,7 @@ async def test_a_move_that_was_taken_back_is_forgotten(conversation: Conversatio
     assert await conversation.say("pwd") == f"{workspace}\n"
 
 
-async def test_a_folder_gone_by_the_restart_gives_way_for_good(
+async def test_folder_deleted_before_restart_is_not_restored(
     conversation: Conversation, workspace: Path
 ):
     await conversation.say("mkdir gone; cd gone")
@@ -118,7 +118,7 @@ async def test_a_folder_gone_by_the_restart_gives_way_for_good(
     assert await conversation.say("pwd") == f"{workspace}\n"
 
 
-async def test_workdir_is_for_one_command(call, workspace: Path):
+async def test_workdir_applies_to_one_command(call, workspace: Path):
     (workspace / "sub").mkdir()
     answer = await call("terminal", command="pwd; cd /", workdir="sub")
     assert answer["output"] == f"{workspace}/sub\n"
@@ -127,7 +127,7 @@ async def test_workdir_is_for_one_command(call, workspace: Path):
         await call("terminal", command="pwd", workdir="nowhere")
 
 
-async def test_the_way_home_survives_redirected_output_and_an_open_quote(call, workspace: Path):
+async def test_folder_is_reported_despite_redirection_and_open_quote(call, workspace: Path):
     await call("terminal", command="mkdir d; cd d; exec >file; echo kept")
     assert (workspace / "d" / "file").read_text() == "kept\n"
     assert (await call("terminal", command="pwd"))["output"] == f"{workspace}/d\n"
@@ -136,15 +136,15 @@ async def test_the_way_home_survives_redirected_output_and_an_open_quote(call, w
     assert "matching" in answer["output"]
 
 
-async def test_commands_see_no_arguments_and_an_ordinary_shell_name(call):
+async def test_commands_see_no_arguments_and_a_plain_shell_name(call):
     answer = await call("terminal", command='echo "$0 $#"')
     assert answer["output"] == "bash 0\n"
 
 
-async def test_the_environment_is_the_sessions_own(call, scope: Scope, workspace: Path, tmp_path):
-    there = Scope("work", "s9", "r", str(workspace), "guest", Address("telegram", "42", "7"))
+async def test_environment_is_the_sessions(call, scope: Scope, workspace: Path, tmp_path):
+    guest_scope = Scope("work", "s9", "r", str(workspace), "guest", Address("telegram", "42", "7"))
     answer = await call(
-        "terminal", command="env | grep -v -e ^_ -e ^PWD -e ^SHLVL | sort", scope_=there
+        "terminal", command="env | grep -v -e ^_ -e ^PWD -e ^SHLVL | sort", scope_=guest_scope
     )
     assert answer["output"].splitlines() == [
         "HERMES_SESSION_CHAT_ID=42",
@@ -160,12 +160,12 @@ async def test_the_environment_is_the_sessions_own(call, scope: Scope, workspace
 
 
 @pytest.mark.slow
-async def test_a_timeout_keeps_what_was_said(call):
-    # What all commands need is there before the time of this one begins.
+async def test_timeout_keeps_the_output(call):
+    # Set up what all commands share before the timeout starts.
     await call("terminal", command="true")
     answer = await call("terminal", command="echo begun; sleep 1000", timeout=5)
     assert answer.json == snapshot(
-        {"output": "begun\n", "exit_code": 124, "error": "The command was ended after 5 s."}
+        {"output": "begun\n", "exit_code": 124, "error": "The command was stopped after 5 s."}
     )
     assert answer.output.failed
 
@@ -177,8 +177,8 @@ async def test_a_timeout_keeps_what_was_said(call):
         ({"command": " "}, "`command` is empty"),
         ({"command": "a\0b"}, "NUL"),
         ({"command": "#" * 100_001}, "longer than 100,000 bytes"),
-        ({"command": "true", "detached": True}, "no parameter `detached`"),
-        ({"command": "true", "background": True}, "nothing can be left running here"),
+        ({"command": "true", "detached": True}, "unknown parameter `detached`"),
+        ({"command": "true", "background": True}, "background processes are not available here"),
         ({"command": "true", "notify_on_complete": True}, "for background processes"),
         ({"command": "true", "watch_patterns": ["x"]}, "for background processes"),
         ({"command": "true", "watch_patterns": ["x"] * 11, "background": True}, "watch_patterns"),
@@ -186,7 +186,7 @@ async def test_a_timeout_keeps_what_was_said(call):
         ({"command": "true", "escalate": "root", "reason": "x"}, "`escalate` must be one of"),
     ],
 )
-async def test_what_cannot_be_run_is_refused(call, args, message: str):
+async def test_invalid_arguments_are_refused(call, args, message: str):
     with pytest.raises(ToolError, match=message):
         await call("terminal", **args)
 
@@ -203,7 +203,7 @@ async def test_long_output_is_cut_and_kept_whole_in_a_file(call):
     assert full.stat().st_mode & 0o777 == 0o600
 
 
-async def test_very_long_output_never_sits_in_memory(call, secret: str):
+async def test_very_long_output_is_not_kept_in_memory(call, secret: str):
     answer = await call(
         "terminal", command=f"seq 200000; echo {secret}; printf '\\033[31mred\\033[0m'"
     )
@@ -213,7 +213,7 @@ async def test_very_long_output_never_sits_in_memory(call, secret: str):
     assert "about 1,2" in answer["output"]
 
 
-async def test_a_full_disk_costs_the_file_but_not_the_answer(call, deps: ToolDeps):
+async def test_full_disk_loses_the_file_but_not_the_answer(call, deps: ToolDeps):
     await call("terminal", command=f"rm -r {deps.spill_folder}; seq 200000")
     answer = await call("terminal", command=f"rm -r {deps.spill_folder}; seq 20000")
     assert answer["output"].endswith("20000\n")
@@ -226,39 +226,39 @@ async def test_short_output_leaves_no_file(call, deps: ToolDeps):
     assert list(deps.spill_folder.iterdir()) == []
 
 
-async def test_secrets_and_escapes_are_taken_out(call, secret: str):
-    said: list[str] = []
+async def test_secrets_and_escapes_are_removed(call, secret: str):
+    progress: list[str] = []
     command = f"env printf '\\033[1;32m{secret}\\033[0m\\r\\nx\\n'"
-    answer = await call("terminal", command=command, progress_=said)
+    answer = await call("terminal", command=command, progress_=progress)
     assert answer["output"] == "[redacted]\nx\n"
-    assert said == ["[redacted]\nx"]
+    assert progress == ["[redacted]\nx"]
 
 
 async def test_progress_is_whole_lines_without_our_mark(call):
-    said: list[str] = []
-    await call("terminal", command="env printf 'a\\nb\\nc'", progress_=said)
-    assert said == ["a\nb"]
+    progress: list[str] = []
+    await call("terminal", command="env printf 'a\\nb\\nc'", progress_=progress)
+    assert progress == ["a\nb"]
 
 
-async def test_bytes_that_are_no_text_are_shown_as_such(call):
+async def test_undecodable_bytes_are_replaced(call):
     assert (await call("terminal", command="printf '\\377x'"))["output"] == "\ufffdx"
 
 
-async def test_what_is_left_running_is_reported(call):
+async def test_stopped_child_processes_are_reported(call):
     answer = await call("terminal", command="sleep 1000 & echo hi")
     assert answer["note"] == (
-        "A process left in the background ended with the command; `background` keeps one."
+        "A process left running was stopped with the command; use `background` to keep one."
     )
     assert answer["output"] == "hi\n"
 
 
-async def test_a_search_without_a_match_is_no_failure(call):
+async def test_search_without_a_match_is_not_a_failure(call):
     answer = await call("terminal", command="echo a | grep b")
     assert answer["exit_code_meaning"] == "nothing matched (not an error)"
     assert not answer.output.failed
 
 
-async def test_a_plain_sh_serves_as_well(deps: ToolDeps, scope: Scope, workspace: Path):
+async def test_plain_sh_works_as_well(deps: ToolDeps, scope: Scope, workspace: Path):
     tool = build_tools(msgspec.structs.replace(deps, shell=Shell("/bin/sh", bash=False)))[
         "terminal"
     ]
@@ -290,7 +290,7 @@ async def test_a_plain_sh_serves_as_well(deps: ToolDeps, scope: Scope, workspace
         (" ;\n", ""),
     ],
 )
-def test_the_last_program(command: str, program: str):
+def test_last_program_is_found(command: str, program: str):
     assert last_program(command) == program
 
 
@@ -324,11 +324,11 @@ def test_exit_codes_are_explained():
         ("a\0b\x07c\td\n", "a\ufffdb\ufffdc\td\n"),
     ],
 )
-def test_plain(raw: str, text: str):
+def test_controls_are_stripped(raw: str, text: str):
     assert strip_controls(raw) == text
 
 
-def test_only_the_newest_spills_are_kept(tmp_path: Path):
+def test_only_the_newest_output_files_are_kept(tmp_path: Path):
     spills = OutputFiles(tmp_path / "new" / "folder", kept=2)
     for _ in range(4):
         with spills.opened() as spill:
@@ -343,10 +343,10 @@ def test_only_the_newest_spills_are_kept(tmp_path: Path):
     assert len(list((tmp_path / "new" / "folder").glob("out_*"))) == 2
 
 
-async def test_output_that_is_not_masked_yet_has_no_name_on_disk(
+async def test_unredacted_output_has_no_name_on_disk(
     call, deps: ToolDeps, workspace: Path, secret: str
 ):
-    """Whoever is killed in the middle of a command leaves nothing behind."""
+    """A command killed in the middle leaves no output behind."""
     os.mkfifo(workspace / "go")
     answers: list[str] = []
 
@@ -357,7 +357,7 @@ async def test_output_that_is_not_masked_yet_has_no_name_on_disk(
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
-            # The pipe opens when `cat` does, and then the output is written.
+            # The pipe opens together with `cat`; then the output is written.
             go = await anyio.to_thread.run_sync((workspace / "go").open, "w")
             found = list(deps.spill_folder.iterdir())
             go.close()
@@ -365,7 +365,7 @@ async def test_output_that_is_not_masked_yet_has_no_name_on_disk(
     assert "200000\n[redacted]\n" in Path(answers[0]).read_text()
 
 
-async def test_a_folder_that_cannot_be_written_costs_the_file_alone(call, deps: ToolDeps):
+async def test_unwritable_folder_loses_only_the_file(call, deps: ToolDeps):
     deps.spill_folder.write_text("in the way")
     answer = await call("terminal", command="seq 200000")
     assert answer["output"].endswith("200000\n")
@@ -374,10 +374,10 @@ async def test_a_folder_that_cannot_be_written_costs_the_file_alone(call, deps: 
 
 @pytest.mark.parametrize("around", ["x", "\U0001f600", "\033[1m"])
 @pytest.mark.parametrize("line", ["", "\n"])
-async def test_no_half_of_a_secret_stands_at_the_cut(
+async def test_cut_shows_no_part_of_a_secret(
     call, workspace: Path, secret: str, around: str, line: str
 ):
-    """Wherever the middle is left out, also where what stands around it shrinks."""
+    """Wherever the cut is, also where redaction shortens the text around it."""
     before = around * (KEEP * 2 // 5 // len(around.encode()) - 2)
     for shift in range(0, len(secret), 5):
         (workspace / "f").write_text(f"first{line}{'y' * shift}{before}{secret}{around * 200_000}")
@@ -386,16 +386,16 @@ async def test_no_half_of_a_secret_stands_at_the_cut(
         assert secret[-6:] not in answer["output"]
 
 
-async def test_progress_shows_no_half_of_a_secret(call, workspace: Path, secret: str):
-    said: list[str] = []
+async def test_progress_shows_no_part_of_a_secret(call, workspace: Path, secret: str):
+    progress: list[str] = []
     (workspace / "f").write_text("".join(f"{n} {secret}\n" for n in range(20_000)))
-    await call("terminal", command="cat f", progress_=said)
-    assert said
-    assert all(len(text) <= 2_000 for text in said)
-    assert not any(secret[-6:] in text.replace("[redacted]", "") for text in said)
+    await call("terminal", command="cat f", progress_=progress)
+    assert progress
+    assert all(len(text) <= 2_000 for text in progress)
+    assert not any(secret[-6:] in text.replace("[redacted]", "") for text in progress)
 
 
-async def test_a_shell_deeper_than_a_path_can_name_costs_only_its_place(call, workspace: Path):
+async def test_folder_deeper_than_a_path_can_name_is_not_kept(call, workspace: Path):
     await call(
         "terminal", command=f"for n in $(seq 30); do mkdir {'d' * 200}; cd {'d' * 200}; done"
     )
@@ -420,7 +420,7 @@ print("found", len(found))
 
 
 @pytest.mark.parametrize("bash", [True, False])
-async def test_no_program_can_say_where_the_shell_stands(
+async def test_output_cannot_forge_the_folder(
     deps: ToolDeps, scope: Scope, workspace: Path, bash: bool
 ):
     shell = deps.shell if bash else Shell("/bin/sh", bash=False)
@@ -444,27 +444,27 @@ async def test_no_program_can_say_where_the_shell_stands(
     assert moved["cwd"] == str(workspace / "d")
 
 
-async def test_a_folder_that_is_not_there_is_nowhere_to_stand(call, workspace: Path):
+async def test_missing_folder_is_not_entered(call, workspace: Path):
     answer = await call("terminal", command="mkdir d; cd d; rmdir ../d")
     assert "cwd" not in answer.json
     assert (await call("terminal", command="pwd"))["output"].strip() == str(workspace)
 
 
-def test_what_the_shell_said_last_counts_and_only_by_its_own_mark():
+def test_last_report_with_the_shells_own_mark_counts():
     own, other = "0123456789abcdef", "fedcba9876543210"
     begin = f"\036hermes:{own}\036"
     forged = f"\036hermes:{other}\0360 /etc\036"
     end = f"{begin}7 /usr\036{begin}3 /home\036{forged}"
-    said = find_shell_exit(begin + "x", end)
-    assert said is not None
-    assert (said.code, str(said.folder)) == (3, "/home")
+    report = find_shell_exit(begin + "x", end)
+    assert report is not None
+    assert (report.code, str(report.folder)) == (3, "/home")
     assert find_shell_exit(forged, f"{begin}3 /home\036") is None
     assert find_shell_exit("", end) is None
 
 
-@pytest.mark.parametrize("said", ["7 diary.txt\n", "0 /etc", "", "12\n", "words\n"])
-def test_output_that_begins_with_a_number_is_no_mark(said: str) -> None:
+@pytest.mark.parametrize("output", ["7 diary.txt\n", "0 /etc", "", "12\n", "words\n"])
+def test_output_starting_with_a_number_is_not_a_mark(output: str) -> None:
     mark = "\036hermes:0123456789abcdef-01\036"
-    raw = f"{mark}{said}{mark}3 /home\036"
-    assert without_marks(raw) == said
+    raw = f"{mark}{output}{mark}3 /home\036"
+    assert without_marks(raw) == output
     assert find_shell_exit(raw, raw) == ShellExit(3, Path("/home"))

@@ -1,4 +1,4 @@
-"""Commands at a terminal of their own."""
+"""Commands in a pseudo-terminal."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_command_has_a_terminal_when_it_asks_for_one(call, workspace: Path):
+async def test_pty_gives_the_command_a_terminal(call, workspace: Path):
     command = "test -t 0 && test -t 1 && echo yes; mkdir d; cd d"
     answer = await call("terminal", command=command, pty=True)
     assert (answer["output"], answer["exit_code"]) == ("yes\n", 0)
@@ -18,28 +18,28 @@ async def test_a_command_has_a_terminal_when_it_asks_for_one(call, workspace: Pa
     assert without["output"] == "no\n"
 
 
-async def test_long_output_of_a_terminal_is_cut_and_kept(call, secret: str):
+async def test_long_pty_output_is_cut_and_kept(call, secret: str):
     answer = await call("terminal", command=f"seq 60000; echo {secret}", pty=True)
     assert answer["output"].endswith("60000\n[redacted]\n")
     full = Path(answer["full_output"]).read_text()
     assert full.split() == [*map(str, range(1, 60_001)), "[redacted]"]
 
 
-async def test_a_terminal_has_nobody_who_types(call):
+async def test_pty_has_no_input(call):
     answer = await call("terminal", command="cat; echo over", pty=True)
     assert answer["output"].endswith("over\n")
 
 
 @pytest.mark.slow
-async def test_the_time_of_a_terminal_is_bounded(call):
-    # What all commands need is there before the time of this one begins.
+async def test_pty_command_times_out(call):
+    # Set up what all commands share before the timeout starts.
     await call("terminal", command="true")
     answer = await call("terminal", command="echo begun; sleep 1000", pty=True, timeout=5)
     assert (answer["output"], answer["exit_code"]) == ("begun\n", 124)
-    assert answer["error"] == "The command was ended after 5 s."
+    assert answer["error"] == "The command was stopped after 5 s."
 
 
-async def test_a_terminal_that_is_interrupted_leaves_nothing(call, workspace: Path):
+async def test_cancelled_pty_command_leaves_no_process(call, workspace: Path):
     pid = workspace / "pid"
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:

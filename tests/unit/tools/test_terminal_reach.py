@@ -1,4 +1,4 @@
-"""Every command asks first, and goes no further than it was allowed to."""
+"""Every command is asked about and gets no more than was allowed."""
 
 from pathlib import Path
 
@@ -19,22 +19,22 @@ from support.fake_processes import FakeSandbox
 pytestmark = pytest.mark.anyio
 
 
-class Asked:
-    """Hears every wish and rules the same about all of them."""
+class RecordingApprover:
+    """Records every request and gives the same decision."""
 
     def __init__(self, decision: Decision) -> None:
-        self.wishes: list[ApprovalRequest] = []
+        self.requests: list[ApprovalRequest] = []
         self._ruling = decision
 
-    async def rule(self, wish: ApprovalRequest) -> Decision:
-        self.wishes.append(wish)
+    async def rule(self, request: ApprovalRequest) -> Decision:
+        self.requests.append(request)
         return self._ruling
 
 
-class Bench:
+class TerminalHarness:
     def __init__(self, deps: ToolDeps, scope: Scope, wall: str, decision: Decision) -> None:
         self.sandbox = FakeSandbox(wall)
-        self.asked = Asked(decision)
+        self.asked = RecordingApprover(decision)
         self._scope = scope
         self._tool = build_tools(structs.replace(deps, sandbox=self.sandbox))["terminal"]
 
@@ -62,12 +62,12 @@ YES = Decision(allowed=True)
         ("bwrap", "outside", Isolation.BEYOND),
     ],
 )
-async def test_the_wish_says_how_far_it_goes(
+async def test_request_names_the_isolation(
     deps: ToolDeps, scope: Scope, workspace: Path, wall: str, escalate: str, reaching: Isolation
 ):
-    bench = Bench(deps, scope, wall, YES)
-    await bench.run(command="touch /x", escalate=escalate, reason="because")
-    assert bench.asked.wishes == [
+    harness = TerminalHarness(deps, scope, wall, YES)
+    await harness.run(command="touch /x", escalate=escalate, reason="because")
+    assert harness.asked.requests == [
         ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool="terminal",
             action="touch /x",
@@ -78,7 +78,7 @@ async def test_the_wish_says_how_far_it_goes(
             foreign=True,
         )
     ]
-    assert bench.sandbox.jobs[0].reach == ProcessPermissions(
+    assert harness.sandbox.jobs[0].reach == ProcessPermissions(
         writable=(str(workspace),),
         network=reaching is Isolation.NETWORK,
         beyond=reaching is Isolation.BEYOND,
@@ -86,26 +86,28 @@ async def test_the_wish_says_how_far_it_goes(
     )
 
 
-async def test_what_is_refused_is_not_run(deps: ToolDeps, scope: Scope):
-    bench = Bench(deps, scope, "", Decision(allowed=False, why="Denied by the user."))
+async def test_denied_command_is_not_run(deps: ToolDeps, scope: Scope):
+    harness = TerminalHarness(deps, scope, "", Decision(allowed=False, why="Denied by the user."))
     with pytest.raises(ToolError, match=r"Denied by the user\."):
-        await bench.run(command="touch /x")
-    assert bench.sandbox.jobs == []
+        await harness.run(command="touch /x")
+    assert harness.sandbox.jobs == []
 
 
-async def test_what_was_said_about_it_is_passed_on(deps: ToolDeps, scope: Scope):
-    bench = Bench(deps, scope, "", Decision(allowed=True, why="Allowed for this session."))
-    assert (await bench.run(command="touch /x"))["approval"] == "Allowed for this session."
+async def test_reason_of_the_decision_is_passed_on(deps: ToolDeps, scope: Scope):
+    harness = TerminalHarness(
+        deps, scope, "", Decision(allowed=True, why="Allowed for this session.")
+    )
+    assert (await harness.run(command="touch /x"))["approval"] == "Allowed for this session."
 
 
-async def test_a_failure_that_the_wall_caused_says_how_to_ask(deps: ToolDeps, scope: Scope):
-    walled = await Bench(deps, scope, "bwrap", YES).run(command="touch /x")
+async def test_sandbox_denial_suggests_escalation(deps: ToolDeps, scope: Scope):
+    walled = await TerminalHarness(deps, scope, "bwrap", YES).run(command="touch /x")
     assert 'escalate="outside"' in walled["note"]
-    assert "note" not in await Bench(deps, scope, "", YES).run(command="touch /x")
+    assert "note" not in await TerminalHarness(deps, scope, "", YES).run(command="touch /x")
 
 
 @pytest.mark.parametrize(
-    ("output", "reaching", "said"),
+    ("output", "reaching", "escalation"),
     [
         ("touch: cannot touch '/x': Read-only file system", Isolation.INSIDE, "outside"),
         ("cat: /root/.ssh/id: Permission denied", Isolation.INSIDE, "outside"),
@@ -117,6 +119,6 @@ async def test_a_failure_that_the_wall_caused_says_how_to_ask(deps: ToolDeps, sc
         ("1 test failed", Isolation.INSIDE, ""),
     ],
 )
-def test_hints(output: str, reaching: Isolation, said: str):
+def test_denial_hints(output: str, reaching: Isolation, escalation: str):
     found = denial_hint(output, "bwrap", reaching)
-    assert (f'escalate="{said}"' in found) if said else not found
+    assert (f'escalate="{escalation}"' in found) if escalation else not found

@@ -16,7 +16,7 @@ STEPS = [
 ]
 
 
-async def test_a_list_and_its_sum(call):
+async def test_list_and_summary(call):
     answer = await call("todo", todos=STEPS)
     assert answer.json == snapshot(
         {
@@ -37,7 +37,7 @@ async def test_a_list_and_its_sum(call):
     assert (await call("todo")).json == answer.json
 
 
-async def test_merging_changes_only_what_is_given(call):
+async def test_merge_changes_only_given_fields(call):
     await call("todo", todos=STEPS)
     new = [{"id": 2, "status": "cancelled"}, {"id": "3", "content": "rest"}]
     answer = await call("todo", todos=new, merge=True)
@@ -49,7 +49,7 @@ async def test_merging_changes_only_what_is_given(call):
     assert (await call("todo", todos=[]))["summary"]["total"] == 0
 
 
-async def test_every_session_has_its_own(call, scope: Scope):
+async def test_each_session_has_its_own_list(call, scope: Scope):
     await call("todo", todos=STEPS)
     other = Scope("default", "session-2", "run", scope.workspace)
     assert (await call("todo", scope_=other))["todos"] == []
@@ -65,30 +65,30 @@ async def test_every_session_has_its_own(call, scope: Scope):
         ([{"id": str(n), "content": "x"} for n in range(201)], "at most 200"),
     ],
 )
-async def test_a_bad_list_changes_nothing(call, todos, message: str):
+async def test_invalid_list_changes_nothing(call, todos, message: str):
     await call("todo", todos=STEPS)
     with pytest.raises(ToolError, match=message):
         await call("todo", todos=todos)
     assert (await call("todo"))["todos"] == STEPS
 
 
-def said(call: str, name: str, text: str, *, failed: bool = False) -> list[Message]:
+def result_messages(call: str, name: str, text: str, *, failed: bool = False) -> list[Message]:
     asked = Assistant(f"a{call}", (ToolCall(call, name, Raw(b"{}")),), Stop.TOOLS)
     return [asked, Result(f"r{call}", call, (Text(text),), failed)]
 
 
-async def test_the_list_is_found_again_in_a_transcript(scope: Scope):
+async def test_list_is_restored_from_the_transcript(scope: Scope):
     old = {
         "todos": [{"id": "1", "content": "old"}],
         "summary": dict.fromkeys(("total", "pending", "in_progress", "completed", "cancelled"), 0),
     }
     new = {**old, "todos": [{"id": "1", "content": "new", "status": "in_progress"}]}
     transcript = [
-        *said("c1", "todo", msgspec.json.encode(old).decode()),
-        *said("c2", "todo", msgspec.json.encode(new).decode()),
-        *said("c3", "todo", "no JSON at all"),
-        *said("c4", "todo", msgspec.json.encode(old).decode(), failed=True),
-        *said("c5", "terminal", msgspec.json.encode(old).decode()),
+        *result_messages("c1", "todo", msgspec.json.encode(old).decode()),
+        *result_messages("c2", "todo", msgspec.json.encode(new).decode()),
+        *result_messages("c3", "todo", "no JSON at all"),
+        *result_messages("c4", "todo", msgspec.json.encode(old).decode(), failed=True),
+        *result_messages("c5", "terminal", msgspec.json.encode(old).decode()),
     ]
     tool = Todo()
     tool.restore(scope.session, transcript)
@@ -111,7 +111,7 @@ async def test_the_list_is_found_again_in_a_transcript(scope: Scope):
     assert await todos() == []
 
 
-async def test_a_list_of_any_size_comes_through_whole_or_not_at_all(call):
+async def test_list_is_returned_whole_or_refused(call):
     long = [{"id": str(n), "content": "\x01" * 1_000} for n in range(100)]
     with pytest.raises(ToolError, match="longer than 150,000"):
         await call("todo", todos=long)

@@ -23,12 +23,12 @@ OTHERS = ["execute_code", "delegate_task", "send_message"]
         (["safe"], []),
     ],
 )
-def test_names_become_tools_each_once(names: list[str], tools: list[str]):
+def test_toolsets_resolve_to_distinct_tools(names: list[str], tools: list[str]):
     assert tools_of(names) == tools
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match="no toolset 'fiel'") as caught:
+def test_unknown_toolset_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match="unknown toolset 'fiel'") as caught:
         tools_of(["file", "fiel"])
     assert caught.value.hint == "Did you mean file?"
     with pytest.raises(UsageError) as caught:
@@ -36,6 +36,6 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert caught.value.hint == f"Known toolsets: {', '.join(known_toolsets())}."
 
 
-def test_composites_are_made_of_toolsets_that_exist(tmp_path: Path):
+def test_composites_contain_existing_toolsets(tmp_path: Path):
     assert {part for parts in COMPOSITES.values() for part in parts} <= set(TOOLSETS)
     assert {name for names in TOOLSETS.values() for name in names} == {*all_tools(tmp_path)}

@@ -1,4 +1,4 @@
-"""Whom the owner vouched for is kept; what could not be kept is not taken for kept."""
+"""Trusted files are stored; what could not be stored is not trusted."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from hermes.tools.provenance.trust_store import TrustStore
 GUIDE, WORDS = Path("/work/AGENTS.md"), b"Use tabs."
 
 
-def test_what_cannot_be_written_down_is_not_kept(tmp_path: Path) -> None:
+def test_unwritable_entry_is_not_trusted(tmp_path: Path) -> None:
     file = tmp_path / "vouched"
     file.mkdir()
     trusted = TrustStore(file)
@@ -24,14 +24,14 @@ def test_what_cannot_be_written_down_is_not_kept(tmp_path: Path) -> None:
     assert TrustStore(file).knows(GUIDE, WORDS)
 
 
-def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+def test_partial_line_does_not_affect_others(tmp_path: Path) -> None:
     file = tmp_path / "vouched"
     file.write_bytes(b'{"path":"/wo\xff')
     TrustStore(file).keep(GUIDE, WORDS)
     assert TrustStore(file).knows(GUIDE, WORDS)
 
 
-def test_what_stands_there_no_more_is_not_trusted_any_more(tmp_path: Path) -> None:
+def test_deleted_entry_is_no_longer_trusted(tmp_path: Path) -> None:
     file = tmp_path / "vouched"
     trusted = TrustStore(file)
     trusted.keep(GUIDE, WORDS)
@@ -43,7 +43,7 @@ def test_what_stands_there_no_more_is_not_trusted_any_more(tmp_path: Path) -> No
     assert not trusted.knows(GUIDE, b"Use spaces.")
 
 
-def test_a_name_that_is_no_text_is_kept_as_well(tmp_path: Path) -> None:
+def test_undecodable_name_is_stored(tmp_path: Path) -> None:
     file, odd = tmp_path / "vouched", Path("/work/\udcff/AGENTS.md")
     TrustStore(file).keep(odd, WORDS)
     assert TrustStore(file).knows(odd, WORDS)

@@ -1,4 +1,4 @@
-"""Where it is not known whose words a file holds, they are not the owner's."""
+"""Files of uncertain origin are not trusted."""
 
 import glob
 import os
@@ -26,7 +26,7 @@ def guide(workspace: Path) -> Path:
     return file
 
 
-def test_only_what_is_not_there_yet_may_speak_unread(guide: Path, tmp_path: Path) -> None:
+def test_unreadable_instruction_file_is_not_followed(guide: Path, tmp_path: Path) -> None:
     origins = FileProvenance(SystemClock())
     assert origins.may_instruct(guide)
     guide.write_bytes(b"x" * (MAX_INSTRUCTIONS + 1))
@@ -37,7 +37,7 @@ def test_only_what_is_not_there_yet_may_speak_unread(guide: Path, tmp_path: Path
     assert not origins.may_instruct(guide)
 
 
-def test_what_is_gone_by_now_does_not_speak(guide: Path, scope: Scope) -> None:
+def test_deleted_instruction_file_is_not_followed(guide: Path, scope: Scope) -> None:
     origins = FileProvenance(SystemClock())
     assert origins.speaks(guide, RULE, guide.parent)
     assert not origins.is_foreign(scope, guide)
@@ -47,7 +47,7 @@ def test_what_is_gone_by_now_does_not_speak(guide: Path, scope: Scope) -> None:
     assert origins.is_foreign(structs.replace(scope, workspace="/"), guide)
 
 
-def test_a_link_that_came_in_does_not_choose_who_speaks(workspace: Path) -> None:
+def test_fetched_link_is_not_followed_to_instructions(workspace: Path) -> None:
     own = workspace / "notes.md"
     own.write_bytes(RULE)
     origins = FileProvenance(SystemClock())
@@ -59,7 +59,7 @@ def test_a_link_that_came_in_does_not_choose_who_speaks(workspace: Path) -> None
     assert origins.speaks(own, RULE, workspace)
 
 
-def test_nor_does_one_on_the_way(workspace: Path) -> None:
+def test_fetched_link_in_the_path_is_not_followed(workspace: Path) -> None:
     (workspace / "mine" / "rules").mkdir(parents=True)
     (workspace / "mine" / "rules" / "a.mdc").write_bytes(RULE)
     origins = FileProvenance(SystemClock())
@@ -70,7 +70,7 @@ def test_nor_does_one_on_the_way(workspace: Path) -> None:
     assert not origins.speaks(path, RULE, workspace)
 
 
-def test_what_is_put_aside_beside_the_workspace_does_not_speak(workspace: Path) -> None:
+def test_instructions_in_untrusted_sibling_folder_are_not_followed(workspace: Path) -> None:
     package = workspace / "node_modules" / "left" / "AGENTS.md"
     package.parent.mkdir(parents=True)
     package.write_bytes(RULE)
@@ -83,7 +83,7 @@ def test_what_is_put_aside_beside_the_workspace_does_not_speak(workspace: Path) 
     assert origins.speaks(workspace / "HERMES.md", b"Mine.", inner)
 
 
-def test_a_guide_that_is_not_followed_is_foreign_when_it_is_read(guide: Path, scope: Scope) -> None:
+def test_refused_instruction_file_is_foreign_when_read(guide: Path, scope: Scope) -> None:
     origins = FileProvenance(SystemClock())
     origins.record_untrusted_work(guide.parent)
     guide.write_bytes(RULE)
@@ -94,7 +94,7 @@ def test_a_guide_that_is_not_followed_is_foreign_when_it_is_read(guide: Path, sc
     assert not origins.is_foreign(scope, guide)
 
 
-def test_words_of_strangers_stay_so_when_their_folder_is_renamed(
+def test_untrusted_file_stays_foreign_in_a_renamed_folder(
     tmp_path: Path, workspace: Path, scope: Scope
 ) -> None:
     file = workspace / "docs" / "a.md"
@@ -105,15 +105,15 @@ def test_words_of_strangers_stay_so_when_their_folder_is_renamed(
     assert FileProvenance(SystemClock(), tmp_path / "fetched").is_foreign(scope, moved)
 
 
-def test_what_was_moved_away_before_it_was_noted_is_foreign(workspace: Path, scope: Scope) -> None:
+def test_file_moved_before_it_was_noted_is_foreign(workspace: Path, scope: Scope) -> None:
     origins = FileProvenance(SystemClock())
     (workspace / "b.md").write_bytes(RULE)
     origins.record_write(workspace / "a.md", foreign=True)
     assert origins.is_foreign(scope, workspace / "b.md")
 
 
-async def test_one_of_two_that_began_at_once_does_not_end_the_other(tmp_path: Path) -> None:
-    """A runtime tells of both with the same time."""
+async def test_commands_with_equal_start_times_are_distinct(tmp_path: Path) -> None:
+    """A runtime reports both with the same time."""
     clock, log = FakeClock(), tmp_path / "fetched"
     origins = FileProvenance(clock, log)
     began = origins.now()
@@ -129,7 +129,7 @@ async def test_one_of_two_that_began_at_once_does_not_end_the_other(tmp_path: Pa
 
 
 @pytest.mark.parametrize("others", [False, True])
-async def test_a_clock_that_is_set_back_hides_nothing(tmp_path: Path, *, others: bool) -> None:
+async def test_clock_set_back_hides_nothing(tmp_path: Path, *, others: bool) -> None:
     clock, log = FakeClock(), tmp_path / "fetched"
     origins = FileProvenance(clock, log)
     ahead = origins.now() + 60
@@ -145,7 +145,7 @@ async def test_a_clock_that_is_set_back_hides_nothing(tmp_path: Path, *, others:
         assert known, when
 
 
-def test_many_words_do_not_hide_one(workspace: Path) -> None:
+def test_many_words_do_not_hide_an_untrusted_one(workspace: Path) -> None:
     (workspace / "page").write_bytes(RULE)
     origins = FileProvenance(SystemClock())
     origins.record_write(workspace / "page", foreign=True)
@@ -155,7 +155,7 @@ def test_many_words_do_not_hide_one(workspace: Path) -> None:
     assert origins.names_untrusted([f"w{number}" for number in range(20_000)], workspace)
 
 
-def test_many_files_do_not_hide_one(workspace: Path) -> None:
+def test_many_files_do_not_hide_an_untrusted_one(workspace: Path) -> None:
     for number in range(300):
         (workspace / f"f{number}").touch()
     last = list(glob.iglob("f*", root_dir=workspace))[-1]  # noqa: PTH207 - in the same order
@@ -164,9 +164,7 @@ def test_many_files_do_not_hide_one(workspace: Path) -> None:
     assert origins.names_untrusted(["f*"], workspace)
 
 
-def test_a_log_that_cannot_be_read_makes_all_foreign(
-    tmp_path: Path, guide: Path, scope: Scope
-) -> None:
+def test_unreadable_log_makes_everything_foreign(tmp_path: Path, guide: Path, scope: Scope) -> None:
     log = tmp_path / "fetched"
     log.mkdir()
     origins = FileProvenance(SystemClock(), log)

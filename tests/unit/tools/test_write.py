@@ -15,7 +15,7 @@ from hermes.tools.thread_runner import ThreadRunner
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_new_file_in_a_new_folder(call, workspace: Path):
+async def test_new_file_in_a_new_folder(call, workspace: Path):
     answer = await call("write_file", path="a/b/c.txt", content="hällo\n")
     target = str(workspace / "a/b/c.txt")
     assert answer.json == {
@@ -36,7 +36,7 @@ async def test_a_new_file_in_a_new_folder(call, workspace: Path):
     )
 
 
-async def test_mode_and_link_survive(call, workspace: Path):
+async def test_mode_and_link_are_kept(call, workspace: Path):
     script = workspace / "run.sh"
     script.write_text("old")
     script.chmod(0o754)
@@ -47,12 +47,12 @@ async def test_mode_and_link_survive(call, workspace: Path):
     assert script.stat().st_mode & 0o777 == 0o754
 
 
-async def test_a_file_changed_by_somebody_else_is_not_overwritten(call, workspace: Path):
+async def test_file_changed_by_another_program_is_not_overwritten(call, workspace: Path):
     path = workspace / "f"
     path.write_text("one")
     await call("read_file", path="f")
     path.write_text("two, by somebody else")
-    with pytest.raises(ToolError, match="changed by somebody else since you last read it"):
+    with pytest.raises(ToolError, match="changed by another program since you last read it"):
         await call("write_file", path="f", content="three")
     assert path.read_text() == "two, by somebody else"
     await call("read_file", path="f")
@@ -61,30 +61,30 @@ async def test_a_file_changed_by_somebody_else_is_not_overwritten(call, workspac
     assert path.read_text() == "four"
 
 
-async def test_what_another_session_read_does_not_count(call, workspace: Path):
+async def test_reads_of_other_sessions_do_not_count(call, workspace: Path):
     (workspace / "f").write_text("one")
     other = Scope("default", "session-2", "run", str(workspace))
     await call("read_file", path="f", scope_=other)
     answer = await call("write_file", path="f", content="two")
     assert "had not read" in answer["note"]
-    with pytest.raises(ToolError, match="changed by somebody else"):
+    with pytest.raises(ToolError, match="changed by another program"):
         await call("write_file", path="f", content="three", scope_=other)
 
 
-async def test_a_file_that_vanished_may_be_written_again(call, workspace: Path):
+async def test_deleted_file_may_be_written_again(call, workspace: Path):
     await call("write_file", path="f", content="one")
     (workspace / "f").unlink()
     await call("write_file", path="f", content="two")
     assert (workspace / "f").read_text() == "two"
 
 
-async def test_the_same_content_is_said_to_be_the_same(call):
+async def test_unchanged_content_is_noted(call):
     await call("write_file", path="f", content="x")
     answer = await call("write_file", path="f", content="x")
     assert answer["note"] == "The file already had exactly this content."
 
 
-async def test_encoding_and_line_ends_of_the_old_file_are_kept(call, workspace: Path):
+async def test_encoding_and_line_ends_are_kept(call, workspace: Path):
     (workspace / "dos").write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")
     answer = await call("write_file", path="dos", content="a\nc\n")
     assert (workspace / "dos").read_bytes() == b"\xef\xbb\xbfa\r\nc\r\n"
@@ -93,7 +93,7 @@ async def test_encoding_and_line_ends_of_the_old_file_are_kept(call, workspace: 
     await call("write_file", path="wide", content="ÿ\n")
     assert (workspace / "wide").read_bytes() == "\ufeffÿ\n".encode("utf-16-be")
     (workspace / "latin").write_bytes(b"\xfc")
-    with pytest.raises(ToolError, match="latin-1, which cannot hold '€'"):
+    with pytest.raises(ToolError, match="latin-1, which cannot encode '€'"):
         await call("write_file", path="latin", content="€")
 
 
@@ -106,7 +106,7 @@ async def test_encoding_and_line_ends_of_the_old_file_are_kept(call, workspace: 
         ("~/.hermes/state.db", "belongs to Hermes"),
     ],
 )
-async def test_what_cannot_be_written_says_why(call, workspace: Path, path: str, message: str):
+async def test_failed_write_is_explained(call, workspace: Path, path: str, message: str):
     (workspace / "file").write_text("x")
     with pytest.raises(ToolError, match=message):
         await call("write_file", path=path, content="y")
@@ -137,12 +137,12 @@ def test_syntax_is_checked(name: str, text: str, status: str, output: str):
     assert output in lint.output
 
 
-def test_an_old_fault_is_told_from_a_new_one():
+def test_old_fault_is_distinguished_from_a_new_one():
     assert "before this edit too" in check_syntax(Path("a.json"), "{", "[").output
     assert "before this edit too" not in check_syntax(Path("a.json"), "{", "[]").output
 
 
-async def test_all_or_nothing(tmp_path: Path):
+async def test_changes_are_all_or_nothing(tmp_path: Path):
     editor = FileEditor(SessionPaths(tmp_path), SeenFiles(), ThreadRunner())
     (tmp_path / "a").write_text("old")
     (tmp_path / "blocked").write_text("a file where a folder should be")
@@ -157,7 +157,7 @@ async def test_all_or_nothing(tmp_path: Path):
     assert not (tmp_path / "new").exists()
 
 
-async def test_writers_of_one_file_take_turns(tmp_path: Path):
+async def test_writers_of_one_file_are_serialized(tmp_path: Path):
     editor = FileEditor(SessionPaths(tmp_path), SeenFiles(), ThreadRunner())
     order: list[str] = []
     a, b = tmp_path / "a", tmp_path / "b"

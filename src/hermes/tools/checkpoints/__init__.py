@@ -1,1 +1,1 @@
-"""Keep the files of a workspace in a shadow repository before they are changed."""
+"""Save the files of a workspace in a shadow repository before they are changed."""

@@ -1,8 +1,7 @@
-"""Checkpoints in one shadow repository for all workspaces of a home.
+"""Store checkpoints of all workspaces in one shadow git repository.
 
-A checkpoint is a commit without parents under a reference of its own, so that each can be
-dropped for itself: `refs/hermes/<workspace>/<when>`. Its tree has one numbered folder per work
-tree, its message says what it is. What two checkpoints share is on the disk once.
+A checkpoint is a commit without parents under its own ref, so that each can be deleted separately:
+`refs/hermes/<workspace>/<id>`. Its tree has one numbered folder per work tree, its message is JSON.
 """
 
 import logging
@@ -50,18 +49,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKPOINT_TIMEOUT = 25.0
-"""Seconds that a change waits for its checkpoint."""
+"""Seconds a change waits for its checkpoint."""
 RETRY_PAUSE = 600.0
-"""Seconds without another try after one that did not work."""
+"""Seconds after a failure before the next attempt."""
 MAX_RUNS = 512
 MAX_LOOSE = 2_000
-"""Files of the repository after which they are packed."""
+"""Loose objects in the repository after which it is packed."""
 MAX_FAILED = 20
 _REFS = "refs/hermes"
 
 
 class RetentionPolicy(Struct, frozen=True, kw_only=True):
-    """What is kept and for how long, as the section `checkpoints` of the settings says."""
+    """How many checkpoints are kept and for how long, from the `checkpoints` settings."""
 
     snapshots: int = 20
     limits: CheckpointLimits = CheckpointLimits()
@@ -70,7 +69,7 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
 
 
 class CheckpointDeps(Struct, frozen=True, kw_only=True):
-    """`git` is the program's path, None where there is none; `home` is the user's own."""
+    """`git` is the path of git, None if it is not installed; `home` is the user's home folder."""
 
     sandbox: Sandbox
     git: str | None
@@ -82,7 +81,7 @@ class CheckpointDeps(Struct, frozen=True, kw_only=True):
 
 
 class _CommitMessage(Struct, frozen=True, kw_only=True):
-    """The message of a commit."""
+    """The JSON in a commit message."""
 
     checkpoint: Checkpoint
     roots: list[TreeRoot]
@@ -113,9 +112,9 @@ class GitCheckpoints:
                     await self._take(scope.workspace, scope.session, run=scope.run)
             except (HermesError, OSError, TimeoutError) as error:
                 self._paused.put(workspace, self._parts.clock.monotonic() + RETRY_PAUSE)
-                said = str(error) or f"it took longer than {CHECKPOINT_TIMEOUT:g} s"
-                log.warning("no checkpoint of %s: %s", workspace, said)
-                return f"No checkpoint was made of {workspace}: {said}"
+                reason = str(error) or f"it took longer than {CHECKPOINT_TIMEOUT:g} s"
+                log.warning("no checkpoint of %s: %s", workspace, reason)
+                return f"No checkpoint was made of {workspace}: {reason}"
         return ""
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
@@ -124,17 +123,17 @@ class GitCheckpoints:
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
         await self._git.ready()
-        return [kept.note.checkpoint for kept in await self._kept(short_hash(workspace))]
+        return [stored.note.checkpoint for stored in await self._kept(short_hash(workspace))]
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
         async with self._holding(checkpoint.workspace):
-            kept = {
+            stored = {
                 one.note.checkpoint.id: one
                 for one in await self._kept(short_hash(checkpoint.workspace))
             }
-            then = kept.get(checkpoint.id)
+            then = stored.get(checkpoint.id)
             if then is None:
-                raise UsageError("That checkpoint is no longer kept.")
+                raise UsageError("That checkpoint no longer exists.")
             before = await self._take(checkpoint.workspace, session, reason="before a rollback")
             now = next(
                 one
@@ -145,7 +144,7 @@ class GitCheckpoints:
 
     @asynccontextmanager
     async def _holding(self, workspace: str) -> "AsyncGenerator[None]":
-        """One at a time per workspace; they share an index."""
+        """Serialize work on a workspace: its checkpoints share an index."""
         lock = self._locks.setdefault(workspace, anyio.Lock())
         async with lock:
             yield
@@ -159,13 +158,13 @@ class GitCheckpoints:
     ) -> Checkpoint:
         folder = self._checked(workspace)
         await self._git.ready()
-        clock, closed = self._parts.clock, self._parts.places.closed(OWNER, workspace)
-        trees = TreeWriter(self._git, self._parts.keeping.limits, closed.covers)
+        clock, blocked = self._parts.clock, self._parts.places.closed(OWNER, workspace)
+        trees = TreeWriter(self._git, self._parts.keeping.limits, blocked.covers)
         at = clock.now()
         try:
             roots = await trees.write(folder, at.timestamp())
         except SandboxError:
-            # An index may remember what is gone; it was dropped, and all is looked at anew.
+            # The stale index was deleted, so the second attempt starts from scratch.
             roots = await trees.write(folder, at.timestamp())
         checkpoint = Checkpoint(
             id=new_id("cp"),
@@ -185,12 +184,12 @@ class GitCheckpoints:
         too_wide = {Path("/"), self._parts.home, self._parts.home.parent}
         if not folder.is_absolute() or folder.resolve() in {path.resolve() for path in too_wide}:
             raise UsageError(
-                f"{folder} is too wide for checkpoints.", hint="Work in the folder of a project."
+                f"{folder} is too broad for checkpoints.", hint="Work in a project folder."
             )
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder.")
         if self._git.store.resolve().is_relative_to(folder.resolve()):
-            raise UsageError(f"{folder} holds the checkpoints themselves.")
+            raise UsageError(f"{folder} contains the checkpoints themselves.")
         return folder.resolve()
 
     async def _commit(self, note: _CommitMessage) -> None:
@@ -208,7 +207,7 @@ class GitCheckpoints:
         write_atomic(projects / f"{project}.json", msgspec.json.encode(about))
 
     async def _kept(self, project: str = "") -> "list[_StoredCheckpoint]":
-        """The newest first; what cannot be read is none of ours."""
+        """Return the stored checkpoints, newest first, ignoring foreign refs."""
         where = f"{_REFS}/{project}" if project else _REFS
         form = "--format=%(refname)%00%(objectname)%00%(contents:subject)"
         raw = await self._git.data("for-each-ref", form, where)
@@ -231,13 +230,13 @@ class GitCheckpoints:
             have = f"{now.commit}:{present[root.path]}" if root.path in present else EMPTY_TREE
             todo = await restore_steps(self._git, have, f"{then.commit}:{number}", root.skipped)
             gone = [step for step in todo if not step.blob]
-            wrong = await self._each(gone, partial(self._remove, work))
-            removed += len(gone) - len(wrong)
-            failed += wrong
+            errors = await self._each(gone, partial(self._remove, work))
+            removed += len(gone) - len(errors)
+            failed += errors
             wanted = [step for step in todo if step.blob]
-            wrong = await self._write(work, wanted)
-            written += len(wanted) - len(wrong)
-            failed += wrong
+            errors = await self._write(work, wanted)
+            written += len(wanted) - len(errors)
+            failed += errors
         return RestoreResult(
             before=now.note.checkpoint,
             written=written,
@@ -261,7 +260,7 @@ class GitCheckpoints:
     async def _each(
         self, wanted: Sequence[RestoreStep], do: Callable[[RestoreStep], None]
     ) -> "list[str]":
-        """Those that could not be done, with the reason."""
+        """Perform the steps and return those that failed, with the reason."""
 
         def work() -> list[str]:
             failed: list[str] = []
@@ -276,7 +275,7 @@ class GitCheckpoints:
         return await anyio.to_thread.run_sync(work)
 
     async def _prune(self, project: str) -> None:
-        """Drop what is too old or too much; the newest of a workspace always stays."""
+        """Delete checkpoints beyond the limits, except the newest of each workspace."""
         keeping = self._parts.keeping
         oldest = self._parts.clock.now() - timedelta(days=keeping.days)
         every = await self._kept()
@@ -289,30 +288,30 @@ class GitCheckpoints:
         if dropped or loose > MAX_LOOSE:
             await self._pack()
             size, _ = await self._size()
-        left = [one for one in every if one not in dropped and one not in mine[:1]]
-        while size > keeping.limits.total and left:
-            half = left[len(left) // 2 :]
+        remaining = [one for one in every if one not in dropped and one not in mine[:1]]
+        while size > keeping.limits.total and remaining:
+            half = remaining[len(remaining) // 2 :]
             await self._drop(half, every)
             await self._pack()
-            left = left[: len(left) // 2]
+            remaining = remaining[: len(remaining) // 2]
             size, _ = await self._size()
 
     async def _drop(
-        self, kept: Sequence[_StoredCheckpoint], every: Sequence[_StoredCheckpoint]
+        self, dropped: Sequence[_StoredCheckpoint], every: Sequence[_StoredCheckpoint]
     ) -> None:
-        if not kept:
+        if not dropped:
             return
-        listed = "".join(f"delete {one.ref}\n" for one in kept)
+        listed = "".join(f"delete {one.ref}\n" for one in dropped)
         await self._git.run("update-ref", "--stdin", stdin=listed.encode())
-        left = {_project(one) for one in every if one not in kept}
-        for project in {_project(one) for one in kept} - left:
-            # An index without a checkpoint would remember files that are cleared away now.
+        remaining = {_project(one) for one in every if one not in dropped}
+        for project in {_project(one) for one in dropped} - remaining:
+            # An index without a checkpoint would refer to objects that are deleted now.
             for index in (self._git.store / "indexes").glob(f"{project}.*"):
                 index.unlink(missing_ok=True)
             (self._git.store / "projects" / f"{project}.json").unlink(missing_ok=True)
 
     async def _size(self) -> tuple[int, int]:
-        """Bytes of the repository, and how many files are not packed."""
+        """Return the bytes of the repository and its number of loose objects."""
         raw = await self._git.data("count-objects", "-v")
         facts = dict(line.split(": ") for line in raw.decode().splitlines() if ": " in line)
         return (int(facts["size"]) + int(facts["size-pack"])) << 10, int(facts["count"])
@@ -321,9 +320,9 @@ class GitCheckpoints:
         await self._git.run("gc", "--quiet", "--prune=now")
 
 
-def _is_old(kept: _StoredCheckpoint, oldest: datetime) -> bool:
-    return kept.note.checkpoint.at < oldest
+def _is_old(stored: _StoredCheckpoint, oldest: datetime) -> bool:
+    return stored.note.checkpoint.at < oldest
 
 
-def _project(kept: _StoredCheckpoint) -> str:
-    return kept.ref.split("/")[2]
+def _project(stored: _StoredCheckpoint) -> str:
+    return stored.ref.split("/")[2]

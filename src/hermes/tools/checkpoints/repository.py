@@ -1,4 +1,4 @@
-"""Git on a repository of our own, started through the sandbox's door."""
+"""Run git on the shadow repository through the sandbox."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from hermes.schema.errors import SandboxError, UsageError
 
 TIMEOUT = 20.0
 MAX_OUTPUT = 64 << 20
-"""Bytes of one answer; lists of names and the contents of files."""
+"""Bytes of one answer: lists of names, and file contents."""
 _SETTINGS = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "gc.auto=0",
     "core.autocrlf=false", "core.symlinks=true", "core.fileMode=true", "core.quotePath=false",
@@ -24,7 +24,7 @@ _SETTINGS = (
     "maintenance.auto=false", "core.bigFileThreshold=8m",
 )  # fmt: skip
 _ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding -diff -merge\n"
-"""What stands in the repository wins over the work tree's own: every byte is kept as it is."""
+"""Attributes in the repository override those of the work tree, so that every byte is kept."""
 _EXCLUDED = (
     "node_modules/", ".venv/", "venv/", "__pycache__/", ".tox/", ".mypy_cache/", ".pytest_cache/",
     ".ruff_cache/", "target/debug/", "target/release/", ".gradle/", ".next/", ".nuxt/", ".cache/",
@@ -39,14 +39,14 @@ def find_git(path: str) -> str | None:
 
 
 class WorkTree(Struct, frozen=True):
-    """The work tree a command looks at, and the index that remembers it."""
+    """The work tree a command operates on, and its index."""
 
     work: Path
     index: Path
 
 
 class ShadowRepository:
-    """`program` is git's path, None where there is none; `store` the folder of the repository."""
+    """`program` is the path of git, None if it is not installed; `store` its folder."""
 
     def __init__(self, sandbox: Sandbox, program: str | None, store: Path) -> None:
         self._sandbox = sandbox
@@ -54,7 +54,7 @@ class ShadowRepository:
         self.store = store
 
     async def ready(self) -> None:
-        """Make the repository. Raises `UsageError` where git is missing."""
+        """Create the repository if needed. Raises `UsageError` if git is missing."""
         if self._program is None:
             raise UsageError(
                 "Checkpoints need git, which is not installed.",
@@ -70,11 +70,11 @@ class ShadowRepository:
         (self.store / "indexes").mkdir(exist_ok=True)
 
     async def run(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> bytes:
-        """What it prints, complaints included. Raises `SandboxError`."""
+        """Return the output including stderr. Raises `SandboxError`."""
         return (await self._done(self._argv(args), where, stdin)).output
 
     async def data(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> bytes:
-        """What it prints without its complaints, whole or not at all."""
+        """Return standard output only. Raises `UsageError` if it is too long."""
         argv = ("/bin/sh", "-c", _WITHOUT_STDERR, *self._argv(args))
         done = await self._done(argv, where, stdin)
         if done.seam is not None:
@@ -88,7 +88,7 @@ class ShadowRepository:
         return found[0].decode()
 
     def _argv(self, args: Sequence[str]) -> tuple[str, ...]:
-        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         return (self._program or "git", *settings, *args)
 
     async def _done(
@@ -107,8 +107,8 @@ class ShadowRepository:
         if done.timed_out:
             raise SandboxError(f"git took longer than {TIMEOUT:g} s")
         if done.exit_code:
-            said = one_line(done.output[-2_000:].decode("utf-8", "replace"), 300)
-            raise SandboxError(f"git failed with exit code {done.exit_code}. {said}".strip())
+            message = one_line(done.output[-2_000:].decode("utf-8", "replace"), 300)
+            raise SandboxError(f"git failed with exit code {done.exit_code}. {message}".strip())
         return done
 
     def _env(self, where: WorkTree | None) -> dict[str, str]:
@@ -133,10 +133,10 @@ class ShadowRepository:
 
 MAX_FILES = 50_000
 MAX_NESTED = 50
-"""Repositories inside the workspace; each is kept for itself."""
+"""Nested repositories in the workspace; each is saved separately."""
 MAX_SKIPPED = 5_000
 STALE_LOCK_SECONDS = 60.0
-"""Seconds after which the lock of a git that was killed is in nobody's hands."""
+"""Seconds after which the lock of a killed git is considered stale."""
 
 
 class CheckpointLimits(Struct, frozen=True, kw_only=True):
@@ -147,9 +147,9 @@ class CheckpointLimits(Struct, frozen=True, kw_only=True):
 
 
 class TreeRoot(Struct, frozen=True):
-    """A work tree within the workspace by its path there, empty for the workspace itself.
+    """A work tree in the workspace, by its path there; empty for the workspace itself.
 
-    `skipped` are files that were not kept.
+    `skipped` are files that were not saved.
     """
 
     path: str
@@ -161,26 +161,26 @@ class TreeWriter:
     def __init__(
         self, git: ShadowRepository, limits: CheckpointLimits, closed: Callable[[Path], bool]
     ) -> None:
-        """`closed` tells a file that is nobody's to copy."""
+        """`closed` tells whether a file must not be copied."""
         self._git = git
         self._limits = limits
         self._closed = closed
 
     async def write(self, workspace: Path, now: float) -> list[TreeRoot]:
-        """Raises `UsageError` when the workspace is beyond the limits."""
+        """Write the trees of a workspace. Raises `UsageError` if it exceeds the limits."""
         roots: list[TreeRoot] = []
-        waiting = [""]
+        pending = [""]
         room = self._limits.total
-        while waiting:
-            path = waiting.pop(0)
+        while pending:
+            path = pending.pop(0)
             where = WorkTree(workspace / path, self._index(workspace, path))
             remove_stale_lock(where.index, now)
             found = await self._changes(where, room)
             room -= found.size
             skipped = tuple(map(printable_name, found.skipped))
             roots.append(TreeRoot(path, await self._tree(where, found), skipped))
-            waiting += [str(Path(path, nested)) for nested in found.nested]
-            if len(roots) + len(waiting) > MAX_NESTED:
+            pending += [str(Path(path, nested)) for nested in found.nested]
+            if len(roots) + len(pending) > MAX_NESTED:
                 raise UsageError(f"The workspace has more than {MAX_NESTED} repositories.")
         return roots
 
@@ -197,7 +197,7 @@ class TreeWriter:
         if len(names) > MAX_FILES:
             raise UsageError(
                 f"The workspace has {len(names):,} new files, too many for a checkpoint.",
-                hint="Name what need not be kept in a .gitignore.",
+                hint="Exclude files that need no checkpoint in a .gitignore.",
             )
         found = _TreeChanges()
         for name in names:
@@ -205,7 +205,7 @@ class TreeWriter:
         if found.size > room:
             raise UsageError(
                 f"The workspace is larger than checkpoints may be ({self._limits.total >> 20} MB).",
-                hint="Name what need not be kept in a .gitignore, or raise "
+                hint="Exclude files that need no checkpoint in a .gitignore, or raise "
                 "checkpoints.max_total_size_mb.",
             )
         return found
@@ -236,7 +236,7 @@ class TreeWriter:
 
     async def _tree(self, where: WorkTree, found: "_TreeChanges") -> str:
         if len(found.skipped) > MAX_SKIPPED:
-            raise UsageError("The workspace has too many files that cannot be kept.")
+            raise UsageError("The workspace has too many files that cannot be saved.")
         if found.skipped or found.gone:
             await self._update(["--force-remove"], [*found.skipped, *found.gone], where)
         if found.kept:
@@ -244,17 +244,17 @@ class TreeWriter:
         try:
             return await self._git.sha("write-tree", where=where)
         except SandboxError:
-            # The index remembers files whose contents were cleared away; the next one is whole.
+            # The index refers to deleted objects; start over with a new one.
             where.index.unlink(missing_ok=True)
             raise
 
-    async def _update(self, how: list[str], names: list[str], where: WorkTree) -> None:
+    async def _update(self, options: list[str], names: list[str], where: WorkTree) -> None:
         listed = b"".join(os.fsencode(name) + b"\0" for name in names)
-        await self._git.run("update-index", *how, "-z", "--stdin", where=where, stdin=listed)
+        await self._git.run("update-index", *options, "-z", "--stdin", where=where, stdin=listed)
 
 
 class _TreeChanges:
-    """What git sees differently from the index, sorted by what becomes of it."""
+    """Differences between work tree and index, grouped by how they are handled."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
@@ -265,7 +265,7 @@ class _TreeChanges:
         self._inside: dict[Path, bool] = {}
 
     def is_inside(self, folder: Path) -> bool:
-        """Whether a folder is really where it seems to be, behind no link."""
+        """Whether the folder is reached without symlinks."""
         if folder not in self._inside:
             self._inside[folder] = folder.resolve() == folder
         return self._inside[folder]
@@ -276,12 +276,12 @@ def short_hash(text: str) -> str:
 
 
 def printable_name(name: str) -> str:
-    """A file's name as text, whatever its bytes are."""
+    """Return a file name as text, whatever its bytes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def remove_stale_lock(index: Path, now: float) -> None:
-    """Take away the lock that a killed git left behind."""
+    """Remove the lock of a git that was killed."""
     lock = index.with_name(f"{index.name}.lock")
     try:
         if now - lock.stat().st_mtime > STALE_LOCK_SECONDS:

@@ -1,4 +1,4 @@
-"""Put files back as a checkpoint has them, by the same safe ways as every other change."""
+"""Restore files from a checkpoint, through the same safe file operations as other changes."""
 
 import os
 import stat as modes
@@ -14,11 +14,11 @@ from hermes.tools.files.file_changes import FileChange, apply_changes
 from hermes.tools.files.safe_open import Forbids, open_folder
 
 BATCH_BYTES = 32 << 20
-"""Bytes of contents that are held at a time."""
+"""Bytes of file contents held in memory at a time."""
 LINK_MODE, PROGRAM_MODE = "120000", "100755"
 _FILE_MODES = ("100644", PROGRAM_MODE, LINK_MODE)
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""The tree that has nothing in it."""
+"""Id of the empty tree."""
 
 
 class RestoreStep(Struct, frozen=True):
@@ -32,23 +32,23 @@ class RestoreStep(Struct, frozen=True):
 async def restore_steps(
     git: ShadowRepository, now: str, then: str, skipped: Sequence[str]
 ) -> list[RestoreStep]:
-    """From the tree that is there now to the one that was."""
+    """Return the steps from the current tree to the earlier one."""
     raw = await git.data("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", now, then)
     fields = raw.split(b"\0")
-    left_alone = set(skipped)
+    not_saved = set(skipped)
     found: list[RestoreStep] = []
-    for about, name in zip(fields[::2], fields[1::2], strict=False):
-        _, mode, _, blob, _ = about.decode().split(" ")
+    for info, name in zip(fields[::2], fields[1::2], strict=False):
+        _, mode, _, blob, _ = info.decode().split(" ")
         path = os.fsdecode(name)
         if mode in _FILE_MODES:
             found.append(RestoreStep(path, mode, blob))
-        elif mode == "000000" and printable_name(path) not in left_alone:
+        elif mode == "000000" and printable_name(path) not in not_saved:
             found.append(RestoreStep(path))
     return found
 
 
 async def batches(git: ShadowRepository, wanted: Sequence[RestoreStep]) -> list[list[RestoreStep]]:
-    """Together small enough to be held in memory."""
+    """Group steps so that the contents of each batch fit in memory."""
     asked = "".join(f"{step.blob}\n" for step in wanted).encode()
     sizes = await git.data("cat-file", "--batch-check=%(objectsize)", stdin=asked)
     found: list[list[RestoreStep]] = []
@@ -98,7 +98,7 @@ def restore_file(work: Path, step: RestoreStep, data: bytes, forbids: Forbids) -
 
 
 def remove_file(work: Path, step: RestoreStep, forbids: Forbids) -> None:
-    """With the folders that are empty without it."""
+    """Remove a file, and the folders that become empty."""
     path = work / step.path
     with (
         suppress(FileNotFoundError, NotADirectoryError),

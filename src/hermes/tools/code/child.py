@@ -1,9 +1,9 @@
-"""Runs in the sandbox: one program, with the agent's tools as functions of a module.
+"""Run one Python program in the sandbox, with the agent's tools as functions of a module.
 
-Given to a Python of the project's as text, so it stands on the standard library alone and
-knows no newer syntax than Python 3.8's. Its standard input brings the program and the results
-of calls, its standard output takes calls away, one JSON object a line. What the program and
-its own children print goes through pipes and comes out as lines of their own.
+Passed as source text to the project's Python, so it uses only the standard library and the syntax
+of Python 3.8. Standard input carries the program and the results of calls, standard output the
+calls, one JSON object per line. Output of the program and its children is read from pipes and
+sent as messages of its own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SendMessage = Callable[[Dict[str, object]], None]  # noqa: UP006 older Pythons r
 
 
 class ToolFailed(Exception):
-    """What the tool said when it could not do it."""
+    """A tool call failed; the message is the tool's."""
 
 
 class AgentPipe:
-    """The way out, kept from the program: its own standard output is a pipe."""
+    """The connection to the agent, separate from the program's own standard output."""
 
     def __init__(self) -> None:
         self._out = os.dup(1)
@@ -43,10 +43,10 @@ class AgentPipe:
             self.tell({"call": name, "args": given})
             line = sys.stdin.buffer.readline()
         if not line:
-            raise ToolFailed("the agent is gone")
+            raise ToolFailed("the agent is no longer running")
         answer = json.loads(line)
         try:
-            # A command that ends with another code than 0 has run: the program judges that itself.
+            # A command with a nonzero exit code did run: the program judges that itself.
             return json.loads(answer["text"])
         except ValueError:
             if answer["failed"]:
@@ -55,10 +55,10 @@ class AgentPipe:
 
 
 def main() -> None:
-    wire = AgentPipe()
-    readers = [relay_output(1, "out", wire.tell), relay_output(2, "err", wire.tell)]
+    pipe = AgentPipe()
+    readers = [relay_output(1, "out", pipe.tell), relay_output(2, "err", pipe.tell)]
     given = json.loads(sys.stdin.buffer.readline())
-    install_tools(given["tools"], wire)
+    install_tools(given["tools"], pipe)
     code = run_program(given["code"])
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -66,38 +66,38 @@ def main() -> None:
     for fd, reader in ((1, readers[0]), (2, readers[1])):
         os.close(fd)
         reader.join(2.0)
-    wire.tell({"end": code})
+    pipe.tell({"end": code})
     os._exit(0)
 
 
-def relay_output(fd: int, name: str, tell: SendMessage) -> threading.Thread:  # noqa: TID251 no house here
-    """Whatever is written to `fd`, by whomever, is told."""
+def relay_output(fd: int, name: str, tell: SendMessage) -> threading.Thread:  # noqa: TID251 runs without hermes
+    """Send everything written to `fd`, also by child processes, as messages."""
     out, into = os.pipe()
     os.dup2(into, fd, inheritable=True)
     os.close(into)
 
-    def listen() -> None:
+    def relay() -> None:
         data = os.read(out, 65536)
         while data:
             tell({name: data.decode("utf-8", "replace")})
             data = os.read(out, 65536)
 
-    reader = threading.Thread(target=listen, daemon=True)  # noqa: TID251 no house here
+    reader = threading.Thread(target=relay, daemon=True)  # noqa: TID251 runs without hermes
     reader.start()
     return reader
 
 
-def install_tools(tools: dict[str, list[str]], wire: AgentPipe) -> None:
-    """`from hermes_tools import read_file` works, and so do plain calls of the functions."""
+def install_tools(tools: dict[str, list[str]], pipe: AgentPipe) -> None:
+    """Make the tools importable from `hermes_tools`, and available as plain functions."""
     module = types.ModuleType("hermes_tools")
 
     def make(name: str, names: list[str]) -> Callable[..., object]:
         def function(*args: object, **kwargs: object) -> object:
             if len(args) > len(names):
                 raise TypeError("{} takes {}".format(name, ", ".join(names)))
-            given = {names[place]: value for place, value in enumerate(args)}
+            given = {names[index]: value for index, value in enumerate(args)}
             given.update(kwargs)
-            return wire.call(name, given)
+            return pipe.call(name, given)
 
         function.__name__ = name
         function.__doc__ = "{}({})".format(name, ", ".join(names))
@@ -114,13 +114,13 @@ def run_program(code: str) -> int:
     tools = vars(sys.modules["hermes_tools"])
     space.update((name, tools[name]) for name in tools if not name.startswith("_"))
     try:
-        exec(compile(code, "<code>", "exec"), space)  # noqa: S102 it is what this is for
-    except SystemExit as left:
-        if left.code is None or isinstance(left.code, int):
-            return left.code or 0
-        sys.stderr.write(f"{left.code}\n")
+        exec(compile(code, "<code>", "exec"), space)  # noqa: S102 this is its purpose
+    except SystemExit as exit_:
+        if exit_.code is None or isinstance(exit_.code, int):
+            return exit_.code or 0
+        sys.stderr.write(f"{exit_.code}\n")
         return 1
-    except BaseException:  # noqa: BLE001 the program's own trouble, shown as Python shows it
+    except BaseException:  # noqa: BLE001 the program's own error, shown like Python does
         kind, error, trace = sys.exc_info()
         traceback.print_exception(kind, error, trace.tb_next if trace else None)
         return 1

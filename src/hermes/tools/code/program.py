@@ -1,4 +1,4 @@
-"""One program at work: its lines in, the tools' answers out, until it ends or its time is over."""
+"""Talk to a running program: relay its tool calls and collect its output until it ends."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,16 +16,16 @@ from hermes.tools.terminal.exit_codes import shell_exit_code
 MAX_STDOUT = 50_000
 MAX_STDERR = 10_000
 KEPT_FACTOR = 4
-"""How many times what is shown is kept while the program runs."""
+"""Multiple of the shown output that is kept while the program runs."""
 CUT_MARGIN = 4_096
-"""Characters beside a gap that may be the half of a secret."""
+"""Characters next to a cut that may be part of a secret."""
 MAX_LINE = 8_000_000
 
 CallTool = Callable[[str, Raw], Awaitable[ToolOutput]]
 
 
 class ChildMessage(Struct, frozen=True):
-    """What the child says: some output, a call, or its end. One of them is there."""
+    """A message from the child: output, a call, or its end."""
 
     out: str = ""
     err: str = ""
@@ -40,7 +40,7 @@ class CallAnswer(Struct, frozen=True):
 
 
 class PrintedText:
-    """The beginning and the end of what was printed; the middle may be too much to keep."""
+    """Keeps the beginning and the end of what was printed; the middle may be dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -59,7 +59,7 @@ class PrintedText:
         return self.total > self._limit
 
     def text(self, clean: Callable[[str], str]) -> str:
-        """Cleaned before it is cut, so that no half of a secret is left standing at a cut."""
+        """Return the text, redacted before it is cut, so that no partial secret remains."""
         if self.total == len(self._begin) + len(self._end):
             whole = clean(self._begin + self._end)
             if len(whole) <= self._limit:
@@ -68,11 +68,13 @@ class PrintedText:
         begin = self._begin[
             : -min(len(self._begin) - self._begin.rfind("\n") - 1, CUT_MARGIN) or None
         ]
-        torn = self._end.find("\n") + 1
-        return self._joined(clean(begin), clean(self._end[min(torn or CUT_MARGIN, CUT_MARGIN) :]))
+        line_end = self._end.find("\n") + 1
+        return self._joined(
+            clean(begin), clean(self._end[min(line_end or CUT_MARGIN, CUT_MARGIN) :])
+        )
 
     def _joined(self, begin: str, end: str) -> str:
-        """Whole lines from both ends."""
+        """Join whole lines from both ends."""
         begin = begin[: int(self._limit * HEAD)]
         end = end[-(self._limit - len(begin)) :]
         begin = begin[: begin.rfind("\n") + 1] or begin
@@ -82,7 +84,7 @@ class PrintedText:
 
 
 class RunningProgram:
-    """Talks with a running child. `calls` counts what it asked for, refused ones included."""
+    """Exchanges messages with a running child; `calls` includes refused ones."""
 
     def __init__(self, process: Process, call: CallTool, most_calls: int) -> None:
         self._process = process
@@ -95,45 +97,45 @@ class RunningProgram:
         self.exit_code: int | None = None
 
     async def run(self, code: str, tools: dict[str, list[str]], limit: anyio.CancelScope) -> None:
-        """Until the program ends. While a tool works for it, its own time stands still."""
+        """Run until the program ends. Its time limit is suspended while a tool runs."""
         await self._process.feed(msgspec.json.encode({"code": code, "tools": tools}) + b"\n")
-        waiting = b""
+        rest = b""
         while data := await self._process.read():
-            *lines, waiting = (waiting + data).split(b"\n")
+            *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 await self._hear(line, limit)
             if self.exit_code is not None:
                 return
-            if len(waiting) > MAX_LINE:
-                raise ToolError("execute_code: a call was longer than 8 MB.")
-        # It left without a word: killed, or it closed our pipe by itself.
-        ended = await self._process.wait()
-        self.exit_code = shell_exit_code(ended.exit_code) or 1
+            if len(rest) > MAX_LINE:
+                raise ToolError("execute_code: a call exceeded 8 MB.")
+        # It ended without a message: killed, or it closed our pipe.
+        exit_ = await self._process.wait()
+        self.exit_code = shell_exit_code(exit_.exit_code) or 1
 
     async def _hear(self, data: bytes, limit: anyio.CancelScope) -> None:
         try:
-            line = self._decoder.decode(data)
+            message = self._decoder.decode(data)
         except msgspec.DecodeError:
-            # Somebody found the way to our pipe: it is shown, and believed in nothing.
+            # The program wrote to our pipe directly: show it, but do not act on it.
             self.out.add(data.decode("utf-8", "replace") + "\n")
             return
-        self.out.add(line.out)
-        self.err.add(line.err)
-        if line.end is not None:
-            self.exit_code = line.end
-        if line.call:
+        self.out.add(message.out)
+        self.err.add(message.err)
+        if message.end is not None:
+            self.exit_code = message.end
+        if message.call:
             left = limit.deadline - anyio.current_time()
             limit.deadline = float("inf")
-            answer = await self._answer(line)
+            answer = await self._answer(message)
             limit.deadline = anyio.current_time() + left
             await self._process.feed(msgspec.json.encode(answer) + b"\n")
 
-    async def _answer(self, line: ChildMessage) -> CallAnswer:
+    async def _answer(self, message: ChildMessage) -> CallAnswer:
         if self.calls >= self._most:
             return CallAnswer(f"More than {self._most} tool calls in one program.", failed=True)
         self.calls += 1
         try:
-            output = await self._call(line.call, line.args)
+            output = await self._call(message.call, message.args)
         except ToolError as error:
             return CallAnswer(error.sentence, failed=True)
         text = "\n".join(part.text for part in output.parts if isinstance(part, Text))

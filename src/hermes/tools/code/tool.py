@@ -1,4 +1,4 @@
-"""The `execute_code` tool: a Python program in the sandbox that calls the agent's other tools."""
+"""The `execute_code` tool: run a Python program in the sandbox that can call other tools."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,12 +34,12 @@ from hermes.tools.tool_io import Arguments, encode_result, load_description
 TIMEOUT = 300.0
 MAX_CALLS = 50
 MAX_SECONDS = 3600.0
-"""Seconds with the time of the tools that a program calls; its own is `timeout`."""
+"""Seconds including the tools a program calls; its own time is limited by `timeout`."""
 MAX_CODE = 200_000
 CALLABLE_TOOLS: tuple[str, ...] = (
     "read_file", "write_file", "patch", "search_files", "terminal", "web_search", "web_extract",
 )  # fmt: skip
-"""What a program may call, as far as the turn has it."""
+"""Tools a program may call if the turn has them."""
 _UNSUPPORTED_ARGUMENTS = frozenset({"background", "pty", "notify_on_complete", "watch_patterns"})
 
 Status = Literal["success", "error", "timeout"]
@@ -61,9 +61,10 @@ class CodeResult(Struct, frozen=True, kw_only=True):
 
 
 class CodeDeps(Struct, frozen=True, kw_only=True):
-    """`python` finds the interpreter for a folder; `writable` what a program may write besides.
+    """Dependencies of the tool.
 
-    `parameters` names those of a callable tool, in order; None when there is no such tool.
+    `python` finds the interpreter for a folder; `writable` are folders it may write besides the
+    workspace; `parameters` returns the parameter names of a callable tool, None if unknown.
     """
 
     sandbox: Sandbox
@@ -101,35 +102,37 @@ class ExecuteCode:
         code = self._arguments.decode(args).code
         _check(code)
         folder = self._parts.places.cwd(ctx.scope)
-        held = await self._parts.sandbox.confinement()
-        await self._may(code, folder, ctx, held)
-        walled = default_isolation(held) is Isolation.INSIDE
-        look = partial(self._foreign, code, folder, ctx, walled=walled)
+        confinement = await self._parts.sandbox.confinement()
+        await self._may(code, folder, ctx, confinement)
+        isolated = default_isolation(confinement) is Isolation.INSIDE
+        look = partial(self._foreign, code, folder, ctx, walled=isolated)
         foreign = await anyio.to_thread.run_sync(look)
         began = self._parts.clock.monotonic()
         try:
             with record_fetches(self._parts.origins, foreign, MAX_BACKGROUND) as files:
-                heard = _CallProvenance(files)
-                async with self._parts.sandbox.open(self._job(folder, ctx.scope, held)) as process:
-                    program = RunningProgram(process, _limited_tools(ctx, heard), self._parts.calls)
+                calls = _CallProvenance(files)
+                async with self._parts.sandbox.open(
+                    self._job(folder, ctx.scope, confinement)
+                ) as process:
+                    program = RunningProgram(process, _limited_tools(ctx, calls), self._parts.calls)
                     with anyio.move_on_after(self._parts.timeout) as limit:
                         await program.run(code, self._tools(), limit)
         except SandboxError as error:
-            back = reset_remote_folder(self._parts.places, ctx.scope.session)
-            hint = f"{error.hint} {back}".strip()
+            note = reset_remote_folder(self._parts.places, ctx.scope.session)
+            hint = f"{error.hint} {note}".strip()
             raise ToolError(f"execute_code: {error}", hint=hint) from error
         took = self._parts.clock.monotonic() - began
         output = self._output(program, took, late=limit.cancelled_caught)
         return structs.replace(
             output,
-            foreign=foreign.shown or heard.strangers,
-            unverified=foreign.unverified or heard.unverified,
+            foreign=foreign.shown or calls.strangers,
+            unverified=foreign.unverified or calls.unverified,
         )
 
     def _foreign(
         self, code: str, folder: Path, ctx: ToolContext, *, walled: bool
     ) -> CommandProvenance:
-        """Behind the wall only files and tools bring in what others wrote."""
+        """In the sandbox only files and tools can bring in untrusted content."""
         found = program_provenance(code, folder, self._parts.origins, walled=walled)
         online = self._online(ctx.scope)
         brought = found.brought or online or ctx.quotes(code)
@@ -141,29 +144,31 @@ class ExecuteCode:
     def _may_show_unverified(self, code: str, folder: Path, scope: Scope) -> bool:
         if self._parts.origins is None:
             return False
-        from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - who runs no program needs none
+        from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - only needed to run programs
 
         return UnverifiedReads(self._parts.origins, scope).by_program(code, folder)
 
     def _online(self, scope: Scope) -> bool:
-        """Without asking; never for guests."""
+        """Whether programs have network access without an approval; never for guests."""
         return self._parts.network and scope.role is not Role.GUEST
 
-    async def _may(self, code: str, folder: Path, ctx: ToolContext, held: Confinement) -> None:
-        wish = ApprovalRequest(
+    async def _may(
+        self, code: str, folder: Path, ctx: ToolContext, confinement: Confinement
+    ) -> None:
+        request = ApprovalRequest(
             tool=self.name,
             action=code,
-            reaching=default_isolation(held),
+            reaching=default_isolation(confinement),
             code=True,
             folder=str(folder),
-            reason=outside_reason(held, ""),
+            reason=outside_reason(confinement, ""),
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(wish)
+        decision = await ctx.ask(request)
         if not decision.allowed:
             raise ToolError(f"execute_code: {decision.why}")
 
-    def _job(self, folder: Path, scope: Scope, held: Confinement) -> ProcessSpec:
+    def _job(self, folder: Path, scope: Scope, confinement: Confinement) -> ProcessSpec:
         return ProcessSpec(
             argv=(self._parts.python(folder), "-u", "-c", self._child),
             cwd=str(folder),
@@ -172,8 +177,8 @@ class ExecuteCode:
             reach=ProcessPermissions(
                 writable=(scope.workspace, *self._parts.writable),
                 network=self._online(scope),
-                beyond=default_isolation(held) is Isolation.BEYOND,
-                wall=held.wall,
+                beyond=default_isolation(confinement) is Isolation.BEYOND,
+                wall=confinement.wall,
             ),
             stdin=b"\n",
             principal=scope.principal,
@@ -189,7 +194,7 @@ class ExecuteCode:
         shown = program.out.text(self._clean)
         problem = program.err.text(self._clean).strip()
         if late:
-            problem = f"The program was ended after {self._parts.timeout:g} s.\n{problem}".strip()
+            problem = f"The program was stopped after {self._parts.timeout:g} s.\n{problem}".strip()
         answer = CodeResult(
             status=status,
             output=shown,
@@ -207,7 +212,7 @@ class ExecuteCode:
 
 
 class _CallProvenance:
-    """Whether a tool told the program what strangers wrote; it may write that into files."""
+    """Records whether a tool gave the program untrusted content, which it may write into files."""
 
     def __init__(self, files: FetchRecorder) -> None:
         self._files = files
@@ -222,16 +227,16 @@ class _CallProvenance:
         return output
 
 
-def _limited_tools(ctx: ToolContext, heard: _CallProvenance) -> CallTool:
-    """The turn's tools, as far as a program that waits for each answer can use them."""
+def _limited_tools(ctx: ToolContext, calls: _CallProvenance) -> CallTool:
+    """Return the turn's tools, restricted to what a program that waits for answers can use."""
 
     async def call(name: str, args: Raw) -> ToolOutput:
         if name not in CALLABLE_TOOLS:
             raise ToolError(f"{name} cannot be called from a program.")
         given = msgspec.json.decode(args, type=dict[str, Raw])
         if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
-            raise ToolError(f"terminal takes no {', '.join(wrong)} inside a program.")
-        return heard.note(await ctx.use(name, args))
+            raise ToolError(f"terminal does not support {', '.join(wrong)} inside a program.")
+        return calls.note(await ctx.use(name, args))
 
     return call
 

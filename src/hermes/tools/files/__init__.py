@@ -1,1 +1,1 @@
-"""Read, write and patch files, without surprises for the next reader."""
+"""Read, write and patch files."""

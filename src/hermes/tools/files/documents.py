@@ -1,4 +1,4 @@
-"""Documents as text: notebooks here, everything that is harder to trust in a process of its own."""
+"""Extract text from documents; untrusted formats are parsed in a separate process."""
 
 import sys
 from pathlib import Path
@@ -14,11 +14,11 @@ MAX_DOCUMENT = 32 << 20
 """Bytes."""
 TIMEOUT = 30.0
 MAX_ANSWER = 16 << 20
-"""Bytes of the answer; its characters may be escaped."""
+"""Bytes of the answer, whose characters may be escaped."""
 CACHE_SIZE = 4
-"""Documents whose text is kept, so that the next page of one is there at once."""
+"""Documents whose text is cached for the next page."""
 MAX_OUTPUT = 4_000
-"""Characters of one output of a notebook's cell."""
+"""Characters of one output of a notebook cell."""
 
 _CHILD = str(Path(__file__).with_name("extraction.py"))
 
@@ -32,14 +32,14 @@ class ExtractedText(Struct, frozen=True):
 
 
 class DocumentReader:
-    """`sandbox` runs the process that reads what strangers made."""
+    """`sandbox` runs the process that parses untrusted documents."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._kept: LruMap[Stamp, ExtractedText] = LruMap(CACHE_SIZE)
 
     async def text(self, kind: str, data: bytes, path: Path, stamp: Stamp) -> ExtractedText:
-        """Raises `ToolError` when the document cannot be read."""
+        """Raises `ToolError` if the document cannot be read."""
         known = self._kept.get(stamp)
         if known is not None:
             return known
@@ -71,7 +71,7 @@ class DocumentReader:
             return msgspec.json.decode(done.output, type=ExtractedText)
         except msgspec.DecodeError:
             return ExtractedText(
-                error=f"the program that reads it failed (exit code {done.exit_code})"
+                error=f"the program that extracts its text failed (exit code {done.exit_code})"
             )
 
 
@@ -98,20 +98,20 @@ _TEXT = msgspec.json.Decoder(str | list[str])
 
 
 def read_notebook(data: bytes) -> ExtractedText:
-    """Its cells in order, code with what it printed."""
+    """Return the cells in order, code with its output."""
     try:
         cells = _NOTEBOOK.decode(data).cells
     except (msgspec.DecodeError, RecursionError) as error:
-        return ExtractedText(error=f"it is no proper notebook ({error})")
+        return ExtractedText(error=f"it is not a valid notebook ({error})")
     pieces: list[str] = []
     for number, cell in enumerate(cells, 1):
         pieces.append(f"--- cell {number} ({cell.cell_type}) ---\n{_joined(cell.source)}")
-        said = [text for output in cell.outputs if (text := _output_text(output))]
-        if said:
-            pieces.append("--- output ---\n" + "\n".join(said))
+        outputs = [text for output in cell.outputs if (text := _output_text(output))]
+        if outputs:
+            pieces.append("--- output ---\n" + "\n".join(outputs))
     return ExtractedText(
         text="\n".join(pieces),
-        note="These are a notebook's cells; in the file itself they are JSON.",
+        note="These are a notebook's cells; the file itself is JSON.",
     )
 
 

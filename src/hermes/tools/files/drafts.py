@@ -1,4 +1,4 @@
-"""Files as they would be: edited in memory until every edit of a call has found its place."""
+"""Edit files in memory until every edit of a call has succeeded."""
 
 import os
 from difflib import unified_diff
@@ -12,11 +12,11 @@ from hermes.tools.files.safe_open import Forbids, forbid_nothing
 from hermes.tools.files.text_file import TextFormat, decode_text, split_lines, strip_line_end
 
 MAX_LINES = 300_000
-"""Lines of a file that can be edited; each is looked at several times."""
+"""Lines of a file that can be edited; each is processed several times."""
 
 
 class Draft:
-    """One file: `old` is its text on disk, `text` the text to be; None stands for no file."""
+    """One file: `old` is its text on disk, `text` the new text; None means no file."""
 
     def __init__(self, path: Path, forbids: Forbids) -> None:
         found = read_bytes(path, forbids)
@@ -37,13 +37,13 @@ class Draft:
         self.text = self.old
 
     def existing(self) -> str:
-        """Raises `ToolError` when there is no such file."""
+        """Raises `ToolError` if there is no such file."""
         if self.text is None:
             raise ToolError(f"patch: {self.path} does not exist. {suggest_path(self.path)}")
         return self.text
 
     def create(self, text: str, dress: TextFormat, mode: int | None = None) -> None:
-        """`mode` are the permissions of the file that it was until now."""
+        """`mode`: permissions of the file it is moved from."""
         if self.text is not None:
             raise ToolError(
                 f"patch: {self.path} exists already.", hint="Update it, or delete it first."
@@ -75,13 +75,13 @@ class Drafts:
         return [draft for draft in self._files.values() if draft.text != draft.old]
 
     def diff(self) -> str:
-        """Each file with its name, from the folder on that all of them are in."""
+        """Return a diff of all files, named relative to their common folder."""
         changed = self.changed
         folder = os.path.commonpath([d.path.parent for d in changed]) if changed else ""
         return "\n".join(diff_text(d.old, d.text, str(d.path.relative_to(folder))) for d in changed)
 
     def lint(self) -> LintResult:
-        """The worst of all files, each fault with its file's name when there are several."""
+        """Return the worst result of all files, naming the files if there are several."""
         checks = [
             (d.path, check_syntax(d.path, d.text, d.old))
             for d in self.changed
@@ -101,20 +101,20 @@ class Drafts:
 
 CONTEXT_LINES = 3
 MAX_COUNTED_LINES = 500_000
-"""Lines of both sides up to which they are looked at one by one."""
+"""Lines of both sides up to which they are compared."""
 MAX_COMPARED_LINES = 2_000
-"""Changed lines up to which the smallest difference is looked for."""
+"""Changed lines up to which a minimal diff is computed."""
 
 
 def diff_text(before: str | None, after: str | None, name: str) -> str:
-    """None stands for a file that does not exist."""
+    """None means a file that does not exist."""
     labels = (
         "/dev/null" if before is None else f"a/{name}",
         "/dev/null" if after is None else f"b/{name}",
     )
-    gone, come = (before or "").count("\n"), (after or "").count("\n")
-    if gone + come > MAX_COUNTED_LINES:
-        return _summary_diff(gone, come, labels, 0)
+    removed, added = (before or "").count("\n"), (after or "").count("\n")
+    if removed + added > MAX_COUNTED_LINES:
+        return _summary_diff(removed, added, labels, 0)
     old = [strip_line_end(line) for line in split_lines(before or "")]
     new = [strip_line_end(line) for line in split_lines(after or "")]
     same_start, same_end = _common_ends(old, new)
@@ -137,7 +137,7 @@ def diff_text(before: str | None, after: str | None, name: str) -> str:
 
 
 def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
-    """How many lines are the same at the beginning and, apart from those, at the end."""
+    """Count the equal lines at the beginning and, apart from those, at the end."""
     shorter = min(len(old), len(new))
     start = 0
     while start < shorter and old[start] == new[start]:
@@ -149,7 +149,7 @@ def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
 
 
 def _shift(line: str, by: int) -> str:
-    """Line numbers count from the beginning of the file, not of the part compared."""
+    """Shift line numbers from the compared part to the whole file."""
     if not by or not line.startswith("@@ "):
         return line
     _, old, new, _ = line.split(" ", 3)
@@ -161,12 +161,12 @@ def _shift_span(span: str, by: int) -> str:
     return f"{int(start) + by}{comma}{length}"
 
 
-def _summary_diff(gone: int, come: int, labels: tuple[str, str], start: int) -> str:
+def _summary_diff(removed: int, added: int, labels: tuple[str, str], start: int) -> str:
     return "\n".join(
         (
             f"--- {labels[0]}",
             f"+++ {labels[1]}",
-            f"@@ -{start + 1},{gone} +{start + 1},{come} @@",
-            f"(too much changed to show: {gone:,} lines became {come:,})",
+            f"@@ -{start + 1},{removed} +{start + 1},{added} @@",
+            f"(too many changes to show: {removed:,} lines became {added:,})",
         )
     )

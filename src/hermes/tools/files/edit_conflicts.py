@@ -1,4 +1,4 @@
-"""One writer per file, whichever session or tool it writes for."""
+"""Prevent conflicting edits: lock files being written, detect changes since the last read."""
 
 import os
 from collections.abc import AsyncGenerator, Iterable
@@ -12,14 +12,14 @@ from hermes.kit.lru_map import LruMap
 
 
 class FileLocks:
-    """Shared by all tools of a profile, also where its platforms have tools of their own."""
+    """Shared by all tools of a profile, also across platforms with separate tool sets."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Path, anyio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def holding(self, paths: Iterable[Path]) -> AsyncGenerator[None]:
-        """Real paths, taken in one order, so that two patches never wait for each other."""
+        """Lock resolved paths in a fixed order, so that two patches never deadlock."""
         async with AsyncExitStack() as stack:
             for path in sorted(set(paths)):
                 await stack.enter_async_context(self._hold(path))
@@ -27,7 +27,7 @@ class FileLocks:
 
     @asynccontextmanager
     async def _hold(self, path: Path) -> AsyncGenerator[None]:
-        """The lock lives as long as somebody holds it or waits for it."""
+        """The lock lives as long as it is held or waited for."""
         lock = self._locks.setdefault(path, anyio.Lock())
         async with lock:
             yield
@@ -39,7 +39,7 @@ FileStamp = tuple[int, int, int]
 
 
 class SeenFiles:
-    """One memory for all file tools; a session that read nothing knows nothing."""
+    """Remembers the state of the files each session has seen."""
 
     def __init__(self, limit: int = MAX_FILES) -> None:
         self._stamps: LruMap[tuple[str, Path], FileStamp] = LruMap(limit)
@@ -54,7 +54,7 @@ class SeenFiles:
         return self._stamps.get((session, path)) is not None
 
     def changed(self, session: str, path: Path, stat: os.stat_result | None) -> bool:
-        """True when the session saw another state of this file than the one on disk."""
+        """Whether the session saw another state of this file than the one on disk."""
         known = self._stamps.get((session, path))
         return known is not None and (stat is None or _stamp(stat) != known)
 

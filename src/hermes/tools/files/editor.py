@@ -1,4 +1,4 @@
-"""Change files on disk: one writer per file, all or nothing, and never over a stranger's edit."""
+"""Write files for the file tools: with approval, locked, all-or-nothing, and with provenance."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -34,9 +34,9 @@ NO_PATHS: frozenset[Path] = frozenset()
 
 
 class WriteProvenance(Struct, frozen=True):
-    """Of the files of a change: which have strangers' words in them, which the owner wrote.
+    """Which files of a change contain untrusted content, and which the owner wrote.
 
-    `whole` says that what stood there before is gone.
+    `whole` means that the previous content is replaced completely.
     """
 
     foreign: frozenset[Path] = NO_PATHS
@@ -45,7 +45,7 @@ class WriteProvenance(Struct, frozen=True):
 
 
 class FileEditor:
-    """Shared by every tool that writes, so that their locks and memories are the same."""
+    """Shared by all tools that write, so that they use the same locks and records."""
 
     def __init__(
         self,
@@ -64,65 +64,68 @@ class FileEditor:
         self.aside = aside
 
     async def place(self, ctx: ToolContext, name: str, tool: str, content: str) -> Path:
-        """The real path of a file that may be written. Raises `ToolError` when it may not be.
+        """Resolve a path and ask to write it. Raises `ToolError` if that is denied.
 
-        `content` is what a person is shown who decides about it.
+        `content` is shown to the approver.
         """
         asked = self.places.find(ctx.scope, name)
-        closed = self.places.blocked_for(ctx.scope)
-        real = await self.aside.run(partial(self.places.guard, asked, closed))
+        blocked = self.places.blocked_for(ctx.scope)
+        real = await self.aside.run(partial(self.places.guard, asked, blocked))
         await require_write_approval(ctx, self.places, real, tool, content)
         return real
 
     async def whose(
         self, ctx: ToolContext, paths: Collection[Path], text: str, *, whole: bool
     ) -> "WriteProvenance":
-        """Of what is about to be written; aside, since a text may be long.
+        """Determine the provenance of a text about to be written, in a thread since it may be long.
 
-        What tells how things are done must come from the owner's turn, and from nobody else's
-        words. `whole` says that nothing is left of what stood there before.
+        An instruction file must come from the owner's turn without untrusted content. `whole` means
+        that nothing remains of the previous content.
         """
         workspace = await self.aside.run(partial(resolve_or_same, Path(ctx.scope.workspace)))
         if untrusted_workspace(ctx):
             await self.aside.run(partial(self._record_untrusted_work, workspace, paths))
         if await anyio.to_thread.run_sync(ctx.quotes, text):
             return WriteProvenance(foreign=frozenset(paths))
-        guides = await self.aside.run(partial(instruction_files_among, paths, workspace))
-        if not guides:
+        instructions = await self.aside.run(partial(instruction_files_among, paths, workspace))
+        if not instructions:
             return WriteProvenance()
         sources = await anyio.to_thread.run_sync(ctx.sources, text)
-        said = ctx.foreign or sources.strangers or sources.repeated
-        if ctx.scope.role is not Role.OWNER or said:
-            return WriteProvenance(foreign=guides)
+        untrusted = ctx.foreign or sources.strangers or sources.repeated
+        if ctx.scope.role is not Role.OWNER or untrusted:
+            return WriteProvenance(foreign=instructions)
         return WriteProvenance(
-            foreign=self._theirs(guides, whole=whole), vouched=guides, whole=whole
+            foreign=self._theirs(instructions, whole=whole), vouched=instructions, whole=whole
         )
 
     def _record_untrusted_work(self, workspace: Path, paths: Collection[Path]) -> None:
-        """Whatever they write there may become what tells how things are done."""
+        """Record untrusted work in a folder: it may become an instruction file later."""
         if self.origins is not None:
-            beyond = (one.parent for one in paths if not one.is_relative_to(workspace))
+            beyond = (path.parent for path in paths if not path.is_relative_to(workspace))
             for folder in dict.fromkeys([workspace, *beyond]):
                 self.origins.record_untrusted_work(folder)
 
-    def _theirs(self, guides: Collection[Path], *, whole: bool) -> frozenset[Path]:
-        """Those that stay what others wrote, for the greater part."""
+    def _theirs(self, paths: Collection[Path], *, whole: bool) -> frozenset[Path]:
+        """Return the files that remain mostly what others wrote."""
         if whole or self.origins is None:
             return NO_PATHS
-        return frozenset(path for path in guides if not self.origins.may_instruct(path))
+        return frozenset(path for path in paths if not self.origins.may_instruct(path))
 
     async def lint(self, lint: LintResult, path: Path, text: str, before: str | None) -> LintResult:
-        """What a checker outside says of a file that none of ours knows."""
+        """Run an external checker if the built-in one does not know the language."""
         if lint.status != "skipped" or lint.output or self.syntax is None:
             return lint
         return await self.syntax.check(path, text, before)
 
     async def apply(
-        self, scope: Scope, changes: Sequence[FileChange], whose: "WriteProvenance | None" = None
+        self,
+        scope: Scope,
+        changes: Sequence[FileChange],
+        provenance: "WriteProvenance | None" = None,
     ) -> list[Path]:
-        """Write them all, or leave everything as it was; returns the folders that were made.
+        """Apply all changes or none, and return the folders created.
 
-        Begun, it comes to its end, whoever stops waiting.
+        Once started it runs to the end, even if the caller is cancelled.
         """
         session = scope.session
         work = partial(apply_changes, changes, self.places.blocked_for(scope).forbids)
@@ -136,33 +139,33 @@ class FileEditor:
                 self.seen.forget(session, change.path)
             else:
                 self._remember(session, change.path)
-                self._mark(change, whose or WriteProvenance())
+                self._mark(change, provenance or WriteProvenance())
         return made
 
     def _remember(self, session: str, path: Path) -> None:
         try:
             self.seen.note(session, path, path.lstat())
         except OSError:
-            # Somebody has moved it since: what is there next is not what we have seen.
+            # It was moved since: what is there next is not what we have seen.
             self.seen.forget(session, path)
 
-    def _mark(self, change: FileChange, whose: "WriteProvenance") -> None:
+    def _mark(self, change: FileChange, provenance: "WriteProvenance") -> None:
         origins, path = self.origins, change.path
         if origins is None:
             return
-        origins.record_write(path, foreign=path in whose.foreign)
-        if path in whose.foreign and change.after is not None:
+        origins.record_write(path, foreign=path in provenance.foreign)
+        if path in provenance.foreign and change.after is not None:
             origins.refuse(path, change.after)
-        if path in whose.vouched - whose.foreign and change.after is not None:
+        if path in provenance.vouched - provenance.foreign and change.after is not None:
             before, trusted = change.before, origins.trusted
-            if whose.whole or before is None or trusted.knows(path, before):
+            if provenance.whole or before is None or trusted.knows(path, before):
                 trusted.vouch(path, change.after)
 
 
 def read_bytes(
     path: Path, forbids: Forbids = forbid_nothing
 ) -> tuple[bytes, os.stat_result] | None:
-    """None when there is no such file. Raises `ToolError` for anything that cannot be edited."""
+    """Return None if there is no such file. Raises `ToolError` if it cannot be edited."""
     try:
         with open_folder(path.parent, forbids) as folder:
             handle = folder.open(path.name)
@@ -170,7 +173,7 @@ def read_bytes(
             stat = os.fstat(handle)
             if stat.st_size > MAX_EDITED:
                 raise ToolError(
-                    f"{path} has {stat.st_size:,} bytes; up to {MAX_EDITED:,} are edited"
+                    f"{path} has {stat.st_size:,} bytes; the limit for editing is {MAX_EDITED:,}"
                 )
             return file.read(MAX_EDITED), stat
     except (FileNotFoundError, NotADirectoryError):

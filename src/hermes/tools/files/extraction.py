@@ -1,7 +1,7 @@
-"""The text of a document, taken out in a process of its own that a hostile file may break.
+"""Extract the text of a document in a separate process, since a hostile file may crash it.
 
-Run as a program: the kind as argument, the document on standard input, JSON on standard output.
-It opens no file, starts nothing, and is held by limits of memory, processor time and size.
+Run as a program: the kind is the argument, standard input the document, standard output JSON. It
+opens no files, starts no processes, and limits its memory, processor time and output.
 """
 
 import json
@@ -19,12 +19,12 @@ from zipfile import BadZipFile, ZipFile
 MAX_TEXT = 2_000_000
 """Characters."""
 MAX_UNPACKED = 64 << 20
-"""Bytes of all parts of an archive that are looked at."""
+"""Bytes of all unpacked parts of an archive."""
 MAX_PARTS = 20_000
 MAX_MEMORY = 1 << 30
 MAX_PAGES = 2_000
 SECONDS = 20
-"""Of work, after which what was found so far has to do."""
+"""Seconds of work after which the text found so far is returned."""
 MAX_COLUMNS = 1_000
 CHUNK = 1 << 16
 
@@ -32,15 +32,15 @@ Handler = Callable[[str, dict[str, str]], None]
 
 
 class UnreadableDocument(Exception):
-    """The document cannot be read; the words are for the model."""
+    """The document cannot be read; the message is shown to the model."""
 
 
 class LimitReached(Exception):
-    """There is no room for more."""
+    """The limit of text or time is reached."""
 
 
 class TextBuffer:
-    """The text so far."""
+    """Collects the text."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -49,7 +49,7 @@ class TextBuffer:
         self._until = time.monotonic() + SECONDS
 
     def add(self, text: str) -> None:
-        """Raises `Enough` when that was the last that fits."""
+        """Raises `LimitReached` once the text is full."""
         self.pieces.append(text[: self._room])
         self._room -= len(text)
         if self._room <= 0:
@@ -58,14 +58,14 @@ class TextBuffer:
         self.go_on()
 
     def go_on(self) -> None:
-        """Raises `Enough` when there is no time for more."""
+        """Raises `LimitReached` once the time is over."""
         if time.monotonic() > self._until:
             self.note = f"Cut after {SECONDS} s of work."
             raise LimitReached
 
 
 class ZipParts:
-    """The parts of a zip, unpacked piece by piece and never more than the limit in all."""
+    """The parts of a zip archive, unpacked in chunks up to a total limit."""
 
     def __init__(self, data: bytes, page: TextBuffer) -> None:
         self._page = page
@@ -85,14 +85,14 @@ class ZipParts:
                     self._page.go_on()
                     self._room -= len(chunk)
                     if self._room < 0:
-                        raise UnreadableDocument("it unpacks to more than a document would")
+                        raise UnreadableDocument("it unpacks to more than a document should")
                     yield chunk
         except (BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
             raise UnreadableDocument(f"its part {name} is damaged ({error})") from error
 
 
 class XmlReader:
-    """One part as XML. A document type is refused: entities in it could grow without end."""
+    """Parses one part as XML. Document types are refused: entities could expand without limit."""
 
     def __init__(self, start: Handler, end: Callable[[str], None]) -> None:
         self.text: list[str] | None = None
@@ -109,15 +109,15 @@ class XmlReader:
                 self._parser.Parse(chunk, False)
             self._parser.Parse(b"", True)
         except expat.ExpatError as error:
-            raise UnreadableDocument(f"its part {name} is no proper XML ({error})") from error
+            raise UnreadableDocument(f"its part {name} is not valid XML ({error})") from error
 
     def listen(self) -> None:
         self.text = []
 
     def heard(self) -> str:
-        """What was said since `listen`."""
-        said, self.text = "".join(self.text or ()), None
-        return said
+        """Return the text since `listen`."""
+        text, self.text = "".join(self.text or ()), None
+        return text
 
     def _words(self, data: str) -> None:
         if self.text is not None:
@@ -125,7 +125,7 @@ class XmlReader:
 
 
 def _no_doctype(*_: object) -> None:
-    raise UnreadableDocument("it declares entities, which no document needs")
+    raise UnreadableDocument("it declares entities, which documents do not need")
 
 
 def _local(name: str) -> str:
@@ -133,7 +133,7 @@ def _local(name: str) -> str:
 
 
 class ParagraphReader:
-    """Paragraphs and tables, as in a Word document or on a slide."""
+    """Reads paragraphs and tables, as in a Word document or on a slide."""
 
     def __init__(self, page: TextBuffer) -> None:
         self._page = page
@@ -170,7 +170,7 @@ class ParagraphReader:
 
 
 class SharedStrings:
-    """The texts that cells of a workbook share."""
+    """Reads the strings shared by the cells of a workbook."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -193,7 +193,7 @@ class SharedStrings:
 
 
 class SheetReader:
-    """Rows of cells, with tabs between them."""
+    """Reads rows of cells, separated by tabs."""
 
     def __init__(self, page: TextBuffer, strings: list[str]) -> None:
         self._page = page
@@ -233,7 +233,7 @@ class SheetReader:
 
 
 def _column(cell: str, otherwise: int) -> int:
-    """`C7` is column 2."""
+    """Return the column index of a cell name: `C7` is column 2."""
     letters = re.match(r"[A-Z]{1,3}", cell)
     if not letters:
         return min(otherwise, MAX_COLUMNS)
@@ -248,7 +248,7 @@ def _attribute(attrs: dict[str, str], name: str) -> str:
 
 
 def _related(archive: ZipParts, part: str, element: str) -> list[tuple[str, str]]:
-    """The parts that a list in `part` names, in its order, each with its title."""
+    """Return the parts listed in `part`, in order, each with its title."""
     rels = join(dirname(part), "_rels", basename(part) + ".rels")
     targets: dict[str, str] = {}
     wanted: list[tuple[str, str]] = []
@@ -281,7 +281,7 @@ def _related(archive: ZipParts, part: str, element: str) -> list[tuple[str, str]
 def docx(data: bytes, page: TextBuffer) -> None:
     archive = ZipParts(data, page)
     if "word/document.xml" not in archive.names:
-        raise UnreadableDocument("it has no document inside")
+        raise UnreadableDocument("it contains no document")
     for part in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml"):
         if part in archive.names:
             ParagraphReader(page).events.read(archive, part)
@@ -306,7 +306,7 @@ def xlsx(data: bytes, page: TextBuffer) -> None:
 
 def pdf(data: bytes, page: TextBuffer) -> None:
     try:
-        from pypdf import PdfReader  # noqa: PLC0415 - only a PDF pays for it
+        from pypdf import PdfReader  # noqa: PLC0415 - only needed for a PDF
         from pypdf.errors import PyPdfError  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise UnreadableDocument(
@@ -315,7 +315,7 @@ def pdf(data: bytes, page: TextBuffer) -> None:
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableDocument("it is locked with a password")
+            raise UnreadableDocument("it is protected by a password")
         count = len(reader.pages)
         for number in range(min(count, MAX_PAGES)):
             page.add(f"--- page {number + 1} of {count} ---\n{_pdf_page(reader.pages[number])}\n")
@@ -326,7 +326,7 @@ def pdf(data: bytes, page: TextBuffer) -> None:
 
 
 def _pdf_page(page: object) -> str:
-    extract = getattr(page, "extract_text")  # noqa: B009 - the library is looked at only here
+    extract = getattr(page, "extract_text")  # noqa: B009 - the library has no types
     try:
         return str(extract()).strip() or "(no text on this page)"
     except RecursionError:
@@ -339,7 +339,7 @@ EXTRACTORS = {"docx": docx, "pptx": pptx, "xlsx": xlsx, "pdf": pdf}
 
 
 def extract(kind: str, data: bytes) -> dict[str, str]:
-    """`text` and a `note`, or an `error`."""
+    """Return `text` and a `note`, or an `error`."""
     page = TextBuffer()
     try:
         EXTRACTORS[kind](data, page)
@@ -348,14 +348,14 @@ def extract(kind: str, data: bytes) -> dict[str, str]:
     except UnreadableDocument as error:
         return {"error": str(error)}
     except MemoryError:
-        return {"error": "it takes more memory than a document would"}
-    except Exception as error:  # noqa: BLE001 - the boundary of a process that reads anything
+        return {"error": "it takes more memory than a document should"}
+    except Exception as error:  # noqa: BLE001 - the boundary of a parser of untrusted files
         return {"error": f"it is damaged ({type(error).__name__})"}
     return {"text": "".join(page.pieces), "note": page.note}
 
 
 def main() -> None:
-    # Warnings of libraries must not stand between the words.
+    # Keep warnings of libraries out of the answer.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 5, SECONDS + 10))

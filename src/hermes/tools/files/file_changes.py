@@ -1,7 +1,7 @@
-"""Put bytes in the place of a file in one step, or in the places of several: all or none.
+"""Replace one file atomically, or several all-or-nothing.
 
-The new bytes are on the disk before anything is replaced, so a disk that is full loses nothing;
-and what is replaced keeps a second name until all is done, so that going back needs no room.
+All new contents are written before anything is replaced, so a full disk loses nothing; replaced
+files keep a second name until the end, so rolling back needs no space.
 """
 
 import errno
@@ -21,10 +21,10 @@ NEW_MODE = 0o644
 
 
 class FileChange(Struct, frozen=True):
-    """A file's bytes before and after; None stands for no file.
+    """A file's content before and after; None means no file.
 
-    `path` is a real one. With `stat` the file must still be the one that was looked at.
-    `mode` sets the permissions, which otherwise stay.
+    `path` must be resolved. With `stat` the file must still be the one that was read. `mode` sets
+    the permissions, which are kept otherwise.
     """
 
     path: Path
@@ -35,7 +35,7 @@ class FileChange(Struct, frozen=True):
 
 
 class _StagedChange(Struct, kw_only=True):
-    """A change whose new bytes wait under the name `new`, and whose old ones got the name `old`."""
+    """A change whose new content is stored as `new`, and whose old file was linked as `old`."""
 
     change: FileChange
     new: str = ""
@@ -44,40 +44,40 @@ class _StagedChange(Struct, kw_only=True):
 
 
 def apply_changes(changes: Sequence[FileChange], forbids: Forbids) -> list[Path]:
-    """The folders that were made. Raises `OSError` or `ToolError`; then everything is as it was."""
+    """Apply all changes or none; return the folders created. Raises `OSError`, `ToolError`."""
     made: list[Path] = []
     staged: list[_StagedChange] = []
     try:
         for change in changes:
             staged.append(_StagedChange(change=change))
             _stage(staged[-1], forbids, made)
-        for one in staged:
-            _replace_file(one, forbids, keep=len(staged) > 1)
+        for entry in staged:
+            _replace_file(entry, forbids, keep=len(staged) > 1)
     except BaseException:
-        for one in reversed(staged):
-            _roll_back(one, forbids)
+        for entry in reversed(staged):
+            _roll_back(entry, forbids)
         for folder in reversed(made):
             with suppress(OSError, ToolError), open_folder(folder.parent, forbids) as parent:
                 parent.rmdir(folder.name)
         raise
-    for one in staged:
-        _remove_file(one.change.path.parent, one.old, forbids)
+    for entry in staged:
+        _remove_file(entry.change.path.parent, entry.old, forbids)
     return made
 
 
-def _stage(one: _StagedChange, forbids: Forbids, made: list[Path]) -> None:
-    """Write the new bytes beside the file, dressed as it is."""
-    change = one.change
+def _stage(staged: _StagedChange, forbids: Forbids, made: list[Path]) -> None:
+    """Write the new content next to the file, with its metadata."""
+    change = staged.change
     name = change.path.name
-    adding = made if change.after is not None else None
-    with open_folder(change.path.parent, forbids, adding) as folder:
+    created = made if change.after is not None else None
+    with open_folder(change.path.parent, forbids, created) as folder:
         present = _check_unchanged(folder, change)
         if present is not None:
             folder.check_writable(name)
         if change.after is None:
             return
-        one.new = _temporary_name()
-        handle = folder.create(one.new)
+        staged.new = _temporary_name()
+        handle = folder.create(staged.new)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(change.after)
@@ -89,20 +89,20 @@ def _stage(one: _StagedChange, forbids: Forbids, made: list[Path]) -> None:
 
 
 def _check_unchanged(folder: OpenFolder, change: FileChange) -> os.stat_result | None:
-    """The file as it is now. Raises `ToolError` when it is not the one that was looked at."""
+    """Return the file's current stat. Raises `ToolError` if it is not the one that was read."""
     name = change.path.name
     present = folder.stat(name)
     if present is None:
         if change.before is not None:
-            raise ToolError(f"{change.path} vanished meanwhile; nothing was changed.")
+            raise ToolError(f"{change.path} was deleted meanwhile; nothing was changed.")
         return None
     folder.check(name, present)
-    strange = change.before is None
+    changed = change.before is None
     if change.stat is not None:
-        strange = _stamp(present) != _stamp(change.stat)
-    if strange:
+        changed = _stamp(present) != _stamp(change.stat)
+    if changed:
         raise ToolError(
-            f"{change.path} was changed by somebody else meanwhile; nothing was changed.",
+            f"{change.path} was changed by another program meanwhile; nothing was changed.",
             hint="Read it again.",
         )
     return present
@@ -113,7 +113,7 @@ def _stamp(stat: os.stat_result) -> tuple[int, ...]:
 
 
 def _copy_metadata(handle: int, change: FileChange, present: os.stat_result | None) -> None:
-    """Owner, attributes and permissions of the old file; the owner first, it clears the rest."""
+    """Copy owner and permissions of the old file; the owner first, as it resets the mode."""
     mode = modes.S_IMODE(present.st_mode) if present is not None else NEW_MODE
     if present is not None:
         mine = os.fstat(handle)
@@ -123,20 +123,20 @@ def _copy_metadata(handle: int, change: FileChange, present: os.stat_result | No
 
 
 def _copy_owner(handle: int, present: os.stat_result, mode: int) -> int:
-    """Raises `PermissionError` when the new file cannot belong to whom the old one did."""
+    """Raises `PermissionError` if the new file cannot get the old one's owner."""
     try:
         os.fchown(handle, present.st_uid, present.st_gid)
     except PermissionError:
         if os.fstat(handle).st_uid != present.st_uid:
             raise PermissionError(
-                errno.EPERM, "the file belongs to another user, who would lose it"
+                errno.EPERM, "the file belongs to another user and would change its owner"
             ) from None
         return mode & ~modes.S_ISGID
     return mode
 
 
-def _replace_file(one: _StagedChange, forbids: Forbids, *, keep: bool) -> None:
-    change = one.change
+def _replace_file(staged: _StagedChange, forbids: Forbids, *, keep: bool) -> None:
+    change = staged.change
     name = change.path.name
     with open_folder(change.path.parent, forbids) as folder:
         present = _check_unchanged(folder, change)
@@ -144,27 +144,27 @@ def _replace_file(one: _StagedChange, forbids: Forbids, *, keep: bool) -> None:
             spare = _temporary_name()
             with suppress(OSError):
                 folder.link(name, spare)
-                one.old = spare
+                staged.old = spare
         if change.after is not None:
-            folder.rename(one.new, name)
-            one.new = ""
+            folder.rename(staged.new, name)
+            staged.new = ""
         elif present is not None:
             folder.unlink(name)
-        one.done = True
+        staged.done = True
 
 
-def _roll_back(one: _StagedChange, forbids: Forbids) -> None:
-    """As it was; a second name needs no room on the disk, the bytes are for where links fail."""
-    change = one.change
+def _roll_back(staged: _StagedChange, forbids: Forbids) -> None:
+    """Undo a change: rename the old file back, or rewrite its content if linking failed."""
+    change = staged.change
     name = change.path.name
     with suppress(OSError, ToolError):
-        _remove_file(change.path.parent, one.new, forbids)
-        if not one.done:
-            _remove_file(change.path.parent, one.old, forbids)
+        _remove_file(change.path.parent, staged.new, forbids)
+        if not staged.done:
+            _remove_file(change.path.parent, staged.old, forbids)
             return
         with open_folder(change.path.parent, forbids) as folder:
-            if one.old:
-                folder.rename(one.old, name)
+            if staged.old:
+                folder.rename(staged.old, name)
             elif change.before is None:
                 folder.unlink(name)
             else:

@@ -1,7 +1,7 @@
-"""Find the place an edit means, from the exact text down to a block known by its ends.
+"""Find the text an edit means: exactly, or with increasingly loose strategies.
 
-Each rung is tried only when the ones above found nothing, and the answer names the rung, so
-a match that was not exact is never silent.
+Each strategy is tried only if the previous ones found nothing, and the result names it, so that an
+inexact match is always reported.
 """
 
 from bisect import bisect_left
@@ -14,18 +14,18 @@ from hermes.schema.errors import ToolError
 from hermes.tools.files.text_file import split_lines, strip_line_end
 
 MIN_SIMILARITY = 0.7
-"""How alike the inside of a block must be when only its first and last lines match."""
+"""Required similarity of a block whose first and last lines match."""
 MAX_SEARCHED_LINES = 20_000
 MAX_SHOWN = 12
 MAX_MATCHES = 50_000
 MAX_LINES = 2_000_000
-"""Lines of all places together."""
+"""Lines of all matches together."""
 MAX_SEARCHED = 1_000_000_000
-"""Characters that are compared for all places together."""
+"""Characters compared for all matches together."""
 MAX_COMPARISONS = 30_000_000
-"""Pairs of characters compared to find the nearest lines: seconds, even for the worst of files."""
+"""Character pairs compared to find the nearest lines: seconds, even in the worst case."""
 KEY_LENGTH = 100
-"""Characters by which the line most like another is found."""
+"""Characters by which the most similar line is found."""
 
 _LOOKALIKES = str.maketrans(
     {
@@ -38,7 +38,7 @@ _LOOKALIKES = str.maketrans(
 
 
 class TextEdit(Struct, frozen=True):
-    """A span of the text and what goes there."""
+    """A span of the text and its replacement."""
 
     start: int
     end: int
@@ -51,7 +51,7 @@ class TextMatches(Struct, frozen=True):
 
 
 class _Search(Struct, frozen=True):
-    """The text as lines, where each begins, and the lines looked for."""
+    """The text as lines, where each begins, and the lines searched for."""
 
     text: str
     lines: list[str]
@@ -62,7 +62,7 @@ class _Search(Struct, frozen=True):
 
 
 def find_matches(text: str, old: str, new: str) -> TextMatches | None:
-    """Every place of the first rung that has any; `old` is not empty."""
+    """Return all matches of the first strategy that has any; `old` must not be empty."""
     exact = [TextEdit(at, at + len(old), new) for at in _occurrences(text, old)]
     if exact:
         return TextMatches("exact", exact)
@@ -74,21 +74,21 @@ def find_matches(text: str, old: str, new: str) -> TextMatches | None:
     if not any(line.strip() for line in wanted):
         return None
     search = _Search(text, lines, starts, old, new, wanted)
-    for strategy, rung in _STRATEGIES.items():
-        places = list(rung(search))
+    for strategy, match_ in _STRATEGIES.items():
+        places = list(match_(search))
         if places:
             return TextMatches(strategy, places)
     return None
 
 
 def replace(text: str, places: list[TextEdit]) -> str:
-    """Put the new text in; of places that overlap the first counts, as in `str.replace`."""
+    """Apply the edits; of overlapping ones the first counts, as in `str.replace`."""
     pieces: list[str] = []
     at = 0
-    for place in places:
-        if place.start >= at:
-            pieces += [text[at : place.start], place.new]
-            at = place.end
+    for edit in places:
+        if edit.start >= at:
+            pieces += [text[at : edit.start], edit.new]
+            at = edit.end
     return "".join([*pieces, text[at:]])
 
 
@@ -97,28 +97,28 @@ def line_number(text: str, at: int) -> int:
 
 
 def normalize_lookalikes(text: str) -> str:
-    """Quotes, dashes and spaces as a keyboard types them; every character keeps its place."""
+    """Replace typographic quotes, dashes and spaces; every character keeps its position."""
     return text.translate(_LOOKALIKES)
 
 
 def nearest_lines(text: str, old: str) -> str:
-    """The part of the text most like `old`, with line numbers, or nothing."""
+    """Return the lines most similar to `old`, with line numbers, or nothing."""
     lines = [strip_line_end(line) for line in split_lines(text)][:MAX_SEARCHED_LINES]
-    asked = [line.strip()[:KEY_LENGTH] for line in old.splitlines()]
-    key = max(asked, key=len, default="")
+    wanted = [line.strip()[:KEY_LENGTH] for line in old.splitlines()]
+    key = max(wanted, key=len, default="")
     stripped = [line.strip()[:KEY_LENGTH] for line in lines]
-    effort = ComparisonBudget(MAX_COMPARISONS)
-    candidates = dict.fromkeys(line for line in stripped if effort.allows(key, line))
+    budget = ComparisonBudget(MAX_COMPARISONS)
+    candidates = dict.fromkeys(line for line in stripped if budget.allows(key, line))
     close = get_close_matches(key, candidates, n=1, cutoff=0.5)
     if not close:
         return ""
-    first = max(stripped.index(close[0]) - asked.index(key), 0)
-    count = min(max(len(asked), 3), MAX_SHOWN)
+    first = max(stripped.index(close[0]) - wanted.index(key), 0)
+    count = min(max(len(wanted), 3), MAX_SHOWN)
     return "\n".join(f"{n + 1}|{lines[n]}" for n in range(first, min(first + count, len(lines))))
 
 
 class ComparisonBudget:
-    """What is left of the comparing that one search may do."""
+    """Limits the comparisons of one search."""
 
     def __init__(self, pairs: int) -> None:
         self._left = pairs
@@ -129,7 +129,7 @@ class ComparisonBudget:
 
 
 def _occurrences(text: str, part: str) -> Iterator[int]:
-    """Raises `ToolError` when there is no end of them."""
+    """Yield all positions. Raises `ToolError` if there are too many."""
     at = text.find(part)
     found = 0
     while at >= 0:
@@ -142,15 +142,15 @@ def _occurrences(text: str, part: str) -> Iterator[int]:
 
 def _too_many(places: int) -> ToolError:
     return ToolError(
-        f"patch: the text to replace stands in {places:,} places or more.",
-        hint="Include more lines around the place you mean, or use sed in the terminal.",
+        f"patch: the text to replace occurs {places:,} times or more.",
+        hint="Include more surrounding lines, or use sed in the terminal.",
     )
 
 
 def find_lines(have: list[str], wanted: list[str]) -> Iterator[int]:
-    """Where in a list of lines the wanted ones follow each other.
+    """Yield where the wanted lines occur in a list of lines.
 
-    Found as one text in another: line by line, a file of equal lines would take the square.
+    Searched as one text: line by line, a file of equal lines would take quadratic time.
     """
     whole = "\n".join(["", *have, ""])
     number, counted = 0, 0
@@ -163,13 +163,13 @@ def find_lines(have: list[str], wanted: list[str]) -> Iterator[int]:
 
 
 def _find_wanted_lines(search: _Search, key: Callable[[str], str]) -> Iterator[int]:
-    """First lines of the windows whose lines all have the wanted keys."""
+    """Yield the first lines of blocks whose lines all have the wanted keys."""
     have = [key(strip_line_end(line)) for line in search.lines]
     yield from find_lines(have, [key(line) for line in search.wanted])
 
 
 def _edit_of_lines(search: _Search, first: int, count: int, new: str) -> TextEdit:
-    """Whole lines; the last line's end belongs to them only when `old` had one."""
+    """Return an edit of whole lines; the last line end is included only if `old` had one."""
     start, end = search.starts[first], search.starts[first + count]
     if not search.old.endswith("\n"):
         last = search.lines[first + count - 1]
@@ -208,7 +208,7 @@ def _match_anchored(search: _Search) -> Iterator[TextEdit]:
     have = [normalize_lookalikes(strip_line_end(line)).strip() for line in search.lines]
     wanted = [normalize_lookalikes(line).strip() for line in search.wanted]
     slack = max(1, size // 5)
-    effort = ComparisonBudget(MAX_COMPARED * MAX_COMPARED * 20)
+    budget = ComparisonBudget(MAX_COMPARED * MAX_COMPARED * 20)
     ends = [at for at, line in enumerate(have) if line == wanted[-1]]
     for first, line in enumerate(have):
         if line != wanted[0] or not line:
@@ -218,32 +218,32 @@ def _match_anchored(search: _Search) -> Iterator[TextEdit]:
             count = end - first + 1
             if count > size + slack:
                 break
-            if _is_similar(have[first : end + 1], wanted, effort):
+            if _is_similar(have[first : end + 1], wanted, budget):
                 yield _edit_of_lines(search, first, count, search.new)
                 break
 
 
 MAX_END_LINES = 50
-"""Last lines that are tried for one first line."""
+"""Candidate last lines that are tried for one first line."""
 MAX_COMPARED = 400
-"""Characters; comparing may take the cube of it."""
+"""Characters; comparing may take cubic time."""
 
 
-def _is_similar(block: list[str], wanted: list[str], effort: ComparisonBudget) -> bool:
-    """By their characters when they are short, else by the lines they share."""
-    inside, meant = "\n".join(block[1:-1]), "\n".join(wanted[1:-1])
-    if inside == meant:
+def _is_similar(block: list[str], wanted: list[str], budget: ComparisonBudget) -> bool:
+    """Compare short blocks by characters, long ones by shared lines."""
+    inside, expected = "\n".join(block[1:-1]), "\n".join(wanted[1:-1])
+    if inside == expected:
         return True
-    if max(len(inside), len(meant)) > MAX_COMPARED:
+    if max(len(inside), len(expected)) > MAX_COMPARED:
         matcher = SequenceMatcher(None, block, wanted)
         cost = (block, wanted)
     else:
-        matcher = SequenceMatcher(None, inside, meant, autojunk=False)
-        cost = (inside, meant)
-    # The quick ratios are never smaller than the true one, and cost next to nothing.
+        matcher = SequenceMatcher(None, inside, expected, autojunk=False)
+        cost = (inside, expected)
+    # The quick ratios are upper bounds of the true one, and cheap.
     if matcher.real_quick_ratio() < MIN_SIMILARITY or matcher.quick_ratio() < MIN_SIMILARITY:
         return False
-    return effort.allows(*cost) and matcher.ratio() >= MIN_SIMILARITY
+    return budget.allows(*cost) and matcher.ratio() >= MIN_SIMILARITY
 
 
 def _indent(line: str) -> str:
@@ -251,16 +251,16 @@ def _indent(line: str) -> str:
 
 
 def _indent_map(wanted: list[str], block: list[str]) -> dict[str, str] | None:
-    """Which indentation of the edit stands for which of the file; None when they disagree."""
+    """Map indentations of the edit to those of the file; None if they are inconsistent."""
     depths: dict[str, str] = {}
-    for line, there in zip(wanted, block, strict=True):
-        if line.strip() and depths.setdefault(_indent(line), _indent(there)) != _indent(there):
+    for line, actual in zip(wanted, block, strict=True):
+        if line.strip() and depths.setdefault(_indent(line), _indent(actual)) != _indent(actual):
             return None
     return depths
 
 
 def _reindent(new: str, depths: dict[str, str]) -> str:
-    """Each line from the deepest known indentation it begins with; shallower ones move along."""
+    """Indent each line by its deepest known indentation; shallower lines move along."""
     known = sorted(depths, key=len, reverse=True)
     shallowest = known[-1]
     extra = len(depths[shallowest]) - len(shallowest)

@@ -1,4 +1,4 @@
-"""Check the syntax of a file that was just edited, so that a slip is seen at once."""
+"""Check the syntax of an edited file, so that mistakes are noticed immediately."""
 
 import ast
 import re
@@ -16,14 +16,14 @@ from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.schema.errors import SandboxError
 
 MAX_CHECKED = 150_000
-"""Characters; more would take too long."""
+"""Characters; longer files take too long."""
 MAX_DEPTH = 200
-"""Levels; the parsers take the square of it, and no file that people write comes near."""
+"""Nesting levels; parsers take quadratic time, and real files are not that deep."""
 _TOO_DEEP = "nested too deeply"
 _LONG_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}"""
 )
-"""A dotted key of TOML, each dot of which is a level."""
+"""A dotted TOML key, each dot of which is a level."""
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -35,7 +35,7 @@ class LintResult(Struct, frozen=True):
 
 
 def check_syntax(path: Path, text: str, before: str | None = None) -> LintResult:
-    """Only the syntax; `before` tells an old fault from a new one."""
+    """Check only the syntax; `before` distinguishes an old fault from a new one."""
     checker = _CHECKERS.get(path.suffix.lower())
     if checker is None:
         return LintResult("skipped")
@@ -72,10 +72,10 @@ def _json(text: str) -> str | None:
 
 
 def _yaml(text: str) -> str | None:
-    """Events only: no alias is followed, however often it doubles what it stands for."""
+    """Parse events only: expanding aliases could take exponential memory."""
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - it has no types
+        for event in yaml.parse(text, Loader=_LOADER):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - yaml has no types
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
@@ -122,7 +122,7 @@ _NODE_ERROR = re.compile(r"^SyntaxError: (.*)$", re.MULTILINE)
 
 
 class SyntaxChecker:
-    """`bash` and `node` are the paths of the programs, None where there are none."""
+    """Checks shell and JavaScript files; `bash` and `node` are program paths or None."""
 
     def __init__(self, sandbox: Sandbox, bash: str | None, node: str | None) -> None:
         self._sandbox = sandbox
@@ -130,7 +130,7 @@ class SyntaxChecker:
         self._node = node
 
     async def check(self, path: Path, text: str, before: str | None = None) -> LintResult:
-        """As `lint.check`, which knows other languages. What cannot be checked is skipped."""
+        """Like `check_syntax`, for other languages. What cannot be checked is skipped."""
         suffix = path.suffix.lower()
         if not self._knows(suffix):
             return LintResult("skipped")
@@ -163,7 +163,7 @@ class SyntaxChecker:
         return None if output is None else _node_message(output)
 
     async def _run(self, argv: tuple[str, ...], text: str) -> bytes | None:
-        """What it complains about; None when it is content."""
+        """Return the checker's output if it found a fault, else None."""
         job = ProcessSpec(
             argv=argv,
             cwd="/",
@@ -179,13 +179,13 @@ class SyntaxChecker:
 
 
 def _bash_message(output: bytes) -> str:
-    said = output.decode("utf-8", "replace")
-    found = _BASH_LINE.search(said)
-    return f"line {found[1]}: {found[2]}" if found else one_line(said, 200)
+    text = output.decode("utf-8", "replace")
+    found = _BASH_LINE.search(text)
+    return f"line {found[1]}: {found[2]}" if found else one_line(text, 200)
 
 
 def _node_message(output: bytes) -> str:
-    said = output.decode("utf-8", "replace")
-    line, error = _NODE_LINE.search(said), _NODE_ERROR.search(said)
-    words = error[1] if error else one_line(said, 200)
-    return f"line {line[1]}: {words}" if line else words
+    text = output.decode("utf-8", "replace")
+    line, error = _NODE_LINE.search(text), _NODE_ERROR.search(text)
+    message = error[1] if error else one_line(text, 200)
+    return f"line {line[1]}: {message}" if line else message

@@ -1,4 +1,4 @@
-"""Read some lines of a file of any size: count quickly, jump, and hold only what is shown."""
+"""Read a page of lines from a file of any size, holding only what is shown."""
 
 from collections.abc import Callable
 from typing import BinaryIO, TypeAlias
@@ -9,28 +9,28 @@ from hermes.tools.tool_io import OutputLimits
 
 BLOCK = 1 << 20
 MASK_WINDOW = 64 << 10
-"""Bytes of one line that are looked at to mask what is shown of it."""
+"""Bytes of one line that are redacted to show part of it."""
 MAX_UTF16 = 32 << 20
 """Bytes of a UTF-16 file, which has to be read whole."""
 MAX_COUNTED = 32 << 20
-"""Bytes of a file whose lines are counted for a look at its end; of larger ones the end is read."""
+"""Largest file whose lines are counted to show its end; larger ones are read from the end."""
 MAX_TAIL_SCAN = 64 << 20
-"""Bytes from the end that are looked through for its last lines."""
-_CUT_MARK = "[… its beginning is left out] "
+"""Bytes from the end that are searched for the last lines."""
+_CUT_MARK = "[… beginning left out] "
 _UTF32_MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"))
 _UTF16_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _UTF8_MARK = b"\xef\xbb\xbf"
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
-"""Bytes that a character of UTF-8 does not begin with."""
+"""Bytes that do not start a UTF-8 character."""
 
 Redact: TypeAlias = Callable[[str], str]
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """`lines` from number `first` on; `total` counts the file's lines as an editor does.
+    """`lines` starting at number `first`; `total` counts the file's lines like an editor.
 
-    Where they were not counted there is no `total`, and `first` counts from the end: -1 is the
-    last. `masked` tells that a secret stood in them.
+    If they were not counted, `total` is None and `first` counts from the end (-1 is the last line).
+    `masked` means that a secret was masked.
     """
 
     lines: list[str]
@@ -41,19 +41,19 @@ class Page(Struct, frozen=True, kw_only=True):
 
     @property
     def beyond(self) -> int:
-        """Where to go on."""
+        """Number of the line after the page."""
         return self.first + len(self.lines)
 
     @property
     def left(self) -> int:
-        """How many lines follow."""
+        """Number of lines after the page."""
         return (0 if self.total is None else self.total + 1) - self.beyond
 
 
 class TailPosition(Struct, frozen=True):
-    """Where the last lines begin, and the number of the first of them, from the end.
+    """Where the last lines begin, and the number of the first one, counted from the end.
 
-    Where that one begins too far ahead, the position is its end and it is `cut`.
+    If the first one begins too far ahead, `position` is its end and `cut` is true.
     """
 
     position: int
@@ -62,14 +62,14 @@ class TailPosition(Struct, frozen=True):
 
 
 class LineCounts(Struct, frozen=True):
-    """Line ends per block, so that a line is found by reading one block again."""
+    """Newlines per block, so that a line is found by reading one block again."""
 
     blocks: list[int]
     lines: int
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """The encoding whose byte order mark a file begins with, unless that is UTF-8."""
+    """Return the encoding of the byte order mark, unless it is UTF-8."""
     return next(
         (name for mark, name in (*_UTF32_MARKS, *_UTF16_MARKS) if head.startswith(mark)), None
     )
@@ -83,11 +83,11 @@ def read_page(
     redact: Redact,
     counted: int = MAX_COUNTED,
 ) -> Page:
-    """`offset` counts from one; a negative one counts from the end.
+    """Read a page; `offset` counts from one, negative offsets count from the end.
 
-    No more than `size` bytes are read, however the file may grow meanwhile. For its end, a file
-    of more than `counted` bytes is not read from the beginning: of a line that begins more than
-    `LOOKED` bytes before it, the end is shown.
+    Reads no more than `size` bytes, even if the file grows. To show the end of a file larger
+    than `counted` bytes, only its last `MAX_TAIL_SCAN` bytes are searched; of a line that begins
+    before them the end is shown.
     """
     file.seek(0)
     wide = wide_encoding(file.read(4))
@@ -117,7 +117,7 @@ def read_page(
 
 
 class _PageBuilder:
-    """The lines of a page. Each is masked before it is cut, so that no half of a secret stays."""
+    """Collects the lines of a page; each is redacted before it is cut, so that no secret leaks."""
 
     def __init__(self, caps: OutputLimits, redact: Redact) -> None:
         self.lines: list[str] = []
@@ -132,7 +132,7 @@ class _PageBuilder:
         return len(self.lines) >= self._caps.lines or self._room < 0
 
     def add(self, text: str, over: int = 0) -> None:
-        """`over` bytes of the line stand behind the text; a secret may begin in its last half."""
+        """Add a line that goes on for `over` bytes; a secret may begin in its second half."""
         text = text.removesuffix("\n").removesuffix("\r")
         masked = self._redact(text)
         safe = len(masked) - len(text) // 2 if over else len(masked)
@@ -143,7 +143,7 @@ class _PageBuilder:
         self._append(line, masked=masked != text)
 
     def add_end(self, text: str) -> None:
-        """The end of a line that begins before the text; a secret may end in its first half."""
+        """Add the end of a line that begins before the text; a secret may end in its first half."""
         text = text.removesuffix("\r")
         masked = self._redact(text)
         safe = max(min(len(masked) - len(text) // 2, self._caps.line), 0)
@@ -171,7 +171,7 @@ def _count_lines(file: BinaryIO, size: int) -> LineCounts:
 
 
 def _line_position(file: BinaryIO, counted: LineCounts, line: int) -> int:
-    """Where the line begins; the end of the file when it has fewer."""
+    """Return where the line begins, or the end of the file if it has fewer lines."""
     skip = line - 1
     for number, ends in enumerate(counted.blocks):
         if skip <= ends:
@@ -184,9 +184,9 @@ def _line_position(file: BinaryIO, counted: LineCounts, line: int) -> int:
 
 
 def _find_tail(file: BinaryIO, size: int, lines: int) -> TailPosition | None:
-    """Where so many of the last lines begin; None where the file has no more of them.
+    """Return where the last lines begin, None if the file has no more than these.
 
-    What is read are these lines and no more than a block.
+    Reads these lines and at most one block more.
     """
     end, wanted, earliest = size, lines, size
     while end > 0:
@@ -209,13 +209,13 @@ def _find_tail(file: BinaryIO, size: int, lines: int) -> TailPosition | None:
 
 
 def _read_line_end(file: BinaryIO, end: int, shown: _PageBuilder) -> None:
-    """The line that ends there, as far as it is looked at; then the file is behind it."""
+    """Add the end of the line that ends there, and move the file behind it."""
     start = max(end - MASK_WINDOW, 0)
     file.seek(start)
     raw = file.read(end - start)
     begin = raw.rfind(b"\n") + 1
     if begin or not start:
-        # It is not that long after all.
+        # The line is short enough after all.
         file.seek(start + begin)
         return
     text, shown.encoding = _decode(raw.lstrip(_CONTINUATION_BYTES), shown.encoding, cut=False)
@@ -255,14 +255,14 @@ def _decode(raw: bytes, encoding: str, *, cut: bool) -> tuple[str, str]:
 
 
 def _read_wide(file: BinaryIO, encoding: str, offset: int, shown: _PageBuilder) -> tuple[int, int]:
-    """The number of the first line taken, and of all lines."""
+    """Add the lines of a UTF-16 or UTF-32 file; return the first line's number and the total."""
     text = file.read(MAX_UTF16).decode(encoding, "replace")
-    every = text.split("\n")
-    if not every[-1]:
-        every.pop()
-    first = _first_line(offset, len(every))
-    for line in every[first - 1 :]:
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    first = _first_line(offset, len(lines))
+    for line in lines[first - 1 :]:
         if shown.full:
             break
         shown.add(line)
-    return first, len(every)
+    return first, len(lines)

@@ -1,4 +1,4 @@
-"""The `patch` tool: replace a passage, or apply an envelope of changes to several files."""
+"""The `patch` tool: replace a passage, or apply a patch to several files."""
 
 import stat as modes
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class PatchResult(Struct, frozen=True, kw_only=True):
 
 class Patch:
     def __init__(self, editor: FileEditor, redact: Callable[[str], str]) -> None:
-        """`redact` masks a diff before it is cut; half of a secret is no longer recognised."""
+        """`redact` masks a diff before it is cut: part of a secret would not be recognized."""
         self._editor = editor
         self._redact = redact
         self._arguments = Arguments("patch", PatchArgs)
@@ -97,36 +97,38 @@ class Patch:
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.aside.run(work)
             text, paths = asked.patch or asked.new_string, [*files.values()]
-            whose = await self._editor.whose(ctx, paths, text, whole=False)
-            whose = self._with_others(whose, paths, moves=MOVE in asked.patch)
-            return await self._write(done, paths[0], ctx.scope, whose)
+            provenance = await self._editor.whose(ctx, paths, text, whole=False)
+            provenance = self._with_others(provenance, paths, moves=MOVE in asked.patch)
+            return await self._write(done, paths[0], ctx.scope, provenance)
 
     def _drafts(self, ctx: ToolContext) -> Drafts:
         return Drafts(self._editor.places.blocked_for(ctx.scope).forbids)
 
     def _with_others(
-        self, whose: WriteProvenance, paths: Sequence[Path], *, moves: bool
+        self, provenance: WriteProvenance, paths: Sequence[Path], *, moves: bool
     ) -> WriteProvenance:
-        """What is changed in part stays whose it was, and so does what gets another name."""
+        """Keep partly changed and moved files marked as untrusted if they were."""
         origins = self._editor.origins
-        others = frozenset(one for one in paths if origins is not None and origins.was_fetched(one))
+        others = frozenset(
+            path for path in paths if origins is not None and origins.was_fetched(path)
+        )
         if moves:
-            others, whose = (
+            others, provenance = (
                 frozenset(paths if others else ()),
-                structs.replace(whose, vouched=NO_PATHS),
+                structs.replace(provenance, vouched=NO_PATHS),
             )
-        return structs.replace(whose, foreign=whose.foreign | others)
+        return structs.replace(provenance, foreign=provenance.foreign | others)
 
     async def _write(
-        self, done: "_PreparedPatch", first: Path, scope: Scope, whose: WriteProvenance
+        self, done: "_PreparedPatch", first: Path, scope: Scope, provenance: WriteProvenance
     ) -> ToolOutput:
         changed = done.drafts.changed
         if not changed:
-            raise ToolError("patch: the files already are as the patch would make them")
+            raise ToolError("patch: the files already have this content")
         stale = [
             d.path for d in changed if self._editor.seen.changed(scope.session, d.path, d.stat)
         ]
-        await self._editor.apply(scope, [draft.change for draft in changed], whose)
+        await self._editor.apply(scope, [draft.change for draft in changed], provenance)
         lint = done.lint
         if len(changed) == 1 and changed[0].text is not None:
             lint = await self._editor.lint(lint, changed[0].path, changed[0].text, changed[0].old)
@@ -153,7 +155,7 @@ class _PreparedPatch(Struct, frozen=True):
 
 
 def _preview(asked: PatchArgs) -> str:
-    """The change as a person is shown it who decides about it."""
+    """The change as shown to the approver."""
     old = [f"-{line}" for line in asked.old_string.split("\n")]
     new = [f"+{line}" for line in asked.new_string.split("\n")]
     return "\n".join([*old, *new, *(["everywhere in the file"] if asked.replace_all else [])])
@@ -173,11 +175,11 @@ def _check(asked: PatchArgs) -> None:
 
 def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _PreparedPatch:
     draft = drafts.open(path)
-    text, dress = draft.existing(), draft.dress
+    text, format_ = draft.existing(), draft.dress
     old, new = asked.old_string, asked.new_string
-    if dress.newline != "\n":
-        old = old if old in text else dress.with_newlines(old)
-        new = dress.with_newlines(new)
+    if format_.newline != "\n":
+        old = old if old in text else format_.with_newlines(old)
+        new = format_.with_newlines(new)
     found = find_matches(text, old, new)
     if found is None:
         near = nearest_lines(text, asked.old_string)
@@ -194,8 +196,8 @@ def _check_unique(found: TextMatches, text: str, asked: PatchArgs, path: Path) -
         return
     numbers = ", ".join(str(line_number(text, place.start)) for place in found.places[:10])
     raise ToolError(
-        f"patch: `old_string` stands in {len(found.places)} places of {path} (lines {numbers}).",
-        hint="Include more lines around the place you mean, or set replace_all.",
+        f"patch: `old_string` occurs {len(found.places)} times in {path} (lines {numbers}).",
+        hint="Include more surrounding lines, or set replace_all.",
     )
 
 
@@ -231,4 +233,4 @@ def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) 
 
 def _stale_warning(paths: list[Path]) -> str:
     names = ", ".join(map(str, paths))
-    return f"Changed by somebody else since you last read it: {names}. Their changes were kept."
+    return f"Changed elsewhere since you last read it: {names}. Those changes were kept."

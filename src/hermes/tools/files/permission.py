@@ -1,4 +1,4 @@
-"""Ask before files: what is written is told, and what is beyond or private needs leave."""
+"""Ask for approval before private files are read or files are written."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from hermes.tools.paths import SessionPaths
 
 
 async def require_read_approval(ctx: ToolContext, real: Path) -> None:
-    """For a file of the user's own secrets. Raises `ToolError` when it may not be read."""
+    """Ask to read one of the user's secret files. Raises `ToolError` if it is denied."""
     decision = await ctx.ask(
         ApprovalRequest(
             tool="read_file",
@@ -21,19 +21,19 @@ async def require_read_approval(ctx: ToolContext, real: Path) -> None:
     )
     if not decision.allowed:
         raise ToolError(
-            f"{real} is one of the user's own secrets and was not read. {decision.why}".strip()
+            f"{real} is one of the user's private files and was not read. {decision.why}".strip()
         )
 
 
 async def require_write_approval(
     ctx: ToolContext, places: SessionPaths, real: Path, tool: str, content: str = ""
 ) -> None:
-    """`real` is a path without links, `content` what would be put there or changed.
+    """Ask to write `content` to `real`, a path without links.
 
-    Raises `ToolError` when it may not be written.
+    Raises `ToolError` if it is denied.
     """
     beyond = places.beyond(ctx.scope, real)
-    wish = ApprovalRequest(
+    request = ApprovalRequest(
         tool=tool,
         action=str(real),
         reaching=Isolation.BEYOND if beyond else Isolation.INSIDE,
@@ -41,12 +41,12 @@ async def require_write_approval(
         foreign=ctx.foreign,
         detail=content if beyond else "",
     )
-    decision = await ctx.ask(wish)
+    decision = await ctx.ask(request)
     if not decision.allowed:
-        free = "folders that are in " if places.holds_home(ctx.scope) else ""
+        existing = "existing folders of " if places.holds_home(ctx.scope) else ""
         raise ToolError(
             f"{real} was not written. {decision.why}".strip(),
-            hint=f"Files in {free}{ctx.scope.workspace} and /tmp can be written without asking."
+            hint=f"Files in {existing}{ctx.scope.workspace} and /tmp need no approval."
             if beyond
             else "",
         )

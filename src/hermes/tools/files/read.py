@@ -1,7 +1,7 @@
-"""The `read_file` tool: numbered lines of a text or document, or an image for the model to see.
+"""The `read_file` tool: numbered lines of a text or document, or an image.
 
-A file that was read before is read again: the tool cannot know what is still in the model's
-context, and a stub in place of text costs more turns than it saves tokens.
+A file is always read again: the tool cannot know what is still in the model's context, and a
+placeholder would cost more turns than it saves tokens.
 """
 
 import os
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 MAX_FILE = 4 << 30
 MAX_UNSIZED = 16 << 20
-"""Bytes of a file that has no size of its own, as some file systems make them up."""
+"""Bytes of a file without a size, as in some virtual file systems."""
 READ_TIMEOUT = 20.0
-"""Seconds for a file that does not answer, as on a dead network drive."""
+"""Seconds to wait for a file, for example on a dead network drive."""
 _NUMBERED_FROM_END = "Too long to count its lines: they are numbered from the end."
 _SECRETS_MASKED = "Secrets in this text are masked: do not write it back."
 
@@ -82,7 +82,7 @@ class ReadDeps(Struct, frozen=True, kw_only=True):
 
 
 class _FileData(Struct, frozen=True, kw_only=True):
-    """What was read: the bytes of an image or of a document, or else a page of text."""
+    """What was read: the bytes of an image or document, or a page of text."""
 
     path: Path
     stat: os.stat_result
@@ -112,12 +112,12 @@ class ReadFile:
         try:
             found = await self._find(path, asked, places.blocked_for(ctx.scope, private=True))
         except PathBlocked:
-            closed = places.blocked_for(ctx.scope)
-            await require_read_approval(ctx, places.guard(path, closed))
-            found = await self._find(path, asked, closed)
+            blocked = places.blocked_for(ctx.scope)
+            await require_read_approval(ctx, places.guard(path, blocked))
+            found = await self._find(path, asked, blocked)
         output = await self._shown(found, asked, ctx)
-        look = partial(self._provenance_of, ctx.scope, found.path)
-        foreign, unverified = await self._parts.aside.run(look)
+        judge = partial(self._provenance_of, ctx.scope, found.path)
+        foreign, unverified = await self._parts.aside.run(judge)
         return structs.replace(output, foreign=foreign, unverified=unverified)
 
     async def _shown(self, found: _FileData, asked: ReadArgs, ctx: ToolContext) -> ToolOutput:
@@ -129,31 +129,31 @@ class ReadFile:
         return await self._document(found, asked)
 
     def _provenance_of(self, scope: Scope, path: Path) -> tuple[bool, bool]:
-        """Whether it is foreign, and whether it is unverified, as every foreign file is."""
+        """Whether the file is foreign, and whether it is unverified, as every foreign file is."""
         origins = self._parts.origins
         if origins is None:
             return False, False
         foreign = origins.is_foreign(scope, path)
         return foreign, foreign or origins.is_unverified(scope, path)
 
-    async def _find(self, path: Path, asked: ReadArgs, closed: BlockedPaths) -> _FileData:
+    async def _find(self, path: Path, asked: ReadArgs, blocked: BlockedPaths) -> _FileData:
         gone = Event()
         try:
             with anyio.fail_after(self._parts.patience):
-                return await self._parts.aside.run(partial(self._read, path, asked, closed, gone))
+                return await self._parts.aside.run(partial(self._read, path, asked, blocked, gone))
         except TimeoutError as error:
             raise ToolError(
-                f"read_file: {path} did not answer within {self._parts.patience:g} s.",
-                hint="Try it in the terminal, with timeout.",
+                f"read_file: {path} did not respond within {self._parts.patience:g} s.",
+                hint="Try it in the terminal, with a timeout.",
             ) from error
         except OSError as error:
             raise ToolError(f"read_file: {path}: {error.strerror}") from error
         finally:
             gone.set()
 
-    def _read(self, path: Path, asked: ReadArgs, closed: BlockedPaths, gone: Event) -> _FileData:
-        real = self._parts.places.guard(path, closed)
-        with _open_file(real, closed.forbids, gone) as file:
+    def _read(self, path: Path, asked: ReadArgs, blocked: BlockedPaths, gone: Event) -> _FileData:
+        real = self._parts.places.guard(path, blocked)
+        with _open_file(real, blocked.forbids, gone) as file:
             stat = os.fstat(file.fileno())
             head = os.read(file.fileno(), 8_192)
             if media_type := image_type(head):
@@ -187,14 +187,14 @@ class ReadFile:
 
     def _text(self, page: Page, size: int, asked: ReadArgs, note: str = "") -> ToolOutput:
         if page.total and not page.lines:
-            raise ToolError(f"read_file: the file has {page.total} lines; `offset` is beyond them")
+            raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
         content = self._parts.redact(plain)
         notes: list[str] = [note] if note else []
         if page.total is None:
             notes.append(_NUMBERED_FROM_END)
         if page.left > 0:
-            notes.append(f"{plural(page.left, 'line')} to come; go on with offset={page.beyond}.")
+            notes.append(f"{plural(page.left, 'line')} left; continue with offset={page.beyond}.")
         if page.masked or content != plain:
             notes.append(_SECRETS_MASKED)
         answer = ReadResult(
@@ -229,18 +229,18 @@ def _read_whole(file: BinaryIO, path: Path, limit: int, what: str) -> bytes:
     if size > limit:
         raise ToolError(
             f"read_file: the {what} {path} has {size:,} bytes; {limit:,} are allowed.",
-            hint="Make a smaller copy of it with the terminal first.",
+            hint="Make a smaller copy with the terminal first.",
         )
     file.seek(0)
     return file.read(limit)
 
 
 class _Abandoned(Exception):
-    """Nobody waits for what is read."""
+    """The read was cancelled."""
 
 
 class _CancellableFile(FileIO):
-    """Is read only while somebody waits for it."""
+    """A file that stops reading once the caller is gone."""
 
     def __init__(self, handle: int, gone: Event) -> None:
         super().__init__(handle, "rb")
@@ -253,7 +253,7 @@ class _CancellableFile(FileIO):
 
 
 def _open_file(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
-    """A regular file, open; anything else is explained."""
+    """Open a regular file; explain anything else."""
     try:
         with open_folder(real.parent, forbids) as folder:
             handle = folder.open(real.name)
@@ -265,8 +265,8 @@ def _open_file(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
     if size > MAX_FILE:
         os.close(handle)
         raise ToolError(
-            f"read_file: {real} has {size:,} bytes; at most {MAX_FILE:,} are read.",
-            hint="Take a part of it with head, tail or sed in the terminal.",
+            f"read_file: {real} has {size:,} bytes; the limit is {MAX_FILE:,}.",
+            hint="Read a part of it with head, tail or sed in the terminal.",
         )
     return BufferedReader(_CancellableFile(handle, gone))
 

@@ -1,8 +1,8 @@
-"""The one way to a file: step by step through open folders, so that no link leads elsewhere.
+"""Open files step by step through open folders, so that no symlink redirects the access.
 
-A path is first resolved, its links followed one by one by us, into a real path that has none.
-That real path is what is judged. Then it is walked again, and now a link anywhere on it is an
-error: what is opened or changed is what was judged, whatever somebody swaps meanwhile.
+A path is first resolved, following its links one by one, and the resolved path is what gets
+checked. Then it is walked again, and a link anywhere in it is an error: what is opened is
+what was checked, even if something is swapped meanwhile.
 """
 
 import errno
@@ -16,16 +16,16 @@ from typing import TypeAlias
 from hermes.schema.errors import ToolError
 
 MAX_LINKS = 40
-"""As many as the kernel follows."""
+"""The kernel's limit."""
 
 _FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Never waiting for a pipe that took the place of the file."""
+"""Non-blocking, in case a pipe took the place of the file."""
 _KERNEL = ("proc", "sys")
 _DEVICES, _SHARED_MEMORY = "dev", "shm"
 
 Forbids: TypeAlias = Callable[[os.stat_result], bool]
-"""Whether a file or folder is one that no tool may touch, by whatever name it was reached."""
+"""Whether a file or folder is one that no tool may touch, whatever its name."""
 
 
 def forbid_nothing(stat: os.stat_result) -> bool:
@@ -33,9 +33,9 @@ def forbid_nothing(stat: os.stat_result) -> bool:
 
 
 def resolve(path: Path) -> Path:
-    """Where an absolute path really leads; what does not exist yet keeps its name.
+    """Resolve an absolute path; missing parts are kept as they are.
 
-    Raises `OSError` where it leads nowhere, `ToolError` where it leads into the kernel.
+    Raises `OSError` for a broken path, `ToolError` for one in a kernel file system.
     """
     todo = list(reversed(path.parts[1:]))
     done: list[str] = []
@@ -71,19 +71,19 @@ def resolve(path: Path) -> Path:
 
 
 def refuse_kernel(path: Path) -> None:
-    """Files that are not files: what is read there is a process, what is written is a command."""
+    """Refuse kernel file systems and devices, where reading and writing have side effects."""
     top, *below = path.parts[1:3] or ("",)
     inside = top in _KERNEL or (top == _DEVICES and below not in ([], [_SHARED_MEMORY]))
     if inside:
         raise ToolError(
-            f"{path} is no file but a door to the kernel or to a device (device, pipe or socket), "
+            f"{path} is a kernel interface or device (device, pipe or socket), not a file, "
             "which file tools do not open.",
-            hint="Look at it in the terminal.",
+            hint="Use the terminal to inspect it.",
         )
 
 
 class OpenFolder:
-    """An open folder. Names are looked up in it and nowhere else, and links are not followed."""
+    """An open folder; names are looked up in it only, and links are not followed."""
 
     def __init__(self, handle: int, path: Path, forbids: Forbids) -> None:
         self.path = path
@@ -97,10 +97,10 @@ class OpenFolder:
             return None
 
     def open(self, name: str) -> int:
-        """A file to read. Raises `OSError`, and `ToolError` for what is no file or is closed.
+        """Open a file for reading. Raises `OSError`, or `ToolError` if blocked or not regular.
 
-        It is looked at before it is opened, because opening a device may already do something,
-        and again afterwards, because it may have become another.
+        It is checked before opening, since opening a device may have effects, and again afterwards,
+        since it may have been replaced.
         """
         self._check(name, os.stat(name, dir_fd=self._handle, follow_symlinks=False))
         handle = os.open(name, _READ_FLAGS, dir_fd=self._handle)
@@ -112,7 +112,7 @@ class OpenFolder:
         return handle
 
     def create(self, name: str) -> int:
-        """A new file to write, for its owner only; `FileExistsError` when there is one."""
+        """Create a file readable by its owner only. Raises `FileExistsError` if there is one."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(name, flags, 0o600, dir_fd=self._handle)
 
@@ -120,7 +120,7 @@ class OpenFolder:
         os.replace(old, new, src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def link(self, old: str, new: str) -> None:
-        """A second name in the same folder."""
+        """Create a hard link in the same folder."""
         handle = self._handle
         os.link(old, new, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
 
@@ -134,7 +134,7 @@ class OpenFolder:
         os.rmdir(name, dir_fd=self._handle)
 
     def check_writable(self, name: str) -> None:
-        """Replacing a file needs no right to write it; we ask for that right all the same."""
+        """Require write permission, although replacing a file would not need it."""
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
             os.close(os.open(name, flags, dir_fd=self._handle))
@@ -142,12 +142,12 @@ class OpenFolder:
             where = str(self.path / name)
             raise PermissionError(errno.EACCES, "the file is read-only", where) from None
         except OSError as error:
-            # A program that is running cannot be written, but it can be replaced.
+            # A running program cannot be written, but it can be replaced.
             if error.errno != errno.ETXTBSY:
                 raise
 
     def check(self, name: str, stat: os.stat_result) -> None:
-        """Raises `ToolError` when that is not an ordinary file, or one that is closed."""
+        """Raises `ToolError` if it is not a regular file, or blocked."""
         self._check(name, stat)
 
     def _check(self, name: str, stat: os.stat_result) -> None:
@@ -163,13 +163,13 @@ class OpenFolder:
 
 
 class PathBlocked(ToolError):
-    """A file that no tool may touch, or only with leave."""
+    """A file that no tool may touch, or only with an approval."""
 
 
 def path_blocked(path: Path) -> PathBlocked:
     return PathBlocked(
-        f"{path} belongs to Hermes itself (secrets or state) and is closed to tools.",
-        hint="Ask the user to look at it or to change it with `hermes config`.",
+        f"{path} belongs to Hermes itself (secrets or state) and is blocked for tools.",
+        hint="Ask the user to view it, or to change it with `hermes config`.",
     )
 
 
@@ -177,10 +177,9 @@ def path_blocked(path: Path) -> PathBlocked:
 def open_folder(
     real: Path, forbids: Forbids, made: list[Path] | None = None
 ) -> Generator[OpenFolder]:
-    """The folder of that real path. With a list, folders that are missing are made and noted.
+    """Open the folder of a resolved path; with a list, create missing folders and add them to it.
 
-    Raises `OSError`, also when a link stands on the path by now, and `ToolError` for a folder
-    that is closed.
+    Raises `OSError`, also if the path contains a link by now, and `ToolError` for a blocked folder.
     """
     refuse_kernel(real)
     kernel = _kernel_devices()
@@ -194,7 +193,7 @@ def open_folder(
             if forbids(stat):
                 raise path_blocked(at)
             if stat.st_dev in kernel:
-                raise ToolError(f"{at} is a view of the kernel, which file tools do not open")
+                raise ToolError(f"{at} is in a kernel file system, which file tools do not open")
         yield OpenFolder(handle, real, forbids)
     finally:
         os.close(handle)
@@ -215,7 +214,7 @@ def _enter_or_make(handle: int, path: Path, made: list[Path] | None) -> int:
 
 
 def _kernel_devices() -> set[int]:
-    """What /proc and /sys are mounted from, to know them again under other names."""
+    """Return the devices of /proc and /sys, to recognize them under other mount points."""
     root = Path("/").stat().st_dev
     found: set[int] = set()
     for name in _KERNEL:
@@ -225,7 +224,7 @@ def _kernel_devices() -> set[int]:
 
 
 def _enter(handle: int, name: str) -> int | None:
-    """The folder of that name; None for anything else, also for nothing."""
+    """Open a subfolder; None if it is missing or not a folder."""
     try:
         return os.open(name, _FOLDER_FLAGS, dir_fd=handle)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A text file's words apart from its dress: encoding, byte order mark and line ends survive."""
+"""Decode and encode text files, preserving encoding, byte order mark and line ends."""
 
 from pathlib import Path
 
@@ -16,28 +16,28 @@ _BYTE_ORDER_MARKS = (
 
 
 class TextFormat(Struct, frozen=True):
-    """`newline` is the line end that most lines have."""
+    """`newline` is the line end most lines have."""
 
     encoding: str = "utf-8"
     mark: bytes = b""
     newline: str = "\n"
 
     def encode_text(self, text: str, path: Path) -> bytes:
-        """Raises `ToolError` when the file's encoding has no such character."""
+        """Raises `ToolError` if the encoding lacks a character."""
         try:
             return self.mark + text.encode(self.encoding)
         except UnicodeEncodeError as error:
             odd = text[error.start : error.start + 1]
-            raise ToolError(f"{path} is {self.encoding}, which cannot hold {odd!r}") from error
+            raise ToolError(f"{path} is {self.encoding}, which cannot encode {odd!r}") from error
 
     def with_newlines(self, text: str) -> str:
-        """The text with this file's line ends."""
+        """Convert the text to this file's line ends."""
         plain = text.replace("\r\n", "\n")
         return plain if self.newline == "\n" else plain.replace("\n", self.newline)
 
 
 def decode_text(data: bytes, path: Path) -> tuple[str, TextFormat]:
-    """The text exactly as it stands in the file. Raises `ToolError` for a binary file."""
+    """Decode the text unchanged. Raises `ToolError` for a binary file."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             text = _decode(data[len(mark) :], encoding, path)
@@ -52,7 +52,7 @@ def decode_text(data: bytes, path: Path) -> tuple[str, TextFormat]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their ends; only `\\n` ends a line, as in every editor and diff."""
+    """Split into lines with their ends; only `\\n` ends a line, as in editors and diffs."""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
@@ -70,5 +70,5 @@ def _decode(data: bytes, encoding: str, path: Path) -> str:
 
 
 def _main_newline(text: str) -> str:
-    windows = text.count("\r\n")
-    return "\r\n" if windows * 2 > text.count("\n") else "\n"
+    crlf = text.count("\r\n")
+    return "\r\n" if crlf * 2 > text.count("\n") else "\n"

@@ -1,4 +1,4 @@
-"""The patch envelope: parse it, and work out what each named file becomes.
+"""Parse a patch in the V4A format and compute the new content of each file.
 
 *** Begin Patch
 *** Update File: src/a.py
@@ -27,12 +27,12 @@ BEGIN, END = "*** Begin Patch", "*** End Patch"
 UPDATE, ADD, DELETE = "*** Update File:", "*** Add File:", "*** Delete File:"
 MOVE, AT_END = "*** Move to:", "*** End of File"
 MAX_WORK = 20_000_000
-"""Lines that are looked at to place all hunks of a file."""
+"""Lines compared to locate all hunks of a file."""
 _RANGES = re.compile(r"-\d+(,\d+)? \+\d+(,\d+)?( @@.*)?$")
 
 
 class Hunk(Struct, frozen=True):
-    """`lines` begin with a space (stays), `-` (goes) or `+` (comes)."""
+    """`lines` begin with a space (kept), `-` (removed) or `+` (added)."""
 
     heading: str
     lines: tuple[str, ...]
@@ -62,14 +62,14 @@ Operation: TypeAlias = Update | Add | Delete
 
 
 class PatchedText(Struct, frozen=True):
-    """The new text, and the rung of the loosest match that was needed."""
+    """The new text, and the loosest match strategy that was needed."""
 
     text: str
     strategy: str
 
 
 def parse_patch(patch: str) -> list[Operation]:
-    """Raises `ToolError` with the number of the line that is wrong."""
+    """Raises `ToolError` with the number of the faulty line."""
     lines = [line.removesuffix("\r") for line in patch.strip("\n").split("\n")]
     numbered = [(n, line) for n, line in enumerate(lines, 1)]
     starts = [n for n, line in numbered if line.strip() == BEGIN]
@@ -78,12 +78,12 @@ def parse_patch(patch: str) -> list[Operation]:
         raise ToolError(f"patch: the text must be between `{BEGIN}` and `{END}` lines")
     operations = list(_operations(_Lines(numbered[starts[0] : ends[-1] - 1])))
     if not operations:
-        raise ToolError(f"patch: it names no file; begin with `{UPDATE} path`")
+        raise ToolError(f"patch: no file named; begin with `{UPDATE} path`")
     return operations
 
 
 class _Lines:
-    """Lines with their numbers, read one after the other."""
+    """Reads numbered lines one by one."""
 
     def __init__(self, numbered: list[tuple[int, str]]) -> None:
         self._rest = numbered
@@ -104,7 +104,7 @@ class _Lines:
     def take_value(self, keyword: str) -> str:
         value = self.take().removeprefix(keyword).strip()
         if not value:
-            raise ToolError(f"patch: line {self.number}: `{keyword}` names no path")
+            raise ToolError(f"patch: line {self.number}: `{keyword}` needs a path")
         return value
 
 
@@ -168,7 +168,7 @@ def _hunk(lines: _Lines) -> Hunk:
 
 
 def _without_blank_end(body: list[str]) -> tuple[str, ...]:
-    """Empty lines between hunks are for the reader of the patch."""
+    """Drop blank lines between hunks."""
     while body and body[-1] == " ":
         body.pop()
     return tuple(body)
@@ -188,21 +188,21 @@ def _add(lines: _Lines) -> Add:
 
 
 def apply_update(text: str, update: Update, newline: str) -> PatchedText:
-    """Put the hunks in, in order. Raises `ToolError` when one has no place or several."""
+    """Apply the hunks in order. Raises `ToolError` if one matches nowhere or several times."""
     lines = split_lines(text)
     if len(lines) * len(update.hunks) > MAX_WORK:
         raise ToolError(
             f"patch: {update.path}: {len(update.hunks):,} hunks for {len(lines):,} lines.",
             hint="Send fewer hunks at a time.",
         )
-    ends_open = bool(lines) and not lines[-1].endswith("\n")
-    if ends_open:
+    unterminated = bool(lines) and not lines[-1].endswith("\n")
+    if unterminated:
         lines[-1] += newline
     result: list[str] = []
     cursor, loosest = 0, 0
     for number, hunk in enumerate(update.hunks, 1):
-        at, rung = _locate(lines, cursor, hunk, f"{update.path}, hunk {number}")
-        loosest = max(loosest, rung)
+        at, strategy = _locate(lines, cursor, hunk, f"{update.path}, hunk {number}")
+        loosest = max(loosest, strategy)
         result += lines[cursor:at]
         cursor = at
         for line in hunk.lines:
@@ -215,30 +215,30 @@ def apply_update(text: str, update: Update, newline: str) -> PatchedText:
     result += lines[cursor:]
     changed = "".join(result)
     return PatchedText(
-        changed.removesuffix(newline) if ends_open else changed, _STRATEGIES[loosest][0]
+        changed.removesuffix(newline) if unterminated else changed, _STRATEGIES[loosest][0]
     )
 
 
 def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, int]:
-    """The line where the hunk begins, and the rung that found it."""
+    """Return the line where the hunk begins, and the index of the strategy that found it."""
     wanted = hunk.wanted
     if hunk.heading:
         cursor = _below_heading(lines, cursor, hunk.heading, name)
-        # Many repeat the heading as the first line of the block.
+        # Models often repeat the heading as the first line of the block.
         cursor -= bool(wanted) and wanted[0].strip() == hunk.heading
     if not wanted:
         return (cursor, 0) if hunk.heading and not hunk.at_end else (len(lines), 0)
-    for rung, (_, key) in enumerate(_STRATEGIES):
+    for strategy, (_, key) in enumerate(_STRATEGIES):
         keys = [key(line) for line in wanted]
         have = [key(strip_line_end(line)) for line in lines]
         found = [cursor + at for at in find_lines(have[cursor:], keys)]
         if hunk.at_end:
             found = [at for at in found if at + len(keys) == len(lines)] or found
         if len(found) == 1 or (found and hunk.heading):
-            return found[0], rung
+            return found[0], strategy
         if found:
             raise ToolError(
-                f"patch: {name}: its lines stand in {len(found)} places (lines "
+                f"patch: {name}: its lines occur {len(found)} times (lines "
                 f"{', '.join(str(at + 1) for at in found[:10])}).",
                 hint="Give more context lines, or name the block after @@.",
             )

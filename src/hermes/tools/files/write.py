@@ -1,4 +1,4 @@
-"""The `write_file` tool: put a whole text in place in one step."""
+"""The `write_file` tool: write a whole file atomically."""
 
 import os
 from functools import partial
@@ -61,12 +61,12 @@ class WriteFile:
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
             raise ToolError(
-                f"write_file: {path} was changed by somebody else since you last read it; "
+                f"write_file: {path} was changed by another program since you last read it; "
                 "nothing was written.",
                 hint="Read it again, then write with those changes kept.",
             )
-        whose = await self._editor.whose(ctx, [path], content, whole=True)
-        made = await self._editor.apply(ctx.scope, [draft.change], whose)
+        provenance = await self._editor.whose(ctx, [path], content, whole=True)
+        made = await self._editor.apply(ctx.scope, [draft.change], provenance)
         lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(
             bytes_written=len(draft.change.after or b""),
@@ -121,7 +121,7 @@ def _note(draft: _Draft, *, known: bool) -> str:
     if draft.change.before == draft.change.after:
         notes.append("The file already had exactly this content.")
     elif draft.stat is not None and not known:
-        notes.append("An existing file was replaced that you had not read in this session.")
+        notes.append("This replaced an existing file that you had not read in this session.")
     if dress.newline != "\n" or dress.mark or dress.encoding != "utf-8":
         ends = "CRLF" if dress.newline != "\n" else "LF"
         notes.append(f"Kept the file's {dress.encoding} encoding and {ends} line ends.")

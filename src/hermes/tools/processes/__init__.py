@@ -1,1 +1,1 @@
-"""Commands that go on beside the talk: how they are kept, watched, reported and ended."""
+"""Start, watch, report and end background processes."""

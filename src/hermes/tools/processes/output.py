@@ -1,4 +1,4 @@
-"""What a process has said: its last words in memory, all of them in a file, no secret in either."""
+"""Keep a process's output: the end in memory, all of it in a file, redacted in both."""
 
 import codecs
 import logging
@@ -14,22 +14,22 @@ from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
 log = logging.getLogger(__name__)
 
 MAX_KEPT = 200_000
-"""Characters in memory."""
+"""Characters kept in memory."""
 LOG_LIMIT = 64 * 1024 * 1024
 MAX_LOGS = 100
 MAX_LOG_BYTES = 512 * 1024 * 1024
-"""Of all logs together; those of processes that still run are not counted."""
+"""Total size of all logs, except those of running processes."""
 _JOINED_SIZE = 4_096
-"""Characters up to which what came in small pieces is joined."""
+"""Small pieces are joined up to this many characters."""
 _CUT_NOTICE = "\n[the rest was not kept]\n"
 
 
 class ProcessOutput:
-    """Bytes go in; whole lines come out, readable and masked. A line that goes on waits."""
+    """Turns bytes into readable, redacted lines; an incomplete line is held back."""
 
     def __init__(self, redact: Callable[[str], str], file: Path | None) -> None:
         self.lost = 0
-        """Characters that are in the file only."""
+        """Characters that are no longer in memory."""
         self._cleaner = StreamCleaner(lambda text: redact(strip_controls(text)))
         self._file = file
         self._handle: int | None = None
@@ -39,25 +39,25 @@ class ProcessOutput:
         self._size = 0
 
     def add(self, data: bytes) -> str:
-        """The lines that are complete now."""
+        """Return the lines that are complete now."""
         return self._keep(self._cleaner.add(self._decoder.decode(data)))
 
     def finish(self) -> str:
-        """Nothing more comes: what was still waiting."""
+        """End the output and return what was held back."""
         last = self._cleaner.add(self._decoder.decode(b"", final=True))
-        said = self._keep(last + self._cleaner.finish())
+        text = self._keep(last + self._cleaner.finish())
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-        return said
+        return text
 
     @property
     def text(self) -> str:
-        """As much as is kept, with the line that goes on."""
+        """The text in memory, including the incomplete line."""
         return "".join(self._pieces) + self._cleaner.pending
 
     def tail(self, length: int) -> str:
-        """The end of it, without joining all of it."""
+        """Return the end of the output without joining all of it."""
         found = [self._cleaner.pending]
         size = len(found[0])
         for piece in reversed(self._pieces):
@@ -69,7 +69,7 @@ class ProcessOutput:
 
     @property
     def file(self) -> str:
-        """Where all of it is, when anything was said and the disk took it."""
+        """Path of the log, or empty if there is none."""
         return str(self._file) if self._file is not None and self._written else ""
 
     def _keep(self, text: str) -> str:
@@ -101,21 +101,21 @@ class ProcessOutput:
             if self._written > LOG_LIMIT:
                 _write_all(self._handle, _CUT_NOTICE.encode())
         except OSError as error:
-            log.warning("the output is not kept in %s: %s", self._file, error)
+            log.warning("cannot keep the output in %s: %s", self._file, error)
             self._file = None
 
 
 def prune_logs(folder: Path, spared: Collection[str]) -> None:
-    """Keep the newest files of the owner's and of all others', and those still written to."""
-    for whose in ("proc_*.log", "of-*/proc_*.log"):
-        ended = (file for file in folder.glob(whose) if str(file) not in spared)
+    """Delete old logs, separately for the owner and everyone else, except those in use."""
+    for pattern in ("proc_*.log", "of-*/proc_*.log"):
+        ended = (file for file in folder.glob(pattern) if str(file) not in spared)
         for file in surplus_files(ended, MAX_LOGS, MAX_LOG_BYTES):
             with suppress(OSError):
                 file.unlink()
 
 
 def read_log_tail(file: str, length: int) -> str:
-    """The last words that an earlier process wrote down."""
+    """Return the end of a log that an earlier process wrote."""
     try:
         with Path(file).open("rb") as stream:
             stream.seek(0, os.SEEK_END)

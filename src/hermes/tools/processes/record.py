@@ -1,4 +1,4 @@
-"""What is written down about a background process, so that it outlives the program."""
+"""The stored record of a background process."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -15,7 +15,7 @@ PROCESS_KIND = "process"
 
 
 class ProcessState(StrEnum):
-    """The last three are ends; `lost` means that the program itself ended first."""
+    """`lost` means that the program that ran the process ended first."""
 
     RUNNING = "running"
     EXITED = "exited"
@@ -24,12 +24,12 @@ class ProcessState(StrEnum):
 
 
 class BackgroundProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`scope` is of the call that began it. `notify` and `watch` are promises to its session.
+    """A background process as stored in the database.
 
-    `foreign` says that strangers' words may be in what it prints, `unverified` that it could read
-    files which somebody else wrote.
-    `source` says who ended it, `meaning` what its exit code tells; `output` are its last words,
-    `log` is the file that has them all.
+    - `scope`: of the call that started it; `notify` and `watch` are promised to its session.
+    - `foreign`: its output may contain untrusted content; `unverified`: it could read such files.
+    - `source`: what ended it; `meaning`: explanation of its exit code.
+    - `output`: the end of its output; `log`: the file with all of it.
     """
 
     id: str
@@ -58,12 +58,12 @@ class BackgroundProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state is ProcessState.RUNNING
 
     def belongs_to(self, who: "ProcessOwner") -> bool:
-        """To its session, and after a reset to the one that took its place."""
+        """True for its session, and for the one that replaced it after a reset."""
         return self.scope.session == who.session or (bool(who.key) and self.scope.key == who.key)
 
 
 class ProcessOwner(Protocol):
-    """A session and its place in a chat: a scope has both."""
+    """A session and its key in a chat; a `Scope` has both."""
 
     @property
     def session(self) -> str: ...
@@ -85,6 +85,6 @@ def to_record(record: BackgroundProcess, at: datetime, holder: str) -> StateReco
     )
 
 
-def from_record(matter: StateRecord) -> BackgroundProcess:
-    """Raises `msgspec.DecodeError` when it is none."""
-    return msgspec.json.decode(matter.body, type=BackgroundProcess)
+def from_record(record: StateRecord) -> BackgroundProcess:
+    """Raises `msgspec.DecodeError` if the record is not a process."""
+    return msgspec.json.decode(record.body, type=BackgroundProcess)

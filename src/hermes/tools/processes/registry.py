@@ -1,7 +1,7 @@
-"""The background processes of a profile: each has an owner, a row on disk, and one report.
+"""The background processes of a profile: start them, record them, report their end.
 
-A process ends with the program that began it, whatever ends that. Its row does not: what was
-running when the program died is closed as lost at the next start and reported like any end.
+A process ends with the program that started it. Its record remains: at the next start, processes
+that were running when the program died are closed as lost and reported.
 """
 
 import logging
@@ -47,17 +47,17 @@ log = logging.getLogger(__name__)
 
 MAX_PROCESSES = 64
 RETENTION = timedelta(minutes=30)
-"""How long an ended process can still be asked about."""
+"""How long an ended process can still be queried."""
 MAX_REMEMBERED = 64
-"""Ended processes whose output stays in memory; of others the row and the log are left."""
+"""Ended processes whose output stays in memory; older ones have only the record and the log."""
 DRAIN_SECONDS = 0.5
-"""Seconds for the last words of a process that is gone."""
+"""Seconds to read the remaining output of a process that has exited."""
 MAX_STORED_OUTPUT = 8_000
-"""Characters of the output that stay in the row."""
+"""Characters of output stored in the record."""
 RETRY = Backoff(base=0.5, cap=30.0)
 INTERRUPTED = "its start was interrupted"
 UNREPORTED_SOURCES = frozenset({"process kill", "/stop", INTERRUPTED})
-"""Whoever ended it so knows it already."""
+"""Ends that need no report, since they were requested."""
 
 
 async def unchanged_scope(scope: Scope) -> Scope:
@@ -65,7 +65,7 @@ async def unchanged_scope(scope: Scope) -> Scope:
 
 
 class ProcessDeps(Struct, frozen=True, kw_only=True):
-    """`present` says where the conversation of a scope goes on by now; `logs` is a folder."""
+    """`present` maps a scope to where its conversation continues now; `logs` is a folder."""
 
     store: Store
     clock: Clock
@@ -77,10 +77,10 @@ class ProcessDeps(Struct, frozen=True, kw_only=True):
 
 
 class ProcessRequest(Struct, frozen=True, kw_only=True):
-    """A process to begin, in a sandbox that was chosen for it.
+    """A process to start.
 
-    `foreign` says that it may print strangers' words, `unverified` that it could read files which
-    somebody else wrote; `over` is called when it has ended.
+    `foreign` means that it may print untrusted content, `unverified` that it could read files
+    of others; `over` is called when it has ended.
     """
 
     sandbox: Sandbox
@@ -97,7 +97,7 @@ class ProcessRequest(Struct, frozen=True, kw_only=True):
 
 
 class LiveProcess:
-    """A process that runs here, or ran here a moment ago."""
+    """A process that runs in this program, or ran here recently."""
 
     def __init__(
         self, process: Process, record: BackgroundProcess, said: ProcessOutput, watch: OutputWatch
@@ -112,7 +112,7 @@ class LiveProcess:
 
 
 class ProcessRegistry:
-    """Opened with `open_registry`, which owns the tasks."""
+    """Created by `open_process_registry`, which owns its tasks."""
 
     def __init__(self, parts: ProcessDeps, group: TaskGroup) -> None:
         self._parts = parts
@@ -122,63 +122,63 @@ class ProcessRegistry:
         self._lives: dict[str, LiveProcess] = {}
         self._beginning = 0
 
-    async def begin(self, order: ProcessRequest) -> BackgroundProcess:
-        """Raises `ToolError` when there are too many, and `SandboxError`."""
+    async def begin(self, request: ProcessRequest) -> BackgroundProcess:
+        """Start a process. Raises `ToolError` if there are too many, and `SandboxError`."""
         await self._make_room()
         self._beginning += 1
         try:
-            live: LiveProcess = await self._group.start(self._live, order)
+            live: LiveProcess = await self._group.start(self._live, request)
         finally:
             self._beginning -= 1
         return live.record
 
-    async def of(self, who: ProcessOwner) -> Sequence[BackgroundProcess]:
-        """Those of a session, oldest first: running, or ended a short while ago."""
+    async def of(self, owner: ProcessOwner) -> Sequence[BackgroundProcess]:
+        """Return a session's processes, oldest first: running, or ended recently."""
         await self._forget()
         known: dict[str, BackgroundProcess] = {}
-        for matter in await self._parts.store.records.find(PROCESS_KIND):
+        for row in await self._parts.store.records.find(PROCESS_KIND):
             try:
-                record = from_record(matter)
+                record = from_record(row)
             except msgspec.DecodeError as error:
-                log.warning("the process %s cannot be read: %s", matter.id, error)
+                log.warning("cannot read the record of process %s: %s", row.id, error)
                 continue
-            if record.belongs_to(who):
+            if record.belongs_to(owner):
                 known[record.id] = record
         known |= {
-            name: live.record for name, live in self._lives.items() if live.record.belongs_to(who)
+            name: live.record for name, live in self._lives.items() if live.record.belongs_to(owner)
         }
         return list(known.values())
 
     async def find(
-        self, who: ProcessOwner, name: str
+        self, owner: ProcessOwner, name: str
     ) -> tuple[BackgroundProcess, LiveProcess | None]:
-        """Raises `ToolError` when there is none, or it is somebody else's."""
+        """Raises `ToolError` if there is none, or it belongs to another session."""
         live = self._lives.get(name)
-        if live is not None and live.record.belongs_to(who):
+        if live is not None and live.record.belongs_to(owner):
             return live.record, live
-        matter = await self._parts.store.records.get(PROCESS_KIND, name)
-        record = from_record(matter) if matter is not None else None
-        if record is None or not record.belongs_to(who):
+        row = await self._parts.store.records.get(PROCESS_KIND, name)
+        record = from_record(row) if row is not None else None
+        if record is None or not record.belongs_to(owner):
             raise ToolError(
                 f"process: this session has no process {name!r}.",
-                hint="The action `list` shows those that there are.",
+                hint="The action `list` shows its processes.",
             )
         return record, None
 
     async def end(self, live: LiveProcess, source: str) -> BackgroundProcess:
-        """End it with everything it started; returns when its row says so."""
+        """End a process with its children; return once the record says so."""
         if not live.over.is_set():
             live.source = live.source or source
             await live.process.end()
             await live.over.wait()
         return live.record
 
-    async def end_all(self, who: ProcessOwner, source: str) -> int:
-        """End what runs for a session."""
+    async def end_all(self, owner: ProcessOwner, source: str) -> int:
+        """End all processes of a session."""
         mine = [
             live
             for live in self._lives.values()
-            if live.record.belongs_to(who) and not live.over.is_set()
+            if live.record.belongs_to(owner) and not live.over.is_set()
         ]
         async with anyio.create_task_group() as group:
             for live in mine:
@@ -187,17 +187,17 @@ class ProcessRegistry:
 
     @property
     def running(self) -> Sequence[BackgroundProcess]:
-        """What runs in this program, for whomever."""
+        """Processes running in this program, of all sessions."""
         return [live.record for live in self._lives.values() if not live.over.is_set()]
 
     async def recover(self) -> int:
-        """Close what was running when its program died; returns how many there were."""
+        """Close the processes of programs that died and return their number."""
         lost = 0
-        for matter in await self._parts.store.records.abandoned(PROCESS_KIND):
+        for row in await self._parts.store.records.abandoned(PROCESS_KIND):
             try:
-                record = from_record(matter)
+                record = from_record(row)
             except msgspec.DecodeError as error:
-                log.warning("the process %s cannot be read: %s", matter.id, error)
+                log.warning("cannot read the record of process %s: %s", row.id, error)
                 continue
             output = read_log_tail(record.log, MAX_STORED_OUTPUT)
             closed = structs.replace(
@@ -209,31 +209,33 @@ class ProcessRegistry:
     async def _make_room(self) -> None:
         await self._forget()
         rows = await self._parts.store.records.find(PROCESS_KIND, only_open=True)
-        elsewhere = sum(matter.holder != self._holder for matter in rows)
+        elsewhere = sum(row.holder != self._holder for row in rows)
         if len(self.running) + self._beginning + elsewhere >= self._parts.most:
             raise ToolError(
-                f"terminal: {self._parts.most} background processes run already.",
-                hint="End some with `process` first; its action `list` shows yours.",
+                f"terminal: {self._parts.most} background processes are running already.",
+                hint="End some with `process` first; its action `list` shows them.",
             )
 
     async def _forget(self) -> None:
         before = self._parts.clock.now() - RETENTION
-        ended = [(one.record.ended, name) for name, one in self._lives.items() if one.record.ended]
+        ended = [
+            (live.record.ended, name) for name, live in self._lives.items() if live.record.ended
+        ]
         ended.sort(reverse=True)
-        for place, (when, name) in enumerate(ended):
-            if when < before or place >= MAX_REMEMBERED:
+        for index, (when, name) in enumerate(ended):
+            if when < before or index >= MAX_REMEMBERED:
                 del self._lives[name]
         await self._parts.store.records.forget(PROCESS_KIND, before)
 
-    async def _live(self, order: ProcessRequest, *, task_status: TaskStatus[LiveProcess]) -> None:
-        """One process from its beginning to its report. Nothing it does ends the others."""
+    async def _live(self, request: ProcessRequest, *, task_status: TaskStatus[LiveProcess]) -> None:
+        """Run one process from start to report. Its failures do not affect the others."""
         live: LiveProcess | None = None
         state, ended = ProcessState.KILLED, None
         try:
-            async with order.sandbox.open(order.job, pty=order.pty) as process:
+            async with request.sandbox.open(request.job, pty=request.pty) as process:
                 if not process.pid:
                     await process.wait()
-                live = await self._enter(order, process)
+                live = await self._enter(request, process)
                 live.source = INTERRUPTED
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 live.source = ""
@@ -245,36 +247,36 @@ class ProcessRegistry:
                 raise
             state, live.source = ProcessState.KILLED, _failure_reason(live.record.id, error)
         finally:
-            order.over()
+            request.over()
             if live is not None:
                 with anyio.CancelScope(shield=True):
                     await self._part(live, state, ended)
 
-    async def _enter(self, order: ProcessRequest, process: Process) -> LiveProcess:
-        """Write it down while nobody knows of it yet; where that fails, it is ended."""
+    async def _enter(self, request: ProcessRequest, process: Process) -> LiveProcess:
+        """Record the process before anything else; if that fails, it is ended."""
         name = f"proc_{secrets.token_hex(6)}"
-        file = principal_folder(self._parts.logs, order.scope.principal) / f"{name}.log"
+        file = principal_folder(self._parts.logs, request.scope.principal) / f"{name}.log"
         now = self._parts.clock.now()
         record = BackgroundProcess(
             id=name,
-            command=self._parts.redact(order.command),
-            folder=order.job.cwd,
-            scope=order.scope,
+            command=self._parts.redact(request.command),
+            folder=request.job.cwd,
+            scope=request.scope,
             started=now,
             pid=process.pid,
-            pty=order.pty,
-            reaching=order.reaching,
-            foreign=order.foreign,
-            unverified=order.unverified,
-            notify=order.notify,
-            watch=order.watch,
+            pty=request.pty,
+            reaching=request.reaching,
+            foreign=request.foreign,
+            unverified=request.unverified,
+            notify=request.notify,
+            watch=request.watch,
             log=str(file),
         )
-        watch = OutputWatch(order.watch, self._parts.clock, self._crowd)
+        watch = OutputWatch(request.watch, self._parts.clock, self._crowd)
         live = LiveProcess(process, record, ProcessOutput(self._parts.redact, file), watch)
         prune_logs(self._parts.logs, {one.record.log for one in self._lives.values()})
         put = PutRecord(to_record(record, now, self._holder), was="")
-        # Whoever waits may give up; a row that is on its way to the disk must find its end.
+        # Shielded: if the caller is cancelled, the row being written must still be closed later.
         with anyio.CancelScope(shield=True):
             await self._parts.store.commit(put)
         self._lives[name] = live
@@ -311,31 +313,31 @@ class ProcessRegistry:
             case WatchAction.IGNORE:
                 return
             case WatchAction.TELL:
-                told = notices.match_notice(live.record, patterns, lines, live.watch.left_out)
+                notice = notices.match_notice(live.record, patterns, lines, live.watch.left_out)
                 changed = structs.replace(live.record, notices=live.record.notices + 1)
                 live.watch.left_out = 0
             case WatchAction.GIVE_UP:
-                told = notices.watch_ended_notice(live.record, patterns)
+                notice = notices.watch_ended_notice(live.record, patterns)
                 count = live.record.notices + 1
                 changed = structs.replace(live.record, notices=count, notify=True, watch=())
         try:
-            await self._tell(changed, f"{changed.id}:{changed.notices}", told)
+            await self._tell(changed, f"{changed.id}:{changed.notices}", notice)
         except StoreError as error:
-            log.warning("a notice of %s is missing: %s", live.record.id, error)
+            log.warning("a notice about %s was lost: %s", live.record.id, error)
             return
         live.record = changed
 
     async def _part(
         self, live: LiveProcess, state: ProcessState, ended: ProcessExit | None
     ) -> None:
-        """The end is written down and reported in one commit."""
-        said = live.said.finish()
-        if said and live.watch.patterns:
-            await self._hear(live, said)
+        """Record and report the end in one commit."""
+        text = live.said.finish()
+        if text and live.watch.patterns:
+            await self._hear(live, text)
         closed = structs.replace(
             live.record,
             state=state,
-            source=live.source or ("" if ended else "Hermes itself was closed"),
+            source=live.source or ("" if ended else "Hermes was shut down"),
             exit_code=shell_exit_code(ended.exit_code) if ended else None,
             meaning=background_exit_meaning(ended, live.record.command) if ended else "",
             output=live.said.tail(MAX_STORED_OUTPUT),
@@ -344,35 +346,35 @@ class ProcessRegistry:
         try:
             await self._close(closed)
         except StoreError:
-            log.exception("the end of %s could not be written down", closed.id)
+            log.exception("the end of %s could not be recorded", closed.id)
         live.record = structs.replace(closed, ended=self._parts.clock.now())
         live.over.set()
 
     async def _close(self, record: BackgroundProcess) -> bool:
-        """False when somebody else has closed it. Raises `StoreError` if the disk stays away."""
+        """Return False if it is closed already. Raises `StoreError` if the store keeps failing."""
         record = structs.replace(record, ended=self._parts.clock.now())
-        promised = record.notify or bool(record.watch) or record.state is not ProcessState.EXITED
-        told = (
+        reported = record.notify or bool(record.watch) or record.state is not ProcessState.EXITED
+        notice = (
             notices.end_notice(record)
-            if promised and record.source not in UNREPORTED_SOURCES
+            if reported and record.source not in UNREPORTED_SOURCES
             else ""
         )
         failpoint("processes.exited")
         try:
-            await self._persist(record, told)
+            await self._persist(record, notice)
         except StateConflict:
             return False
         return True
 
-    async def _persist(self, record: BackgroundProcess, told: str) -> None:
-        """A disk that is full or locked for a while must not cost a report."""
+    async def _persist(self, record: BackgroundProcess, notice: str) -> None:
+        """Retry, so that a store that is full or locked for a while does not lose a report."""
         for attempt in range(1, 6):
             try:
-                await self._tell(record, f"{record.id}:end", told)
+                await self._tell(record, f"{record.id}:end", notice)
             except StateConflict:
                 raise
             except StoreError as error:
-                log.warning("the end of %s is not written down yet: %s", record.id, error)
+                log.warning("the end of %s is not recorded yet: %s", record.id, error)
                 if attempt == 5:
                     raise
                 await self._parts.clock.sleep(RETRY.delay(attempt))
@@ -380,14 +382,14 @@ class ProcessRegistry:
                 return
 
     async def _tell(self, record: BackgroundProcess, key: str, text: str) -> None:
-        """The row and the news in one commit, so that there is never one without the other."""
+        """Store the record and its notice in one commit."""
         writes: list[Write] = []
         scope = record.scope
         if text and scope.later:
             scope = await self._parts.present(scope)
             writes += self._parts.later.brought(scope, key, text)
-        matter = to_record(record, self._parts.clock.now(), self._holder)
-        await self._parts.store.commit(PutRecord(matter, was=ProcessState.RUNNING.value), *writes)
+        row = to_record(record, self._parts.clock.now(), self._holder)
+        await self._parts.store.commit(PutRecord(row, was=ProcessState.RUNNING.value), *writes)
         if writes:
             failpoint("processes.brought")
             self._parts.later.ring(scope)
@@ -395,7 +397,7 @@ class ProcessRegistry:
 
 @asynccontextmanager
 async def open_process_registry(parts: ProcessDeps) -> AsyncGenerator[ProcessRegistry]:
-    """Leaving the block ends every process, and writes down that it did."""
+    """Open the registry; leaving the block ends every process and records that."""
     async with background_tasks() as group:
         registry = ProcessRegistry(parts, group)
         group.start_soon(_recover, registry)
@@ -403,19 +405,19 @@ async def open_process_registry(parts: ProcessDeps) -> AsyncGenerator[ProcessReg
 
 
 def _failure_reason(name: str, error: Exception) -> str:
-    """One process's trouble is not the others'."""
+    """Log why a process failed and return the reason for its report."""
     if isinstance(error, SandboxError):
-        log.warning("the process %s was lost: %s", name, error)
+        log.warning("process %s was lost: %s", name, error)
         return error.sentence
-    log.error("the process %s could not be attended to", name, exc_info=error)
-    return "something broke inside Hermes"
+    log.error("process %s failed", name, exc_info=error)
+    return "an internal error in Hermes"
 
 
 async def _recover(registry: ProcessRegistry) -> None:
     try:
         lost = await registry.recover()
     except StoreError as error:
-        log.warning("background processes of earlier programs were not looked for: %s", error)
+        log.warning("cannot recover background processes of earlier programs: %s", error)
         return
     if lost:
         log.warning("%d background processes were lost with the program that ran them", lost)

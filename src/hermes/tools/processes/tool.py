@@ -1,4 +1,4 @@
-"""The `process` tool: what a session can do with the commands it left running."""
+"""The `process` tool: inspect and control the background processes of a session."""
 
 import re
 import shlex
@@ -29,7 +29,7 @@ PREVIEW_LENGTH = 1_000
 DEFAULT_LINES = 200
 MAX_COMMAND = 200
 FEED_TIMEOUT = 5.0
-"""Seconds in which a process must begin to read what it is told."""
+"""Seconds in which a process must start reading its input."""
 
 Action: TypeAlias = Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
 
@@ -59,7 +59,7 @@ class ListResult(Struct, frozen=True):
 
 
 class ProcessAnswer(Struct, frozen=True, kw_only=True):
-    """Of every action; what does not apply is left out."""
+    """The answer of every action except `list`; fields that do not apply are omitted."""
 
     session_id: str
     command: str
@@ -86,7 +86,7 @@ class ProcessTool:
         origins: FileProvenance | None = None,
         most: int = DEFAULT_LIMITS.output,
     ) -> None:
-        """`most` characters of what a process said are shown at once."""
+        """`most`: characters of output shown per call."""
         self._most = most
         self._registry = registry
         self._clock = clock
@@ -196,7 +196,7 @@ class ProcessTool:
             with anyio.move_on_after(seconds):
                 await live.over.wait()
             record = live.record
-        note = f"It still runs after {seconds} s." if record.is_running else UNSET
+        note = f"It is still running after {seconds} s." if record.is_running else UNSET
         return self._about(record, output=_tail(record, live, self._most), note=note)
 
     async def _killed(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
@@ -212,7 +212,7 @@ class ProcessTool:
             return self._polled(live.record, live)
         data = asked.data + ("\n" if asked.action == "submit" else "")
         typed = self._typed.setdefault(live, PendingInput())
-        # What two write at once would be judged apart, and read as one line.
+        # Concurrent writes would be approved separately but read as one line.
         async with typed.lock:
             if data != INTERRUPT:
                 line = typed.with_more(data)
@@ -223,11 +223,11 @@ class ProcessTool:
         return self._polled(live.record, live)
 
     def _look(self, live: LiveProcess, line: str, ctx: ToolContext) -> None:
-        """From here on it may print, and write down, what strangers wrote.
+        """Judge whether the process may print or write untrusted content from now on.
 
-        Nobody knows when what was typed has been done, so what changes for a while counts.
+        It is unknown when the input takes effect, so changes in the following minutes count.
         """
-        from hermes.tools.provenance.command_provenance import (  # noqa: PLC0415 - seldom
+        from hermes.tools.provenance.command_provenance import (  # noqa: PLC0415 - rarely needed
             may_show_unverified,
             offline_provenance,
             online_provenance,
@@ -235,8 +235,8 @@ class ProcessTool:
         )
 
         record = live.record
-        look = online_provenance if record.reaching is Isolation.OPEN else offline_provenance
-        found = look(line, Path(record.folder), self._origins)
+        judge = online_provenance if record.reaching is Isolation.OPEN else offline_provenance
+        found = judge(line, Path(record.folder), self._origins)
         brought = found.brought or ctx.quotes(line)
         if brought and self._origins is not None:
             self._origins.note_begin(self._origins.now(), MAX_FOREGROUND, found.where)
@@ -248,17 +248,17 @@ class ProcessTool:
             live.record = structs.replace(live.record, unverified=True)
 
     async def _feed(self, live: LiveProcess, data: str) -> None:
-        with anyio.move_on_after(FEED_TIMEOUT) as patience:
+        with anyio.move_on_after(FEED_TIMEOUT) as timeout:
             await live.process.feed(data.encode())
-        if patience.cancelled_caught:
-            raise ToolError("process: it does not read its input, so not all was written.")
+        if timeout.cancelled_caught:
+            raise ToolError("process: it does not read its input; not everything was written.")
 
     async def _allowed(self, record: BackgroundProcess, line: str, ctx: ToolContext) -> None:
-        """What is typed into a shell is as good as a command of its own.
+        """Ask for approval: input to a shell is as powerful as a command.
 
-        It is judged with all that stands in the same line before it, and only then handed on.
+        It is judged together with the unfinished line before it.
         """
-        wish = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
+        request = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool="process",
             action=line,
             reaching=record.reaching,
@@ -268,7 +268,7 @@ class ProcessTool:
             foreign=ctx.foreign,
             target=f"into {record.id}, which runs {record.command}:",
         )
-        decision = await ctx.ask(wish)
+        decision = await ctx.ask(request)
         if not decision.allowed:
             raise ToolError(f"process: {decision.why}")
 
@@ -286,31 +286,31 @@ def _require_running(record: BackgroundProcess, live: LiveProcess | None) -> Liv
         return live
     if record.state is ProcessState.RUNNING:
         raise _runs_elsewhere(record)
-    raise ToolError(f"process: {record.id} has ended and reads nothing any more.")
+    raise ToolError(f"process: {record.id} has ended and accepts no input.")
 
 
 def _runs_elsewhere(record: BackgroundProcess) -> ToolError:
     return ToolError(
-        f"process: {record.id} belongs to another running Hermes, which alone can reach it.",
+        f"process: {record.id} belongs to another running Hermes and can only be reached there.",
         hint=f"Its process id is {record.pid}.",
     )
 
 
 INTERRUPT = "\x03"
-"""Ends what runs, and throws the begun line away; it needs no more leave than an end does."""
+"""Ctrl-C ends what runs and discards the unfinished line, so it needs no approval."""
 MAX_PENDING_INPUT = 4_000
 _LINE_END = re.compile(r"[\n\r\x03]")
 
 
 class PendingInput:
-    """The unfinished line of one process. Only who holds `lock` may add to it."""
+    """The unfinished input line of one process. Hold `lock` while adding to it."""
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
         self._line = ""
 
     def with_more(self, data: str) -> str:
-        """The whole text that the process would read together with what it has."""
+        """Return the text the process would read, including the unfinished line."""
         return (self._line + data).removesuffix("\n")
 
     def add(self, data: str) -> None:
@@ -324,7 +324,7 @@ class PendingInput:
 
 
 def _is_unfinished(text: str) -> bool:
-    """Whether a shell would read the next line as a part of this text."""
+    """Whether a shell would read the next line as a continuation."""
     if text.rstrip("\n").endswith("\\") or "<<" in text:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Which files and folders the words of a command mean: as they stand, by patterns, after `cd`."""
+"""Find the files and folders that the words of a command refer to."""
 
 import glob
 import os
@@ -12,7 +12,7 @@ from hermes.tools.files.safe_open import resolve
 
 MAX_FOLDERS = 8
 MAX_MATCHES = 5_000
-"""Files that one pattern means; of more the first ones."""
+"""Files that one pattern may match; more are ignored."""
 _WORD = re.compile(r"[^\s'\"|&;<>()=`$]+")
 _PART = re.compile(r"[^\s'\"|&;<>()=`$,:\[\]{}@]+")
 _CHANGES_FOLDER = frozenset(
@@ -22,12 +22,12 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def command_words(command: str) -> list[str]:
-    """Each once; words that a shell or a program would take for more than one are in parts, too."""
+    """Return the words without duplicates, compound ones also split into their parts."""
     return list(dict.fromkeys([*_WORD.findall(command), *_PART.findall(command)]))
 
 
 def command_folders(command: str, folder: Path) -> list[Path]:
-    """Where it stands while it runs, as far as its words tell."""
+    """Return the folders a command runs in, as far as its words tell."""
     bases, before = [folder], ""
     for word in _WORD.findall(command):
         if before in _CHANGES_FOLDER and len(bases) < MAX_FOLDERS:
@@ -39,11 +39,11 @@ def command_folders(command: str, folder: Path) -> list[Path]:
 
 
 def paths_of_word(word: str, bases: Sequence[Path]) -> Iterator[Path]:
-    """What is there of what a word may mean, without links."""
+    """Yield the existing paths a word may refer to, resolved."""
     for base in bases:
         if _PATTERN.search(word) and "\0" not in word:
             found = glob.iglob(word, root_dir=base, include_hidden=True)  # noqa: PTH207 - takes any word
-            yield from (resolve_or_same(base / one) for one in islice(found, MAX_MATCHES))
+            yield from (resolve_or_same(base / match) for match in islice(found, MAX_MATCHES))
         path = base / word
         if os.path.lexists(path):
             yield resolve_or_same(path)

@@ -1,4 +1,4 @@
-"""What of others a command may show or bring: by its reach, its words, and the files it touches."""
+"""Judge whether a command may print or save untrusted content."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +21,7 @@ from hermes.tools.provenance.file_provenance import (
 )
 
 MAX_FOLDERS = 32
-"""In which a command is expected to make something new."""
+"""Folders in which a command may create something."""
 _GIT_WRITES = frozenset(
     (
         "am", "apply", "archive", "checkout", "checkout-index", "cherry-pick", "merge", "pull",
@@ -29,16 +29,18 @@ _GIT_WRITES = frozenset(
         "worktree",
     )
 )  # fmt: skip
-"""Verbs of git that put into files what was fetched before, without the network."""
+"""Git commands that write fetched content into files without network access."""
 _GIT_SHOWS = frozenset(["archive", "blame", "cat-file", "diff", "grep", "log", "show"])
 _REMOTE_REFS = ("FETCH_HEAD", "origin/", "upstream/", "remotes/", "@{u")
 
 
 class CommandProvenance(Struct, frozen=True):
-    """`shown`: in what it prints; `brought`: in files that it writes, most likely in `where`.
+    """What untrusted content a command may involve.
 
-    `others` is the workspace, if others than the owner have a say in what it does.
-    `unverified`: it could have read, and shown, a file that somebody else wrote.
+    - `shown`: in its output.
+    - `brought`: in files it writes, most likely in the folders `where`.
+    - `others`: the workspace, if others than the owner influence the command.
+    - `unverified`: it could have read and shown a file that others wrote.
     """
 
     shown: bool = False
@@ -56,10 +58,10 @@ def untrusted_workspace(ctx: ToolContext) -> Path | None:
 def online_provenance(
     command: str, folder: Path, origins: FileProvenance | None
 ) -> CommandProvenance:
-    """For a command that can reach the network: what its words say that it does with it."""
-    from hermes.approvals.shell.nested_commands import analyze_script  # noqa: PLC0415 - as above
-    from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - few commands need it
-    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - as above
+    """Judge a command with network access, also by what its words do with it."""
+    from hermes.approvals.shell.nested_commands import analyze_script  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
 
     found = analyze_script(command, ShellContext(str(folder), "/")).found
     named = offline_provenance(command, folder, origins)
@@ -73,10 +75,10 @@ def online_provenance(
 def may_show_unverified(
     command: str, folder: Path, scope: Scope, origins: FileProvenance | None
 ) -> bool:
-    """Whether a shell command could have read what somebody else wrote, whatever it names."""
+    """Whether a shell command could have read what others wrote, whatever it names."""
     if origins is None:
         return False
-    from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - who runs no command needs none
+    from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - only needed to run commands
 
     return UnverifiedReads(origins, scope).by_command(command, folder)
 
@@ -84,7 +86,7 @@ def may_show_unverified(
 def offline_provenance(
     command: str, folder: Path, origins: FileProvenance | None
 ) -> CommandProvenance:
-    """A command that touches what came in may show it, copy it or unpack it."""
+    """Judge a command without network access by the files it touches."""
     if origins is None:
         return CommandProvenance()
     words, bases = command_words(command), command_folders(command, folder)
@@ -93,21 +95,21 @@ def offline_provenance(
         return CommandProvenance(shown=True, brought=True, where=where)
     if any(word == "git" or word.endswith("/git") for word in words):
         fetched = any(map(origins.has_fetched_commits, bases))
-        theirs = any(one in word for word in words for one in _REMOTE_REFS)
+        theirs = any(ref in word for word in words for ref in _REMOTE_REFS)
         shown = fetched and theirs and not _GIT_SHOWS.isdisjoint(words)
         return CommandProvenance(shown, fetched and not _GIT_WRITES.isdisjoint(words), where)
     return CommandProvenance(where=where)
 
 
 def target_folders(words: Sequence[str], bases: Sequence[Path]) -> tuple[Path, ...]:
-    """Folders that are there, in which it may make new ones."""
+    """Return existing folders in which it may create others."""
     named = ((base / word).parent for word in words if "/" in word for base in bases)
-    there = (one for one in named if one.is_dir())
-    return tuple(dict.fromkeys([*bases, *islice(there, MAX_FOLDERS)]))
+    existing = (folder for folder in named if folder.is_dir())
+    return tuple(dict.fromkeys([*bases, *islice(existing, MAX_FOLDERS)]))
 
 
 class FetchRecorder:
-    """What changes on disk while a command runs; noted from the moment on that it may bring."""
+    """Records changes on disk from the moment a command may fetch something."""
 
     def __init__(self, begin: Callable[[], FetchRecord] | None) -> None:
         self._begin = begin
@@ -133,33 +135,33 @@ def start_recorder(
     longest: float = MAX_FOREGROUND,
     at: float | None = None,
 ) -> FetchRecorder:
-    """For a command that begins now, or began `at`; whoever begins it says when it is over."""
+    """Start recording a command that begins now, or began `at`; call `over` when it ends."""
 
     def begin(origins: FileProvenance) -> FetchRecord:
         return origins.fetching(foreign.where, longest, at)
 
-    found = FetchRecorder(None if origins is None else partial(begin, origins))
+    recorder = FetchRecorder(None if origins is None else partial(begin, origins))
     if origins is not None and foreign.others is not None:
-        found.others = origins.record_untrusted_work(foreign.others, at)
+        recorder.others = origins.record_untrusted_work(foreign.others, at)
     if foreign.brought:
-        found.brings()
-    return found
+        recorder.brings()
+    return recorder
 
 
 @contextmanager
 def record_fetches(
     origins: FileProvenance | None, foreign: CommandProvenance, longest: float = MAX_FOREGROUND
 ) -> Generator[FetchRecorder]:
-    """What changes on disk in the block was brought by a command, if it brings anything."""
-    found = start_recorder(origins, foreign, longest)
+    """Record the changes made in the block if the command fetches anything."""
+    recorder = start_recorder(origins, foreign, longest)
     try:
-        yield found
+        yield recorder
     finally:
-        found.over()
+        recorder.over()
 
 
 class WatchedCommand:
-    """A command that others run: what it may show, and what it brings until it is over."""
+    """A command run by a runtime: what it may show, and what it fetches until it is over."""
 
     def __init__(
         self,
@@ -183,7 +185,7 @@ class WatchedCommand:
 
 
 _LISTS_FILES = re.compile(r"\b(?:r?glob|i?glob|walk|iterdir|listdir|scandir|copytree|fwalk)\b")
-"""Names of what finds files that no word names."""
+"""Functions that find files which no word of the program names."""
 _USES_NETWORK = re.compile(
     r"://|\b(?:socket|urllib|urllib3|requests|httpx|aiohttp|http\.client|ftplib|telnetlib|paramiko)\b"
 )
@@ -192,20 +194,20 @@ _USES_NETWORK = re.compile(
 def program_provenance(
     code: str, folder: Path, origins: FileProvenance | None, *, walled: bool
 ) -> CommandProvenance:
-    """Where no wall stands, also by what it fetches with."""
-    reaches = not walled and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
+    """Judge a program; without a sandbox also by its network access."""
+    fetches = not walled and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
     if origins is None:
-        return CommandProvenance(reaches, reaches)
+        return CommandProvenance(fetches, fetches)
     words, bases = command_words(code), command_folders(code, folder)
     if _LISTS_FILES.search(code):
         words = [*words, "."]
     named = origins.names_untrusted(words, *bases)
-    return CommandProvenance(reaches or named, reaches or named, target_folders(words, bases))
+    return CommandProvenance(fetches or named, fetches or named, target_folders(words, bases))
 
 
 def _fetches(code: str, folder: Path) -> bool:
-    from hermes.approvals.shell.nested_commands import analyze_code  # noqa: PLC0415 - as above
-    from hermes.approvals.shell.outside_effects import downloads_files  # noqa: PLC0415 - only without a wall
-    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - as above
+    from hermes.approvals.shell.nested_commands import analyze_code  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell.outside_effects import downloads_files  # noqa: PLC0415 - only without a sandbox
+    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
 
     return downloads_files(analyze_code(code, ShellContext(str(folder), "/")).found)

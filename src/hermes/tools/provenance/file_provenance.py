@@ -1,11 +1,11 @@
-"""Where a file's words come from: the person's own work, or the world outside.
+"""Decide whether a file is the owner's work or untrusted content.
 
-Files in the workspace are the daily work. Foreign are those that came in while a command could
-reach the network, those that our tools wrote with strangers' words in them, those in folders
-where things from outside are put, those of other users, and what lies outside of the workspace.
+Files in the workspace are trusted unless they are foreign: files that arrived while a command could
+reach the network, files our tools wrote with untrusted content, files in download and dependency
+folders, files of other users, and files outside the workspace.
 
-What tells how things are done speaks only if nobody but the owner could have written it: what was
-silent once stays so, as content and in its place, until the owner vouches for what is there.
+An instruction file is followed only if nobody but the owner could have written it. A refused one
+stays refused, by content and by path, until the owner trusts it.
 """
 
 import os
@@ -44,36 +44,37 @@ from hermes.tools.provenance.trust_store import (
 UNTRUSTED_FOLDER_NAMES = frozenset(
     {"downloads", "attachments", ".cache", "node_modules", "site-packages"}
 )
-"""Folders in a workspace that hold what others wrote, by their names in small letters."""
+"""Lower-case names of workspace folders that contain others' work."""
 UNVERIFIED_FOLDER_NAMES = UNTRUSTED_FOLDER_NAMES | {
     "bower_components",
     "dist-packages",
     "third_party",
     "vendor",
 }
-"""The same, with those that are part of many projects: it counts only for what is learned."""
+"""Also names of vendored code in projects, which only must not be learned from."""
 CACHE_SIZE = 8_192
 MAX_FOREGROUND = 600.0
-"""Seconds of a command in which what changes counts as brought by it."""
+"""Longest time for which changes count as made by a foreground command."""
 MAX_BACKGROUND = 3_600.0
-"""The same of one in the background: a server runs for days. For what tells how things are done
-it counts until its end, whenever that is."""
+"""The same for a background process, since a server may run for days. For instruction files it
+counts until its end.
+"""
 CLOCK_GRANULARITY = 0.02
-"""Seconds by which the clock of a file system is behind."""
+"""Seconds by which file times may lag behind the clock."""
 WRITE_MARGIN = 5.0
-"""Seconds in which something was written, and moved away by somebody before it was noted."""
+"""Seconds in which a file may be written and moved away before it is noted."""
 MAX_WORDS = 10_000
-"""Of a command; one with more of them may touch anything."""
+"""Words of a command; one with more may touch anything."""
 MAX_FOLDERS = 64
-"""In which it is looked for what a command may have brought that tells how things are done."""
+"""Folders in which instruction files are checked after a command."""
 MAX_ENTRIES = 5_000
-"""Entries of a folder that are looked at, when a command names the folder."""
+"""Entries of a folder that are checked if a command names it."""
 
 
 class FileProvenance:
-    """`log` keeps over a restart when commands fetched; `own` are folders of the house.
+    """Judges files by the notes in `log`, by path and by owner.
 
-    `trusted` says which files that tell how things are done the owner vouched for.
+    `own` are folders of Hermes; `trusted` are the instruction files the owner trusts.
     """
 
     def __init__(
@@ -94,24 +95,24 @@ class FileProvenance:
         return self._clock.now().timestamp()
 
     def record_fetch_since(self, began: float) -> None:
-        """A command that could bring something from outside has ended; it began then."""
+        """Note that a command that may have fetched something has ended."""
         self.note_end(began, MAX_FOREGROUND, ())
 
     def fetching(
         self, folders: Sequence[Path], longest: float = MAX_FOREGROUND, began: float | None = None
     ) -> "FetchRecord":
-        """A command begins that may bring something, most likely into one of the folders.
+        """Start recording a command that may fetch something, most likely into these folders.
 
-        It is said when it is over.
+        Call `over` on the result when it ends.
         """
         return FetchRecord(self, folders, longest, began)
 
     def record_untrusted_work(self, folder: Path, began: float | None = None) -> "UntrustedWork":
-        """Something begins there on which others than the owner have a say."""
+        """Note the start of work in a folder that others than the owner influence."""
         return UntrustedWork(self, folder, self.now() if began is None else began)
 
     def begins(self, at: float | None) -> float:
-        """When; no two that are at work at the same time have the same, for it is their name."""
+        """Return a unique start time, which identifies the command while it runs."""
         began = self.now() if at is None else at
         while began in self._begun:
             began -= 1e-6
@@ -122,7 +123,7 @@ class FileProvenance:
         self._begun.discard(began)
 
     def note_untrusted_work(self, folder: Path, began: float) -> None:
-        """What the owner has there until then stays the owner's, whatever becomes of it."""
+        """Note others' work; first trust what the owner has there, so that it stays trusted."""
         self._note_new(
             ProvenanceNote(min(began, self.now()) - CLOCK_GRANULARITY, others=encode_path(folder))
         )
@@ -133,7 +134,7 @@ class FileProvenance:
     def note_begin(
         self, began: float, longest: float, folders: Sequence[Path], pid: int = 0
     ) -> None:
-        """Written down at once: whoever is killed from now on cannot do it any more."""
+        """Note the start immediately, so that it survives a crash."""
         self._note(
             ProvenanceNote(
                 began - CLOCK_GRANULARITY,
@@ -144,7 +145,7 @@ class FileProvenance:
         )
 
     def note_end(self, began: float, longest: float, roots: tuple[str, ...]) -> None:
-        """In place of what was written when it began; `roots` are folders that it made."""
+        """Replace the note of the start; `roots` are folders the command created."""
         start, end = self._span(began, longest)
         if start < began:
             self.note_begin(began, longest, ())
@@ -156,18 +157,18 @@ class FileProvenance:
         )
 
     def _span(self, began: float, longest: float) -> tuple[float, float]:
-        """From when to when something was at work that ends now, also if the clock was set back."""
+        """Return the time span of a command that ends now, even if the clock was set back."""
         now = self.now()
         return min(began, now), max(began, min(now, began + longest))
 
     def look_around(self, folders: Iterable[Path]) -> None:
-        """Whatever is silent there now is known by its content from now on."""
+        """Check instruction files in these folders, so that refused ones are known by content."""
         for folder in islice(dict.fromkeys(folders), MAX_FOLDERS):
             for path, data in instruction_files_for(folder, MAX_INSTRUCTIONS):
                 self.speaks(path, data, folder)
 
     def refuse(self, real: Path, data: bytes) -> None:
-        """It is not to be followed: neither there nor, with that content, anywhere else."""
+        """Refuse an instruction file, at this path and with this content anywhere."""
         when = _changed_at(real, unknown=self.now())
         self._note_new(ProvenanceNote(when, file=encode_path(real), digest=content_digest(data)))
 
@@ -179,7 +180,7 @@ class FileProvenance:
         self._marks.add(note, self._oldest)
 
     def record_write(self, path: Path, *, foreign: bool) -> None:
-        """One of our tools has just written it, with words that are known."""
+        """Note a file that one of our tools has just written."""
         try:
             stat = path.lstat()
         except OSError:
@@ -193,28 +194,27 @@ class FileProvenance:
             )
 
     def is_foreign(self, scope: Scope, real: Path) -> bool:
-        """Whether what stands in the file may be somebody else's words.
+        """Whether the file may contain untrusted content.
 
-        What tells how things are done in a folder is, until the owner vouched for it.
+        Instruction files in subfolders do until the owner trusts them.
         """
         workspace = _real(Path(scope.workspace))
         if is_nested_instruction_file(real, workspace):
             return not self.is_trusted_file(real)
         if self.is_known_untrusted(scope, real):
             return True
-        told = (
+        changed = (
             real.parent == workspace
             and real.name in INSTRUCTION_FILES
             and self._changed_by_untrusted(real)
         )
-        return told and not self.is_trusted_file(real)
+        return changed and not self.is_trusted_file(real)
 
     def speaks(self, path: Path, data: bytes, workspace: Path) -> bool:
-        """Whether a file of the project, found at that path, may tell how things are done.
+        """Whether an instruction file of the project, found at that path, may be followed.
 
-        It may unless it came in, or was changed after others than the owner had a say there, or a
-        link that leads there did and was, or it was silent before; and always as the owner once
-        vouched for it.
+        Yes if the owner trusts its content. No if it was fetched, refused
+        before, or changed after others worked there, or if a link on the path was.
         """
         real, around = _real(path), _real(workspace)
         if self.trusted.knows(real, data):
@@ -225,7 +225,7 @@ class FileProvenance:
             self.refuse(real, data)
             return False
         return not any(
-            self._may_be_untrusted(one, around) for one in _links_on_path(path, workspace)
+            self._may_be_untrusted(link, around) for link in _links_on_path(path, workspace)
         )
 
     def _is_untrusted_file(self, real: Path, around: Path, digest: str) -> bool:
@@ -241,7 +241,7 @@ class FileProvenance:
         return was_fetched or _has_other_owner(path, around) or self._changed_by_untrusted(path)
 
     def may_instruct(self, path: Path) -> bool:
-        """As `speaks`, of a file as it is now, wherever it lies."""
+        """Like `speaks`, for the current content of a file."""
         try:
             data = read_regular_file(path, MAX_INSTRUCTIONS)
         except FileNotFoundError:
@@ -263,9 +263,9 @@ class FileProvenance:
             return False
 
     def is_known_untrusted(self, scope: Scope, real: Path) -> bool:
-        """Whether it is known to have come from others, whatever its name is.
+        """Whether it is known to come from others, whatever its name.
 
-        Of what was read and is gone by now nobody knows any more.
+        A file that was read but no longer exists counts as unknown, hence untrusted.
         """
         workspace = _real(Path(scope.workspace))
         if not workspace.parts[1:]:
@@ -278,7 +278,7 @@ class FileProvenance:
         return self.was_fetched(real) or _has_other_owner(real, workspace)
 
     def is_unverified(self, scope: Scope, real: Path) -> bool:
-        """Whether somebody else may have written the file: it is used, but not learned from."""
+        """Whether others may have written the file: it can be used, but not learned from."""
         if self.is_foreign(scope, real):
             return True
         workspace = _real(Path(scope.workspace))
@@ -286,7 +286,7 @@ class FileProvenance:
         return inside and is_unverified_folder(real.relative_to(workspace).parts[:-1])
 
     def is_unverified_location(self, scope: Scope, real: Path) -> bool:
-        """Whether what lies in a folder is others' work because of where the folder is."""
+        """Whether the content of a folder is others' work because of its location."""
         workspace = _real(Path(scope.workspace))
         if real.is_relative_to(workspace):
             if is_unverified_folder(real.relative_to(workspace).parts):
@@ -299,13 +299,13 @@ class FileProvenance:
         return any(real.is_relative_to(folder) for folder in self._own)
 
     def times(self) -> FetchTimes:
-        """When something was brought, as far as is known now."""
+        """Return the known times of fetches."""
         return self._marks.times()
 
     def is_unverified_entry(
         self, entry: os.DirEntry[str], users: Collection[int], times: FetchTimes
     ) -> bool:
-        """Of a file found in a folder: whether another user has it, or it was brought."""
+        """Whether a directory entry belongs to another user or was fetched."""
         try:
             stat = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -319,15 +319,15 @@ class FileProvenance:
         )
 
     def has_fetched_commits(self, folder: Path) -> bool:
-        """Whether what others committed was fetched into the repository around a folder."""
+        """Whether commits of others were fetched into the repository around a folder."""
         around = (one / ".git" for one in (folder, *folder.parents))
-        place = next((one for one in around if one.exists()), None)
-        return place is not None and self.was_fetched(place / "FETCH_HEAD")
+        git_folder = next((one for one in around if one.exists()), None)
+        return git_folder is not None and self.was_fetched(git_folder / "FETCH_HEAD")
 
     def was_fetched(self, real: Path, *, late: bool = False) -> bool:
-        """Whether it was brought from outside, wherever it lies; what is not there was not.
+        """Whether a file was fetched, wherever it is; a missing file was not.
 
-        With `late` also by a command that has been at work for longer than most are.
+        `late` includes commands that ran longer than usual.
         """
         try:
             stat = real.lstat()
@@ -346,9 +346,9 @@ class FileProvenance:
         return self._marks.covers(stat.st_ctime, self._oldest, late=late)
 
     def names_untrusted(self, words: Sequence[str], folder: Path, *more: Path) -> bool:
-        """Whether a command touches what came in, as one does that unpacks, copies or shows it.
+        """Whether a command touches fetched content, for example unpacks, copies or shows it.
 
-        It stands in `folder`, and goes to `more` of them.
+        It runs in `folder` and changes to `more`.
         """
         bases = (folder, *more)
         known = bool(self._marks)
@@ -358,28 +358,28 @@ class FileProvenance:
         if len(likely) > MAX_WORDS:
             return True
         for word in likely:
-            aside = _is_untrusted_folder(word.split("/"))
-            if any(aside or self._is_touched(path) for path in paths_of_word(word, bases)):
+            by_name = _is_untrusted_folder(word.split("/"))
+            if any(by_name or self._is_touched(path) for path in paths_of_word(word, bases)):
                 return True
         return False
 
     def _is_touched(self, path: Path) -> bool:
         if self._is_in_fetched_folder(path):
             return True
-        if not os.path.isdir(path):  # noqa: PTH112 - it may be closed to us, which is no error here
+        if not os.path.isdir(path):  # noqa: PTH112 - unreadable folders are no error
             return os.path.isfile(path) and self.was_fetched(path)  # noqa: PTH113 - as above
         if self._contains_fetched_folder(path):
             return True
         return any(self.was_fetched(one) for one in _files_below(path))
 
     def _is_in_fetched_folder(self, path: Path) -> bool:
-        """Whether it lies in a folder that was brought as a whole."""
+        """Whether it is in a folder that was fetched as a whole."""
         return any(path.is_relative_to(decode_path(one)) for one in self._marks.roots())
 
     def _contains_fetched_folder(self, path: Path) -> bool:
-        """Whether a folder that was brought as a whole lies in it."""
+        """Whether it contains a folder that was fetched as a whole."""
         inner = (decode_path(one) for one in self._marks.roots())
-        return any(one.is_relative_to(path) and os.path.isdir(one) for one in inner)  # noqa: PTH112 - it may be closed to us
+        return any(one.is_relative_to(path) and os.path.isdir(one) for one in inner)  # noqa: PTH112 - as above
 
     @property
     def _oldest(self) -> float:
@@ -387,7 +387,7 @@ class FileProvenance:
 
 
 class FetchRecord:
-    """A command at work that may bring something; what it is noted with when it begins."""
+    """A running command that may fetch something; noted from its start."""
 
     def __init__(
         self, origins: FileProvenance, folders: Sequence[Path], longest: float, began: float | None
@@ -399,7 +399,7 @@ class FetchRecord:
         origins.note_begin(self._began, longest, [*map(Path, self._before)], os.getpid())
 
     def over(self) -> None:
-        """It has ended: from now on nothing more counts as brought by it."""
+        """Note the end: later changes do not count as fetched by it."""
         roots = new_subfolders(self._before)
         self._origins.note_end(self._began, self._longest, roots)
         self._origins.ended(self._began)
@@ -407,9 +407,9 @@ class FetchRecord:
 
 
 class UntrustedWork:
-    """On which others have a say; noted when it begins, for what it does lasts.
+    """Work that others influence; noted from its start, as its effects last.
 
-    At its end what it left is looked at, and the clock may have been set back.
+    At the end it is noted again, since files may be new and the clock may have been set back.
     """
 
     def __init__(self, origins: FileProvenance, folder: Path, began: float) -> None:
@@ -419,30 +419,30 @@ class UntrustedWork:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Some thousand of them, the outer ones first; not what has a place of its own."""
-    waiting, left = [folder], MAX_ENTRIES
-    while waiting and left > 0:
+    """Yield files below a folder, outermost first, up to a limit and without untrusted folders."""
+    folders, remaining = [folder], MAX_ENTRIES
+    while folders and remaining > 0:
         inner: list[Path] = []
-        for place in waiting:
-            with suppress(OSError), os.scandir(place) as entries:
-                for one in entries:
-                    left -= 1
-                    if left < 0:
+        for current in folders:
+            with suppress(OSError), os.scandir(current) as entries:
+                for entry in entries:
+                    remaining -= 1
+                    if remaining < 0:
                         return
-                    if not one.is_dir(follow_symlinks=False):
-                        yield Path(one.path)
-                    elif one.name != ".git" and not _is_untrusted_folder([one.name]):
-                        inner.append(Path(one.path))
-        waiting = inner
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield Path(entry.path)
+                    elif entry.name != ".git" and not _is_untrusted_folder([entry.name]):
+                        inner.append(Path(entry.path))
+        folders = inner
 
 
 def own_users(workspace: Path) -> frozenset[int]:
-    """Us, root, and whom the workspace belongs to. Raises `OSError`."""
+    """Return our user, root, and the owner of the workspace. Raises `OSError`."""
     return frozenset({os.geteuid(), 0, workspace.lstat().st_uid})
 
 
 def _has_other_owner(real: Path, workspace: Path) -> bool:
-    """Also if it is gone since it was read."""
+    """Also true if the file no longer exists."""
     try:
         return real.lstat().st_uid not in own_users(workspace)
     except OSError:
@@ -457,14 +457,14 @@ def _changed_at(path: Path, *, unknown: float) -> float:
 
 
 def _links_on_path(path: Path, workspace: Path) -> Iterator[Path]:
-    """On the way from the workspace to a file; none has another one above it any more."""
-    for one in (path, *(folder for folder in path.parents if folder.is_relative_to(workspace))):
-        if one.is_symlink() and one != workspace:
-            yield _real(one.parent) / one.name
+    """Yield the links between the workspace and a file, with their parents resolved."""
+    for link in (path, *(folder for folder in path.parents if folder.is_relative_to(workspace))):
+        if link.is_symlink() and link != workspace:
+            yield _real(link.parent) / link.name
 
 
 def is_unverified_folder(parts: Sequence[str]) -> bool:
-    """Whether a path leads through a folder that is there for what others wrote."""
+    """Whether a path leads through a folder for others' work."""
     return any(part.lower() in UNVERIFIED_FOLDER_NAMES for part in parts)
 
 

@@ -1,7 +1,7 @@
-"""What is kept on disk of what came from outside: when commands brought it, and where to.
+"""Log when commands fetched content from outside, and into which folders.
 
-A command is noted when it begins, so that nothing is lost with a program that is killed, and
-again when it ends. Notes are lines in a file that several processes add to.
+A command is noted when it starts, so that nothing is lost in a crash, and again when it ends. Notes
+are lines in a file that several processes append to.
 """
 
 import os
@@ -24,28 +24,28 @@ MAX_SPANS = 20_000
 MAX_ROOTS = 2_000
 MAX_WRITTEN = 20_000
 MAX_ENTRIES = 5_000
-"""Entries of a folder that are looked at for what is new in it."""
+"""Entries of a folder that are scanned for new ones."""
 _SLACK = 2
-"""How many times the lines that are needed may stand in the file."""
+"""The file is rewritten when it has this many times the needed lines."""
 _CHECKED_BYTES = 128
-"""Bytes before the place that was read last: in a file that was replaced others stand there."""
+"""Bytes before the last read position, to detect that the file was replaced."""
 
 Span: TypeAlias = tuple[float, float]
 FolderNames: TypeAlias = Mapping[str, frozenset[str]]
-"""Names of the folders in a folder."""
+"""Subfolder names by folder."""
 
 
 class ProvenanceNote(Struct, frozen=True, omit_defaults=True):
-    """A command from `start` to `end`, or a `file` of ours with strangers' words in it.
+    """A command from `start` to `end`, or a `file` that we wrote untrusted content into.
 
-    That file is known by when it was `changed` and its `inode`, also in a folder that was renamed.
-    While it runs it may make folders `inside` of some; at its end it says which: `roots`.
-    `late` is when it ended, if later than `end`, and `pid` the program that will say so: for what
-    tells how things are done it counts until then.
-    With `others` they, and not only the owner, had a say in that folder from `start` on: what
-    tells there how things are done may be theirs.
-    `digest` is what a file said that was not to be followed, and neither is that content again
-    nor what stands in that `file`; one without both, once the owner has vouched for what is there.
+    - `changed`, `inode`: identify that file, even in a renamed folder.
+    - `inside`: folders in which a running command may create others; at its end `roots` names them.
+    - `late`: when it ended, if later than `end`; `pid`: the program that will note the end. For
+      instruction files the command counts until then.
+    - `others`: a folder that others than the owner worked in since `start`; its instruction files
+      may be theirs.
+    - `digest`: content of an instruction file that was refused. Neither that content elsewhere nor
+      what is in that `file` is followed. A note with `file` only means that the owner trusts it.
     """
 
     start: float = 0.0
@@ -62,23 +62,23 @@ class ProvenanceNote(Struct, frozen=True, omit_defaults=True):
 
 
 class FetchTimes(Struct, frozen=True):
-    """When commands brought something, and when files were changed that we wrote it into."""
+    """When commands fetched something, and when files with untrusted content were written."""
 
     spans: list[Span]
     changed: frozenset[int]
 
     def may_be_fetched(self, stat: os.stat_result) -> bool:
-        """Whether a file with that status may have been brought; else it was not."""
-        place = bisect_right(self.spans, (stat.st_ctime, float("inf"))) - 1
-        within = place >= 0 and stat.st_ctime <= self.spans[place][1]
+        """Whether a file with that status may have been fetched; if not, it certainly was not."""
+        index = bisect_right(self.spans, (stat.st_ctime, float("inf"))) - 1
+        within = index >= 0 and stat.st_ctime <= self.spans[index][1]
         return within or stat.st_ctime_ns in self.changed
 
 
 class ProvenanceLog:
-    """`log` is the file; without one it holds as long as this program runs.
+    """The notes in a file, or without one for as long as the program runs.
 
-    Where it is there and cannot be read, everything counts as brought. What could not be written
-    is known here, and is written with the next note.
+    If the file exists but cannot be read, everything counts as fetched. Notes that could not be
+    written are kept in memory and written with the next one.
     """
 
     def __init__(self, log: Path | None, most: int = MAX_SPANS) -> None:
@@ -101,7 +101,7 @@ class ProvenanceLog:
         self._decoder = msgspec.json.Decoder(ProvenanceNote)
 
     def add(self, note: ProvenanceNote, oldest: float) -> None:
-        """Nothing older than `oldest` needs to be kept any longer."""
+        """Add a note; nothing older than `oldest` needs to be kept."""
         with self._lock:
             self._load()
             self._take(note)
@@ -127,45 +127,45 @@ class ProvenanceLog:
             return self._unreadable or bool(self._commands or self._written)
 
     def times(self) -> "FetchTimes":
-        """As they are now, for a look at many files."""
+        """Return the current times, to check many files."""
         with self._lock:
             self._load()
             if self._unreadable:
                 return FetchTimes([(float("-inf"), float("inf"))], frozenset())
-            spans = _merge_spans((one.start, one.end) for one in self._commands.values())
+            spans = _merge_spans((note.start, note.end) for note in self._commands.values())
             return FetchTimes(spans, frozenset(changed for changed, _ in self._written))
 
     def covers(self, when: float, oldest: float, *, late: bool = False) -> bool:
-        """Whether something was being brought at that time; with `late` however long it took."""
+        """Whether something was fetched at that time; `late` counts commands of any duration."""
         with self._lock:
             self._load()
             known = self._commands.values()
             if self._spans is None:
-                usual = _merge_spans((one.start, one.end) for one in known)
+                usual = _merge_spans((note.start, note.end) for note in known)
                 self._spans = (
                     usual,
-                    _merge_spans((one.start, max(one.end, one.late)) for one in known),
+                    _merge_spans((note.start, max(note.end, note.late)) for note in known),
                 )
             spans = self._spans[late]
-            place = bisect_right(spans, (when, float("inf"))) - 1
-            end = spans[place][1] if place >= 0 else oldest
+            index = bisect_right(spans, (when, float("inf"))) - 1
+            end = spans[index][1] if index >= 0 else oldest
             if self._unreadable or (when <= end and end > oldest):
                 return True
             return late and any(
-                one.pid and one.start <= when and pid_exists(one.pid) for one in known
+                note.pid and note.start <= when and pid_exists(note.pid) for note in known
             )
 
     def written(self, path: Path, stat: os.stat_result) -> bool:
-        """Whether it is, unchanged since, what we wrote strangers' words into."""
+        """Whether it is a file we wrote untrusted content into, unchanged since."""
         with self._lock:
             self._load()
             keys = {(stat.st_ctime_ns, stat.st_ino), (stat.st_ctime_ns, encode_path(path))}
             return not keys.isdisjoint(self._written)
 
     def changed_by_untrusted(self, path: Path, when: float) -> bool:
-        """Whether others had a say in the folder around it before that time, however long ago.
+        """Whether others worked in a folder around it before that time, however long ago.
 
-        What they wrote may be put there by anything since: another name, mode or branch.
+        What they wrote may get there later in many ways: renamed, copied, or from another branch.
         """
         with self._lock:
             self._load()
@@ -175,7 +175,7 @@ class ProvenanceLog:
             )
 
     def knows(self, note: ProvenanceNote) -> bool:
-        """Whether it says nothing new of others in a folder, or of what was refused."""
+        """Whether a note about others' work or a refusal adds nothing."""
         with self._lock:
             self._load()
             if note.others:
@@ -184,7 +184,7 @@ class ProvenanceLog:
             return note.digest in self._refused and note.file in self._silent
 
     def refused(self, path: Path, digest: str, when: float) -> bool:
-        """Whether that content, or what stood there, was not to be followed before that time."""
+        """Whether that content, or the file there, was refused before that time."""
         with self._lock:
             self._load()
             found = self._refused.get(digest), self._silent.get(encode_path(path))
@@ -196,11 +196,13 @@ class ProvenanceLog:
             return encode_path(path) in self._silent
 
     def roots(self) -> list[str]:
-        """Folders that were brought as a whole."""
+        """Return the folders that were fetched as a whole."""
         with self._lock:
             self._load()
             if self._roots is None:
-                found = (one for note in self._commands.values() for one in _fetched_folders(note))
+                found = (
+                    root for note in self._commands.values() for root in _fetched_folders(note)
+                )
                 self._roots = list(dict.fromkeys(found))[-MAX_ROOTS:]
             return self._roots
 
@@ -223,12 +225,12 @@ class ProvenanceLog:
             self._spans = self._roots = None
 
     def _load(self) -> None:
-        """What this process, an earlier one or another one has added since."""
+        """Read what any process has appended since."""
         if self._log is None:
             return
         self._unreadable = False
         try:
-            if self._stamp != _file_stamp(os.stat(self._log)):  # noqa: PTH116 - every look at a file asks
+            if self._stamp != _file_stamp(os.stat(self._log)):  # noqa: PTH116 - called for every file
                 with self._log.open("rb") as file:
                     self._stamp = _file_stamp(os.fstat(file.fileno()))
                     self._read_on(file, self._stamp[0])
@@ -258,11 +260,13 @@ class ProvenanceLog:
             return _legacy_note(line)
 
     def _forget(self, oldest: float) -> None:
-        self._commands = {start: one for start, one in self._commands.items() if one.end > oldest}
+        self._commands = {
+            start: note for start, note in self._commands.items() if note.end > oldest
+        }
 
     def _needed(self) -> list[ProvenanceNote]:
-        """What others had a say in, and what was refused, is for good."""
-        refused = [structs.replace(one, file="") for one in self._refused.values()]
+        """Return the notes to keep: others' work and refusals are kept forever."""
+        refused = [structs.replace(note, file="") for note in self._refused.values()]
         return [
             *self._commands.values(),
             *self._others.values(),
@@ -272,36 +276,36 @@ class ProvenanceLog:
         ]
 
     def _rewrite(self, log: Path, oldest: float) -> None:
-        """Only what was read is put in place of what is there."""
+        """Replace the file, unless it cannot be read."""
         self._load()
         if self._unreadable:
             return
         self._forget(oldest)
-        write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in self._needed()))
+        write_atomic(log, b"".join(msgspec.json.encode(note) + b"\n" for note in self._needed()))
         self._spans = self._roots = None
         self._behind = False
 
 
 def subfolders(folders: Iterable[Path]) -> FolderNames:
-    """What folders there are in some; one that cannot be looked at is left out."""
+    """Return the names of the subfolders of some folders, skipping unreadable ones."""
     found: dict[str, frozenset[str]] = {}
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             some = islice(entries, MAX_ENTRIES)
-            names = [one.name for one in some if one.is_dir(follow_symlinks=False)]
+            names = [entry.name for entry in some if entry.is_dir(follow_symlinks=False)]
             found[str(folder)] = frozenset(names)
     return found
 
 
 def new_subfolders(before: FolderNames) -> tuple[str, ...]:
-    """Folders that were not there before, as they are kept."""
+    """Return the folders created since, encoded."""
     now = subfolders(map(Path, before))
-    made = [Path(place, name) for place, names in now.items() for name in names - before[place]]
+    made = [Path(folder, name) for folder, names in now.items() for name in names - before[folder]]
     return tuple(sorted(map(encode_path, made)))
 
 
 def encode_path(path: Path) -> str:
-    """A name may be no text; what is kept must be."""
+    """Encode a path as text, whatever its bytes."""
     return os.fsencode(path).decode("latin-1")
 
 
@@ -310,19 +314,19 @@ def decode_path(name: str) -> Path:
 
 
 def _fetched_folders(note: ProvenanceNote) -> Iterable[str]:
-    """Of a command that never ended: what seems to be new in the folders it worked in."""
+    """Yield the folders a command created; for one that never ended, guess them by their times."""
     yield from note.roots
-    for place in note.inside:
-        with suppress(OSError), os.scandir(decode_path(place)) as entries:
-            for one in islice(entries, MAX_ENTRIES):
-                if one.is_dir(follow_symlinks=False):
-                    changed = one.stat(follow_symlinks=False).st_ctime
+    for folder in note.inside:
+        with suppress(OSError), os.scandir(decode_path(folder)) as entries:
+            for entry in islice(entries, MAX_ENTRIES):
+                if entry.is_dir(follow_symlinks=False):
+                    changed = entry.stat(follow_symlinks=False).st_ctime
                     if note.start <= changed <= note.end:
-                        yield encode_path(Path(one.path))
+                        yield encode_path(Path(entry.path))
 
 
 def _keep_earliest(notes: dict[str, ProvenanceNote], key: str, note: ProvenanceNote) -> None:
-    """The earliest of each; of too many those that were noted last."""
+    """Keep the earliest note of each key; of too many keys the last added."""
     if key and (key not in notes or note.start < notes[key].start):
         notes[key] = note
     while len(notes) > MAX_WRITTEN:
@@ -344,7 +348,7 @@ def _merge_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def _legacy_note(line: bytes) -> ProvenanceNote | None:
-    """As earlier versions wrote it."""
+    """Decode a line of earlier versions."""
     try:
         start, end = map(float, line.split())
     except ValueError:

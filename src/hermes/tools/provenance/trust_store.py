@@ -1,6 +1,6 @@
-"""Whose word is followed: files that tell how things are done, as the owner once vouched for them.
+"""Remember which instruction files the owner trusts, by path and content.
 
-Kept by path and content, so that whoever changes such a file has to be vouched for anew.
+A file that is changed has to be trusted again.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from msgspec import Struct
 from hermes.kit.files import append_line, open_locked
 
 INSTRUCTION_FILES = (".hermes.md", "HERMES.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
-"""Names of files that tell how things are done; the first with something in it is a folder's."""
+"""Names of instruction files; the first non-empty one in a folder is used."""
 MAX_INSTRUCTIONS = 4_000_000
-"""Bytes of one, wherever it lies; a larger one says nothing, and nobody can vouch for it."""
+"""Bytes of one file; larger ones are ignored and cannot be trusted."""
 MAX_ENTRIES = 10_000
 
 
@@ -26,7 +26,7 @@ class _TrustedFile(Struct, frozen=True):
 
 
 class TrustStore:
-    """`file` keeps it over a restart; without one it holds as long as this program runs."""
+    """`file` stores it across restarts; without one it lasts as long as the program runs."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -37,9 +37,9 @@ class TrustStore:
         self._decoder = msgspec.json.Decoder(_TrustedFile)
 
     def vouch(self, real: Path, data: bytes) -> None:
-        """The owner said so, or had it written in a turn in which nobody else spoke.
+        """Trust a file because the owner said so, or wrote it in a turn without untrusted content.
 
-        Where it cannot be written down it holds as long as this program runs.
+        If it cannot be stored, it lasts as long as this program runs.
         """
         try:
             self.keep(real, data)
@@ -47,28 +47,28 @@ class TrustStore:
             self._held.add(_trusted_file(real, data))
 
     def keep(self, real: Path, data: bytes) -> None:
-        """For good. Raises `OSError` when it cannot be written down, and then nothing holds."""
-        one = _trusted_file(real, data)
+        """Trust a file permanently. Raises `OSError`, without effect, if it cannot be stored."""
+        entry = _trusted_file(real, data)
         with self._lock:
             if self._file is None:
-                self._held.add(one)
+                self._held.add(entry)
                 return
             self._load(self._file)
-            if one in self._known:
+            if entry in self._known:
                 return
             with open_locked(self._file) as file:
-                append_line(file, msgspec.json.encode(one))
-            self._known.add(one)
+                append_line(file, msgspec.json.encode(entry))
+            self._known.add(entry)
 
     def knows(self, real: Path, data: bytes) -> bool:
-        one = _trusted_file(real, data)
+        entry = _trusted_file(real, data)
         with self._lock:
             if self._file is not None:
                 self._load(self._file)
-            return one in self._known or one in self._held
+            return entry in self._known or entry in self._held
 
     def _load(self, path: Path) -> None:
-        """What another process has noted counts as well; what stands there no more does not."""
+        """Reload the file if another process changed it."""
         try:
             stat = path.stat()
             stamp = stat.st_ino, stat.st_size, stat.st_mtime_ns
@@ -85,7 +85,7 @@ class TrustStore:
 
 
 def is_nested_instruction_file(real: Path, workspace: Path) -> bool:
-    """Whether it tells how things are done in a folder below the workspace."""
+    """Whether it is an instruction file in a folder below the workspace."""
     inside = bool(workspace.parts[1:]) and real.is_relative_to(workspace)
     return inside and real.name in INSTRUCTION_FILES and real.parent != workspace
 

@@ -1,9 +1,9 @@
-"""Whether a command or program could have read a file that somebody else wrote.
+"""Decide whether a command or program could have read a file that others wrote.
 
-What it names is not enough: `grep -r`, a pattern, a script or `make` read files that no word of
-the command names. A command that is known to read only what it is given is judged by that; every
-other one by all that lies in the workspace, in the folder it runs in, and in what it names. Where
-that cannot be decided within bounds, the answer is yes.
+Its words are not enough: `grep -r`, patterns, scripts and `make` read files that no word names. A
+command known to read only its operands is judged by those; any other by everything in the
+workspace, in its folder and in what it names. If that cannot be decided within limits, the answer
+is yes.
 """
 
 import os
@@ -26,9 +26,9 @@ from hermes.tools.provenance.command_paths import (
 from hermes.tools.provenance.file_provenance import FileProvenance, is_unverified_folder, own_users
 
 MAX_ENTRIES = 20_000
-"""Entries of folders that are looked at for one command; in a larger tree anything may lie."""
+"""Directory entries scanned for one command; a larger tree may contain anything."""
 MAX_PATHS = 500
-"""Paths that the words of one command may mean."""
+"""Paths that the words of one command may refer to."""
 MAX_SCRIPT = 64 * 1024
 _SYSTEM = tuple(map(Path, ("/bin", "/dev", "/lib", "/lib64", "/sbin", "/usr")))
 _MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
@@ -43,36 +43,36 @@ _PRINTS_NO_FILE = frozenset(
 _GIT_HISTORY = frozenset(
     ["archive", "blame", "cat-file", "grep", "log", "show", "stash", "whatchanged"]
 )
-"""Verbs of git that show what is no longer in the files of the workspace."""
+"""Git commands that show more than the current files of the workspace."""
 
 
 class UnverifiedReads(Struct, frozen=True):
-    """Answers for the commands of one call, in the workspace of its scope."""
+    """Judges the commands of one call, in the workspace of its scope."""
 
     origins: FileProvenance
     scope: Scope
 
     def by_command(self, command: str, folder: Path) -> bool:
-        """Whether others may have written something of what a shell command prints."""
+        """Whether the output of a shell command may contain what others wrote."""
         workspace = resolve_or_same(Path(self.scope.workspace))
-        look = _DiskScan(self.origins, self.scope, workspace)
+        scan = _DiskScan(self.origins, self.scope, workspace)
         commands = simple_commands(command)
         if commands is not None and all(is_read_only_command(argv) for argv in commands):
-            return look.reads_operands(commands, resolve_or_same(folder))
-        return look.reads_anything(
+            return scan.reads_operands(commands, resolve_or_same(folder))
+        return scan.reads_anything(
             command_words(command), command_folders(command, resolve_or_same(folder))
         )
 
     def by_program(self, code: str, folder: Path) -> bool:
-        """Whether others may have written something of what a Python program prints."""
-        look = _DiskScan(self.origins, self.scope, resolve_or_same(Path(self.scope.workspace)))
-        return look.reads_anything(
+        """Whether the output of a Python program may contain what others wrote."""
+        scan = _DiskScan(self.origins, self.scope, resolve_or_same(Path(self.scope.workspace)))
+        return scan.reads_anything(
             command_words(code), command_folders(code, resolve_or_same(folder))
         )
 
 
 class _DiskScan:
-    """One look at the disk, with a budget."""
+    """Scans the disk within a budget."""
 
     def __init__(self, origins: FileProvenance, scope: Scope, workspace: Path) -> None:
         self._origins = origins
@@ -84,7 +84,7 @@ class _DiskScan:
         self._clean: set[Path] = set()
 
     def reads_operands(self, commands: Sequence[Sequence[str]], folder: Path) -> bool:
-        """Of commands that read only what they are given by name."""
+        """Judge commands that read only their operands."""
         for name, *args in commands:
             if name == "cd":
                 if not args:
@@ -99,8 +99,8 @@ class _DiskScan:
 
     def _reads_arguments(self, name: str, args: Sequence[str], folder: Path) -> bool:
         deep = name in _RECURSIVE_COMMANDS or any(map(_RECURSIVE.fullmatch, args))
-        operands = [one for one in args if not one.startswith("-")]
-        found = [path for one in operands for path in paths_of_word(one, [folder])]
+        operands = [operand for operand in args if not operand.startswith("-")]
+        found = [path for operand in operands for path in paths_of_word(operand, [folder])]
         if not found and (name == "ls" or deep):
             found = [folder]
         return any(
@@ -111,7 +111,7 @@ class _DiskScan:
         )
 
     def reads_anything(self, words: Sequence[str], bases: Sequence[Path]) -> bool:
-        """Of a command that may read whatever lies around it."""
+        """Judge a command that may read anything around it."""
         git = any(word == "git" or word.endswith("/git") for word in words)
         if git and not _GIT_HISTORY.isdisjoint(words):
             return True
@@ -124,7 +124,7 @@ class _DiskScan:
         return any(self._contains_unverified(tree, deep=True) for tree in trees)
 
     def _named(self, words: Sequence[str], bases: Sequence[Path]) -> list[Path] | None:
-        """What is there of what its words mean, besides programs; None for too much."""
+        """Return existing paths its words refer to, except programs; None if there are too many."""
         found: dict[Path, None] = {}
         for word in words:
             if word.startswith("~") or is_unverified_folder(word.split("/")):
@@ -139,7 +139,7 @@ class _DiskScan:
         return [path for path in found if path.parts[1:]]
 
     def _is_program(self, path: Path) -> bool:
-        """Whether it is more likely run than read."""
+        """Whether it is more likely executed than read."""
         if _is_system(path):
             return True
         inside = path.is_relative_to(self._workspace)
@@ -151,25 +151,25 @@ class _DiskScan:
         return os.path.lexists(path) and self._origins.is_unverified(self._scope, path)
 
     def _contains_unverified(self, folder: Path, *, deep: bool) -> bool:
-        """Whether something in a folder, with `deep` or below it, is not the owner's."""
+        """Whether a folder, with `deep` including subfolders, contains anything not the owner's."""
         if folder in self._clean:
             return False
         if _is_system(folder):
             return is_unverified_folder(folder.parts)
         if not folder.is_dir() or self._origins.is_unverified_location(self._scope, folder):
             return True
-        waiting = [str(folder)]
-        while waiting:
-            below = self._below(waiting.pop(), deep=deep)
+        pending = [str(folder)]
+        while pending:
+            below = self._below(pending.pop(), deep=deep)
             if below is None:
                 return True
-            waiting += below
+            pending += below
         if deep:
             self._clean.add(folder)
         return False
 
     def _below(self, folder: str, *, deep: bool) -> list[str] | None:
-        """The folders in a folder, with `deep`; None if something in it is not the owner's."""
+        """Return the subfolders to scan; None if something in the folder is not the owner's."""
         found: list[str] = []
         try:
             with os.scandir(folder) as entries:
@@ -202,7 +202,7 @@ class _DiskScan:
 
 
 def _names_unverified_folder(script: Path) -> bool:
-    """Whether a file that a command names, a script perhaps, names such a folder in its turn."""
+    """Whether a file the command names, perhaps a script, names such a folder."""
     with suppress(OSError):
         if script.is_file() and script.stat().st_size <= MAX_SCRIPT:
             text = script.read_bytes().decode("utf-8", "replace")
@@ -215,7 +215,7 @@ def _script_words(text: str) -> Iterator[str]:
 
 
 def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(one) for one in _SYSTEM)
+    return any(path.is_relative_to(folder) for folder in _SYSTEM)
 
 
 def _own_users(workspace: Path) -> frozenset[int]:

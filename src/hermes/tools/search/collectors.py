@@ -1,4 +1,4 @@
-"""Keep one page of a search while its results stream by, and count the rest."""
+"""Collect one page of search results from a stream and count the rest."""
 
 import os
 from collections import deque
@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from hermes.tools.search.ripgrep import Context, Match, RecordReader, RipgrepLine, RipgrepRecord
 
 MAX_COUNTED = 20_000
-"""Results after which counting stops."""
+"""Results beyond the page after which counting stops."""
 MAX_FILES = 50_000
 MAX_LINE = 500
 BEFORE_MATCH = 150
@@ -22,7 +22,7 @@ Redact: TypeAlias = Callable[[str], str]
 
 
 class LineHit(Struct, frozen=True):
-    """One line; `match` is false for a line that only stands near one."""
+    """One line; `match` is false for a line of context."""
 
     path: str
     line: int
@@ -42,7 +42,7 @@ class PageRange(Struct, frozen=True):
 
 
 class _LineCollector:
-    """What content searches share: records in, one allowed match after the other out."""
+    """Base of content searches: decodes records and passes on those of allowed files."""
 
     def __init__(self, paging: PageRange, allowed: Allowed) -> None:
         self.total: int = 0
@@ -69,10 +69,10 @@ class _LineCollector:
 
 
 class HitCollector(_LineCollector):
-    """The matching lines of one page, with the lines around them.
+    """Collects the matching lines of one page, with the lines around them.
 
-    A line is masked whole and only then cut: two windows on it must not show the halves of
-    what neither of them may show.
+    Lines are redacted before they are shortened, so that two excerpts cannot reveal the halves of a
+    secret.
     """
 
     def __init__(self, paging: PageRange, allowed: Allowed, context: int, redact: Redact) -> None:
@@ -131,7 +131,7 @@ class HitCollector(_LineCollector):
 
 
 class CountCollector(_LineCollector):
-    """How many lines match in each file."""
+    """Counts the matching lines of each file."""
 
     def __init__(self, paging: PageRange, allowed: Allowed) -> None:
         super().__init__(paging, allowed)
@@ -163,7 +163,7 @@ class CountCollector(_LineCollector):
 
 
 class NameCollector:
-    """File names split by NUL."""
+    """Collects file names separated by NUL."""
 
     complaints = ""
 
@@ -207,7 +207,7 @@ def _name(path: str) -> str:
 
 
 def _shorten(text: str, start: int) -> str:
-    """A long line is shown around its match."""
+    """Shorten a long line around its match."""
     if len(text) <= MAX_LINE:
         return text
     begin = max(min(start - BEFORE_MATCH, len(text) - MAX_LINE), 0)

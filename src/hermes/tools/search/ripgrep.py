@@ -1,4 +1,4 @@
-"""What we ask of ripgrep and how its answers are read, line by line, in bounded memory."""
+"""Build ripgrep command lines and decode its JSON output in bounded memory."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct
 
 MAX_RECORD = 1 << 20
-"""Bytes of one JSON record; a minified file can be one line of any length."""
+"""Bytes of one JSON record; a minified file can be a single line of any length."""
 _BASE_ARGS = ("--no-config", "--color=never", "--hidden", "--glob=!.git")
 
 
 def find_rg(path: str) -> str | None:
-    """The program beside our interpreter, or else the one on this PATH."""
-    beside = Path(sys.executable).with_name("rg")
-    return str(beside) if beside.is_file() else shutil.which("rg", path=path)
+    """Find ripgrep next to our interpreter, or on this PATH."""
+    bundled = Path(sys.executable).with_name("rg")
+    return str(bundled) if bundled.is_file() else shutil.which("rg", path=path)
 
 
 class RipgrepQuery(Struct, frozen=True, kw_only=True):
@@ -30,26 +30,26 @@ class RipgrepQuery(Struct, frozen=True, kw_only=True):
     one_per_file: bool = False
 
 
-def content_args(question: RipgrepQuery) -> tuple[str, ...]:
-    """Sorted, so that pages of one search do not overlap."""
-    args = ["--json", *_BASE_ARGS, "--sort=path", *_glob(question.glob)]
-    if question.context:
-        args.append(f"--context={question.context}")
-    if question.one_per_file:
+def content_args(query: RipgrepQuery) -> tuple[str, ...]:
+    """Search contents; sorted, so that pages of a search do not overlap."""
+    args = ["--json", *_BASE_ARGS, "--sort=path", *_glob(query.glob)]
+    if query.context:
+        args.append(f"--context={query.context}")
+    if query.one_per_file:
         args.append("--max-count=1")
-    return (*args, f"--regexp={question.pattern}", "--", question.where)
+    return (*args, f"--regexp={query.pattern}", "--", query.where)
 
 
-def files_args(question: RipgrepQuery) -> tuple[str, ...]:
-    """Names split by NUL; a word without a wildcard means a part of a name."""
-    pattern = question.pattern
-    wild = pattern if any(sign in pattern for sign in "*?[{") else f"*{pattern}*"
+def files_args(query: RipgrepQuery) -> tuple[str, ...]:
+    """List files, separated by NUL; a pattern without wildcards matches part of a name."""
+    pattern = query.pattern
+    glob = pattern if any(char in pattern for char in "*?[{") else f"*{pattern}*"
     quiet = ("--files", "--null", "--no-messages")
-    return (*quiet, *_BASE_ARGS, "--sort=path", *_glob(wild), "--", question.where)
+    return (*quiet, *_BASE_ARGS, "--sort=path", *_glob(glob), "--", query.where)
 
 
 def _glob(glob: str) -> tuple[str, ...]:
-    """A file type obeys .gitignore while a glob overrides it, but a type knows only names."""
+    """Prefer a file type, which respects .gitignore unlike a glob, but can only match names."""
     if not glob:
         return ()
     if "/" in glob or glob.startswith("!"):
@@ -58,7 +58,7 @@ def _glob(glob: str) -> tuple[str, ...]:
 
 
 class _RipgrepText(Struct, frozen=True):
-    """Text, or the base64 of what is not UTF-8."""
+    """Text, or base64 of bytes that are not UTF-8."""
 
     text: str = ""
     bytes: str = ""
@@ -68,7 +68,7 @@ class _RipgrepText(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The name of a file as the file system takes it, whatever its bytes are."""
+        """The file name as the file system has it, whatever its bytes."""
         return self.text or os.fsdecode(b64decode(self.bytes))
 
 
@@ -111,7 +111,7 @@ RipgrepRecord: TypeAlias = Begin | Match | Context | End | Totals
 
 
 class RecordReader:
-    """Bytes in, records out; lines that are no JSON are complaints on stderr."""
+    """Decodes JSON records; other lines are error messages from stderr."""
 
     def __init__(self) -> None:
         self.complaints = ""
@@ -121,14 +121,14 @@ class RecordReader:
         self._skipping = False
 
     def take(self, data: bytes) -> Iterator[RipgrepRecord]:
-        *ended, begun = data.split(b"\n")
-        for piece in ended:
+        *complete, rest = data.split(b"\n")
+        for piece in complete:
             yield from self._grow(piece)
             yield from self._end()
-        yield from self._grow(begun)
+        yield from self._grow(rest)
 
     def _grow(self, piece: bytes) -> Iterator[RipgrepRecord]:
-        """What belongs to a record that is too long is dropped as it comes."""
+        """Append to the current record; the rest of one that is too long is dropped."""
         if self._skipping:
             return
         self._rest += piece
@@ -151,7 +151,7 @@ class RecordReader:
         yield record
 
     def _record(self, line: bytes) -> RipgrepRecord | None:
-        """None for a complaint, which may have come in the middle of a record too."""
+        """Return None for an error message, which may also interrupt a record."""
         if not line.startswith(b"{"):
             return None
         try:
@@ -160,7 +160,7 @@ class RecordReader:
             return None
 
     def _too_long(self) -> Iterator[RipgrepRecord]:
-        """The beginning says whether it is a match; the path was in the record before."""
+        """Report an overlong match without its text; the path is in the preceding record."""
         if self._rest.startswith(b'{"type":"match"'):
             yield Match(RipgrepLine(self._path, _RipgrepText("[a line too long to show]")))
         self._rest.clear()

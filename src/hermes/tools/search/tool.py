@@ -1,4 +1,4 @@
-"""The `search_files` tool: text by regular expression, files by name."""
+"""The `search_files` tool: search text by regular expression, or files by name."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ from hermes.tools.tool_io import Arguments, encode_result, load_description
 TIMEOUT = 60.0
 MAX_LIMIT = 500
 KEEP = 8_192
-"""Bytes of the output kept for error messages; results are read as they stream by."""
+"""Bytes of output kept for error messages; results are read from the stream."""
 
 
 class SearchArgs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +55,7 @@ class SearchResult(Struct, frozen=True, kw_only=True):
 
 
 class SearchDeps(Struct, frozen=True, kw_only=True):
-    """`rg` is the program's path, None where there is none."""
+    """`rg` is the path of ripgrep, None if it is not installed."""
 
     sandbox: Sandbox
     places: SessionPaths
@@ -89,20 +89,20 @@ class SearchFiles:
             )
         cwd = self._parts.places.cwd(ctx.scope)
         root = self._parts.places.find(ctx.scope, asked.path)
-        closed = self._parts.places.blocked_for(ctx.scope, private=True)
-        real = self._parts.places.guard(root, closed)
+        blocked = self._parts.places.blocked_for(ctx.scope, private=True)
+        real = self._parts.places.guard(root, blocked)
         if not _exists(real):
             raise ToolError(f"search_files: {root} does not exist. {suggest_path(real)}")
-        question = RipgrepQuery(
+        query = RipgrepQuery(
             pattern=asked.pattern,
-            # A link is searched where it leads, which is what was judged.
+            # Search the resolved path, which is the one that was checked.
             where=_relative(root if real == root else real, cwd),
             glob=asked.file_glob,
             context=asked.context if asked.output_mode == "content" else 0,
             one_per_file=asked.output_mode == "files_only",
         )
-        allowed = partial(self._is_open, cwd, closed)
-        collector, argv = _collector(asked, question, allowed, self._parts.redact)
+        allowed = partial(self._is_open, cwd, blocked)
+        collector, argv = _collector(asked, query, allowed, self._parts.redact)
         job = ProcessSpec(
             argv=(rg, *argv),
             cwd=str(cwd),
@@ -123,27 +123,27 @@ class SearchFiles:
     def _provenance_of(
         self, scope: Scope, paths: Sequence[Path], *, lines: bool
     ) -> tuple[bool, bool]:
-        """Whether lines of foreign files are shown, and whether lines or names of others' are."""
+        """Whether lines of untrusted files are shown, and lines or names of unverified ones."""
         origins = self._parts.origins
         if origins is None:
             return False, False
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
-    def _is_open(self, cwd: Path, closed: BlockedPaths, path: str) -> bool:
-        return not self._parts.places.is_protected(cwd / path, closed)
+    def _is_open(self, cwd: Path, blocked: BlockedPaths, path: str) -> bool:
+        return not self._parts.places.is_protected(cwd / path, blocked)
 
     async def _search(self, job: ProcessSpec, collector: Collector) -> ProcessResult | None:
-        """None when the collector had enough before the end."""
+        """Return None if the collector had enough before the end."""
         with anyio.CancelScope() as enough:
 
-            async def heard(data: bytes) -> None:
+            async def on_output(data: bytes) -> None:
                 collector.take(data)
                 if collector.full:
                     enough.cancel()
 
             try:
-                return await self._parts.sandbox.run(job, heard)
+                return await self._parts.sandbox.run(job, on_output)
             except SandboxError as error:
                 raise ToolError(f"search_files: {error}", hint=error.hint) from error
         return None
@@ -156,9 +156,9 @@ class SearchFiles:
             notes.append("Stopped counting here; there are more.")
         elif done.timed_out:
             notes.append(f"Stopped after {TIMEOUT:.0f} s; there may be more.")
-        beyond = asked.offset + collector.shown
-        if beyond < collector.total:
-            notes.append(f"Go on with offset={beyond}.")
+        next_offset = asked.offset + collector.shown
+        if next_offset < collector.total:
+            notes.append(f"Continue with offset={next_offset}.")
         match collector:
             case HitCollector():
                 answer = SearchResult(total_count=collector.total, matches=collector.hits)
@@ -178,23 +178,23 @@ class SearchFiles:
 
 def _collector(
     asked: SearchArgs,
-    question: RipgrepQuery,
+    query: RipgrepQuery,
     allowed: Callable[[str], bool],
     redact: Callable[[str], str],
 ) -> tuple[Collector, tuple[str, ...]]:
     paging = PageRange(asked.offset, min(asked.limit, MAX_LIMIT))
     if asked.target == "files":
         if asked.file_glob and not PurePath(asked.file_glob).parts:
-            raise ToolError("search_files: `file_glob` names nothing; write it as *.py")
+            raise ToolError("search_files: `file_glob` matches nothing; write it as *.py")
 
         def wanted(path: str) -> bool:
-            fits = not asked.file_glob or PurePath(path).match(asked.file_glob)
-            return fits and allowed(path)
+            matches = not asked.file_glob or PurePath(path).match(asked.file_glob)
+            return matches and allowed(path)
 
-        return NameCollector(paging, wanted), files_args(question)
+        return NameCollector(paging, wanted), files_args(query)
     if asked.output_mode == "content":
-        return HitCollector(paging, allowed, question.context, redact), content_args(question)
-    return CountCollector(paging, allowed), content_args(question)
+        return HitCollector(paging, allowed, query.context, redact), content_args(query)
+    return CountCollector(paging, allowed), content_args(query)
 
 
 def _exists(path: Path) -> bool:
@@ -205,12 +205,12 @@ def _exists(path: Path) -> bool:
 
 
 def _relative(root: Path, cwd: Path) -> str:
-    """Results name files as the other tools understand them."""
+    """Name files in results as the other tools accept them."""
     return str(root.relative_to(cwd)) if root.is_relative_to(cwd) else str(root)
 
 
 def _check(done: ProcessResult | None, collector: Collector) -> None:
     if done is None or done.exit_code in {0, 1} or done.timed_out or collector.total:
         return
-    complaint = collector.complaints.strip() or done.output.decode("utf-8", "replace").strip()
-    raise ToolError(f"search_files: {complaint.removeprefix('rg: ')}")
+    message = collector.complaints.strip() or done.output.decode("utf-8", "replace").strip()
+    raise ToolError(f"search_files: {message.removeprefix('rg: ')}")

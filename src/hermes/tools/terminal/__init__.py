@@ -1,1 +1,1 @@
-"""Run shell commands: the tool and what makes its output readable."""
+"""Run shell commands and make their output readable."""

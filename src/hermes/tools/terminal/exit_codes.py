@@ -1,4 +1,4 @@
-"""Say what an exit code means, so that "no match" is not taken for a failure."""
+"""Explain exit codes, so that "no match" is not mistaken for a failure."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ _BENIGN: dict[str, str] = {
     "which": "the program was not found",
     "pgrep": "no process matched",
 }
-"""What exit code 1 of these programs says; none of it is an error."""
+"""Programs whose exit code 1 is not an error, and what it means."""
 _SPECIAL: dict[tuple[str, int], str] = {
     ("find", 1): "some folders could not be read",
     ("pytest", 1): "some tests failed",
@@ -40,7 +40,7 @@ _PREFIXES = {"sudo", "env", "time", "nice", "nohup", "command", "exec", "xargs"}
 
 
 def shell_exit_code(exit_code: int) -> int:
-    """A death by signal `n` as the shell counts it: 128 + n."""
+    """Convert a death by signal `n` to the shell's code, 128 + n."""
     return 128 - exit_code if exit_code < 0 else exit_code
 
 
@@ -49,33 +49,33 @@ def is_benign(command: str, exit_code: int) -> bool:
 
 
 class ExitCause(Enum):
-    """Whether a code above 128 tells of a signal: it does, it need not, or nobody knows."""
+    """Whether an exit code above 128 stands for a signal."""
 
     BY_SIGNAL = auto()
     BY_ITSELF = auto()
     UNKNOWN = auto()
 
 
-def exit_cause(done: ProcessResult | ProcessExit, command: str, said: int | None) -> ExitCause:
-    """`said` is the code with which the shell says that it ends; one that is killed says none.
+def exit_cause(done: ProcessResult | ProcessExit, command: str, reported: int | None) -> ExitCause:
+    """Tell whether a command ended by a signal; `reported` is the exit code the shell printed.
 
-    One that was replaced, or told not to, says none either. A signal that bash hears of is
-    followed by another code than the one that comes through.
+    A shell that was killed prints none, and neither does one that was replaced by `exec` or whose
+    `trap` was changed. After a signal bash prints another code than the one it exits with.
     """
-    if done.exit_code >= 0 or (done.unsure and said == shell_exit_code(done.exit_code)):
+    if done.exit_code >= 0 or (done.unsure and reported == shell_exit_code(done.exit_code)):
         return ExitCause.BY_ITSELF
-    silent = done.unsure and said is None and _WITHOUT_END_MARK.search(command)
+    silent = done.unsure and reported is None and _WITHOUT_END_MARK.search(command)
     return ExitCause.UNKNOWN if silent else ExitCause.BY_SIGNAL
 
 
 def background_exit_meaning(ended: ProcessExit, command: str) -> str:
-    """Of a command in the background: the door knows, unless the wall told it both alike."""
+    """Explain the exit of a background process; only the sandbox may be unsure about a signal."""
     how = ExitCause.UNKNOWN if ended.unsure else exit_cause(ended, command, None)
     return exit_meaning(command, shell_exit_code(ended.exit_code), how)
 
 
 def exit_meaning(command: str, exit_code: int, how: ExitCause = ExitCause.BY_SIGNAL) -> str:
-    """One clause for the model, or nothing when the code says nothing special."""
+    """Return one clause for the model, or nothing if the code needs no explanation."""
     if exit_code == 0:
         return ""
     program = last_program(command)
@@ -89,18 +89,18 @@ def exit_meaning(command: str, exit_code: int, how: ExitCause = ExitCause.BY_SIG
 
 
 def last_program(command: str) -> str:
-    """The name of the program whose code the shell reports; a guess that only explains."""
+    """Guess the program whose exit code the shell reports; used only for explanations."""
     lexer = shlex.shlex(command.strip().replace("\n", ";"), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     program = ""
-    fresh = True
+    at_start = True
     try:
         for word in lexer:
             if not set(word) - set("|&;()"):
-                fresh = True
-            elif fresh and not _is_prefix(word):
-                program, fresh = word, False
-    except ValueError:  # an open quote: the shell complained as well
+                at_start = True
+            elif at_start and not _is_prefix(word):
+                program, at_start = word, False
+    except ValueError:  # an open quote: the shell reported it as well
         return program.rpartition("/")[2]
     return program.rpartition("/")[2]
 
@@ -115,18 +115,18 @@ def _signal_meaning(number: int, how: ExitCause) -> str:
         signal.SIGKILL: "killed, possibly out of memory",
         signal.SIGSEGV: "crashed with a memory fault",
         signal.SIGABRT: "aborted itself",
-        signal.SIGPIPE: "its reader went away",
-        signal.SIGTERM: "ended from outside",
+        signal.SIGPIPE: "the reader of its output went away",
+        signal.SIGTERM: "terminated",
     }
     try:
         name = signal.Signals(number)
     except ValueError:
         return ""
-    told = f"{known.get(name, 'ended by a signal')} ({name.name})"
+    text = f"{known.get(name, 'ended by a signal')} ({name.name})"
     match how:
         case ExitCause.BY_SIGNAL:
-            return told
+            return text
         case ExitCause.BY_ITSELF:
-            return f"the shell ended by itself; a program in it was {told}, or chose this code"
+            return f"the shell exited by itself; a program in it was {text}, or chose this code"
         case ExitCause.UNKNOWN:
-            return f"{told}, or it chose this code"
+            return f"{text}, or it chose this code"

@@ -1,4 +1,4 @@
-"""Tell a failure that the wall caused from others, and say how to ask for more."""
+"""Recognize failures caused by the sandbox, and tell the model how to request more access."""
 
 import re
 
@@ -15,11 +15,11 @@ _NETWORK_DENIED = re.compile(
     re.IGNORECASE,
 )
 MAX_SEARCHED = 20_000
-"""Characters at the end of the output in which a reason is looked for."""
+"""Characters at the end of the output that are searched for a reason."""
 
 
 def denial_hint(output: str, wall: str, reaching: Isolation) -> str:
-    """Empty when nothing looks as if the wall had held the command back."""
+    """Return a hint if the sandbox seems to have blocked the command, else nothing."""
     if not wall or reaching is Isolation.BEYOND:
         return ""
     end = output[-MAX_SEARCHED:]
@@ -37,14 +37,14 @@ def denial_hint(output: str, wall: str, reaching: Isolation) -> str:
     return ""
 
 
-def default_isolation(held: Confinement) -> Isolation:
-    """How far a process goes that asks for nothing more than there is."""
-    if held.failed:
+def default_isolation(confinement: Confinement) -> Isolation:
+    """Return the isolation of a process that requests no escalation."""
+    if confinement.failed:
         return Isolation.BEYOND
-    return Isolation.INSIDE if held.wall and held.complete else Isolation.OPEN
+    return Isolation.INSIDE if confinement.wall and confinement.complete else Isolation.OPEN
 
 
-def outside_reason(held: Confinement, reason: str) -> str:
-    """For the person who decides: that it is not the model that wants to leave the sandbox."""
-    failed = f"The sandbox cannot be set up ({held.failed})." if held.failed else ""
+def outside_reason(confinement: Confinement, reason: str) -> str:
+    """Tell the approver that the sandbox is unavailable, rather than left by the model's choice."""
+    failed = f"The sandbox cannot be set up ({confinement.failed})." if confinement.failed else ""
     return " ".join(filter(None, [failed, reason]))

@@ -1,7 +1,7 @@
-"""Files for output that is too long for the model: named in the result, read with read_file.
+"""Keep output that is too long for the model in files it can read with read_file.
 
-While a command runs, its output goes to a file without a name: whatever ends us, nothing
-that was not masked stays on the disk. Masked, it is written under a name.
+While a command runs, its output goes to an unnamed file, so that unredacted output never stays on
+disk, even after a crash. The redacted output is then written under a name.
 """
 
 import codecs
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 MAX_FILES = 100
 MAX_TOTAL_BYTES = 512 * 1024 * 1024
-"""Of all files together."""
+"""Total size of all files."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Bytes of one file: masked output may be longer than the output itself."""
+"""Size of one file: redacted output may be longer than the original."""
 _BLOCK = 65_536
 
 
 class OutputFiles:
-    """A folder that keeps the newest files only, the owner's and those of all others."""
+    """A folder that keeps only the newest files, separately for the owner and everyone else."""
 
     def __init__(self, folder: Path, kept: int = MAX_FILES) -> None:
         self._folder = folder
@@ -45,22 +45,22 @@ class OutputFiles:
 
     @contextmanager
     def opened(self, principal: str = OWNER) -> Generator["OutputFile | None"]:
-        """A file for one command's output; none when the disk will not take it."""
+        """Open a file for one command's output, or yield None if the disk refuses."""
         try:
             folder = principal_folder(self._folder, principal)
-            spill = OutputFile(_open_unnamed(folder), folder)
+            file = OutputFile(_open_unnamed(folder), folder)
         except OSError as error:
-            log.warning("long output is not kept in %s: %s", self._folder, error)
+            log.warning("long output cannot be kept in %s: %s", self._folder, error)
             yield None
             return
         try:
-            yield spill
+            yield file
         finally:
-            os.close(spill.handle)
+            os.close(file.handle)
 
     def prune(self) -> None:
-        for whose in ("out_*", "of-*/out_*"):
-            for old in surplus_files(self._folder.glob(whose), self._kept, MAX_TOTAL_BYTES):
+        for pattern in ("out_*", "of-*/out_*"):
+            for old in surplus_files(self._folder.glob(pattern), self._kept, MAX_TOTAL_BYTES):
                 old.unlink(missing_ok=True)
 
 
@@ -74,7 +74,7 @@ def _open_unnamed(folder: Path) -> int:
 
 
 class OutputFile:
-    """`handle` is open on what came out of the command."""
+    """The raw output of one command, readable through `handle`."""
 
     def __init__(self, handle: int, folder: Path) -> None:
         self.handle = handle
@@ -82,15 +82,15 @@ class OutputFile:
 
     @property
     def path(self) -> str:
-        """By this name our own process, and no other, can write to it."""
+        """A path to the file that only our own process can open."""
         return f"/dev/fd/{self.handle}"
 
     def keep(self, clean: Callable[[str], str]) -> Path:
-        """Write all of it under a name, cleaned a piece at a time, in bounded memory."""
+        """Write the whole output under a name, cleaned piece by piece in bounded memory."""
         return self._write(self._cleaned(StreamCleaner(clean)))
 
     def write_cleaned(self, text: str) -> Path:
-        """Write this instead, which was cleaned before."""
+        """Write this text instead, which is cleaned already."""
         return self._write([text])
 
     def _cleaned(self, cleaner: StreamCleaner) -> Iterator[str]:
@@ -124,11 +124,14 @@ PROGRESS_EVERY = 0.1
 PROGRESS_LENGTH = 2_000
 PROGRESS_KEPT = 32_000
 CUT_MARGIN = 4_096
-"""Characters beside a cut that may be half of a secret, when no line ends before."""
+"""Characters next to a cut that may be part of a secret, unless a line ends there."""
 
 
 class OutputView(Struct, frozen=True):
-    """`mark` is what the shell said at its end, `full` the file with all of the output."""
+    """Output as shown to the model.
+
+    `mark` is the exit reported by the shell, `full` the file with the complete output.
+    """
 
     text: str
     mark: ShellExit | None
@@ -137,18 +140,18 @@ class OutputView(Struct, frozen=True):
 
 
 class OutputViewer:
-    """One command's output, without its mark and without secrets."""
+    """Cleans and shortens a command's output for the model and for progress messages."""
 
     def __init__(
         self, redact: Callable[[str], str], spills: OutputFiles, most: int = DEFAULT_LIMITS.output
     ) -> None:
-        """`most` characters are seen by the model: more of the end than of the beginning."""
+        """`most`: characters shown to the model, more from the end than from the beginning."""
         self._redact = redact
         self._spills = spills
         self._most = most
 
     async def view(self, done: ProcessResult, spill: OutputFile | None) -> OutputView:
-        """What the model sees, and the file that has all of it when this is less."""
+        """Return what the model sees, with a file of the full output if that was cut."""
         if done.seam is not None:
             first = _decode(done.output[: done.seam])
             begin = _without_end(first)
@@ -174,18 +177,18 @@ class OutputViewer:
         return self._redact(strip_controls(without_marks(text)))
 
     async def _kept(self, write: Callable[[], Path]) -> Path | None:
-        """The file with everything, unless the disk would not take it."""
+        """Write the full output; None if the disk refuses."""
         try:
             path = await anyio.to_thread.run_sync(write)
             self._spills.prune()
         except OSError as error:
-            log.warning("the full output is not kept: %s", error)
+            log.warning("the full output cannot be kept: %s", error)
             return None
         return path
 
 
 class ProgressReporter:
-    """Passes whole lines on to people, not more often than they can read."""
+    """Sends complete lines as progress, rate-limited."""
 
     def __init__(
         self, tell: Callable[[str], Awaitable[None]], clock: Clock, clean: Callable[[str], str]
@@ -221,7 +224,7 @@ def _decode(data: bytes) -> str:
 
 
 def _without_end(text: str) -> str:
-    """Without the line, or the part of it, in which the middle of the output went missing."""
+    """Drop the line, or the part of it, at which the middle of the output was cut."""
     return text[: -min(len(text) - text.rfind("\n") - 1, CUT_MARGIN) or None]
 
 
@@ -231,7 +234,7 @@ def _without_beginning(text: str) -> str:
 
 
 def _join_ends(begin: str, end: str, total: int, most: int) -> str:
-    """Whole lines from both ends, unless they are so long that little would be left."""
+    """Join whole lines from both ends, unless lines are so long that little would remain."""
     begin = begin[: int(most * HEAD)]
     end = end[-(most - len(begin)) :]
     last, first = begin.rfind("\n") + 1, end.find("\n") + 1

@@ -1,4 +1,4 @@
-"""The `terminal` tool: one shell command at a time, in the folder the last one left us in."""
+"""The `terminal` tool: run one shell command at a time, in the session's working folder."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,13 +50,13 @@ from hermes.tools.tool_io import (
 )
 
 MAX_CHARACTER_BYTES = 4
-"""Bytes."""
+"""Bytes of the longest character in UTF-8."""
 MAX_PATTERNS = 10
 MAX_PATTERN = 200
 _STARTED = "Background process started"
 _POLL_NOTE = (
-    "Nobody can be told later here: the connection ends with this answer. Nothing was registered; "
-    "ask for the outcome with process(action='poll') or process(action='wait')."
+    "Notifications are not possible here: the connection ends with this answer. Nothing was "
+    "registered; check with process(action='poll') or process(action='wait')."
 )
 
 
@@ -103,7 +103,7 @@ class BackgroundResult(Struct, frozen=True, kw_only=True):
 
 
 class _ResultFolder(Struct, frozen=True):
-    """The part of an answer that says where the shell stands from then on."""
+    """The part of a result that tells the shell's working folder."""
 
     cwd: str = ""
 
@@ -112,11 +112,13 @@ _RESULT_FOLDER = msgspec.json.Decoder(_ResultFolder)
 
 
 class TerminalDeps(Struct, frozen=True, kw_only=True):
-    """What the tool is made of; `env` builds a child's environment, `redact` masks secrets.
+    """Dependencies of the tool.
 
-    Without `processes` nothing can be left running. `network` is what commands may do with it
-    without asking, `writable` where they may write besides the workspace. `most` characters of
-    the output are seen by the model.
+    - `env`: builds a child's environment; `redact` masks secrets.
+    - `processes`: None disables background processes.
+    - `network`: whether commands have network access without an approval.
+    - `writable`: folders besides the workspace that commands may write.
+    - `most`: characters of output shown to the model.
     """
 
     sandbox: Sandbox
@@ -135,10 +137,7 @@ class TerminalDeps(Struct, frozen=True, kw_only=True):
 
 
 class _Permit(Struct, frozen=True):
-    """Where a command runs, how far it may go, and what was said when it was allowed.
-
-    `foreign` is what of others comes with it.
-    """
+    """Where and with which permissions a command runs, and the text of the approval."""
 
     sandbox: Sandbox
     reaching: Isolation
@@ -172,20 +171,20 @@ class Terminal:
                 return await self._run_in_background(asked, ctx, folder, permit)
             return await self._run(asked, ctx, folder, permit)
         except SandboxError as error:
-            back = (
+            note = (
                 "" if asked.workdir else reset_remote_folder(self._parts.places, ctx.scope.session)
             )
-            raise ToolError(f"terminal: {error}", hint=f"{error.hint} {back}".strip()) from error
+            raise ToolError(f"terminal: {error}", hint=f"{error.hint} {note}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        """Stand where the transcript says the shell stood last, if that folder is still there."""
+        """Restore the working folder from the transcript, if it still exists."""
         folders = (
             _folder_in_result(text_of(message))
             for message in earlier_results(self.spec.name, messages)
         )
         last = next((Path(folder) for folder in folders if folder), None)
-        there = self._parts.places.is_folder
-        self._parts.places.move(session, last if last and there(last) else None)
+        exists = self._parts.places.is_folder
+        self._parts.places.move(session, last if last and exists(last) else None)
 
     def _folder(self, scope: Scope, workdir: str) -> Path:
         if not workdir:
@@ -196,27 +195,27 @@ class Terminal:
         return folder
 
     async def _permit(self, asked: TerminalArgs, ctx: ToolContext, folder: Path) -> _Permit:
-        """Every command is asked about first. Raises `ToolError` for one that may not run."""
+        """Ask for every command. Raises `ToolError` if it is denied."""
         sandbox = self._parts.sandbox
-        held = await sandbox.confinement()
-        reaching = _isolation_for(asked, held)
-        wish = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
+        confinement = await sandbox.confinement()
+        reaching = _isolation_for(asked, confinement)
+        request = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool=self.spec.name,
             action=asked.command,
             reaching=reaching,
             shell=True,
             folder=str(folder),
-            reason=outside_reason(held, asked.reason),
+            reason=outside_reason(confinement, asked.reason),
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(wish)
+        decision = await ctx.ask(request)
         if not decision.allowed:
             raise ToolError(f"terminal: {decision.why}")
         reach = ProcessPermissions(
             writable=(ctx.scope.workspace, *self._parts.writable),
             network=self._online(ctx.scope) or reaching is Isolation.NETWORK,
             beyond=reaching is Isolation.BEYOND,
-            wall=held.wall,
+            wall=confinement.wall,
         )
         look = partial(self._foreign, asked.command, folder, ctx, reaching)
         return _Permit(sandbox, reaching, reach, decision.why, await anyio.to_thread.run_sync(look))
@@ -224,7 +223,7 @@ class Terminal:
     def _foreign(
         self, command: str, folder: Path, ctx: ToolContext, reaching: Isolation
     ) -> CommandProvenance:
-        """Behind the wall only files bring in what others wrote; without it, fetching does."""
+        """In the sandbox untrusted content comes from files only, outside also from fetching."""
         network, origins = self._online(ctx.scope), self._parts.origins
         if reaching in {Isolation.NETWORK, Isolation.BEYOND}:
             where = offline_provenance(command, folder, origins).where
@@ -238,7 +237,7 @@ class Terminal:
         return CommandProvenance(shown, brought, found.where, untrusted_workspace(ctx), unverified)
 
     def _online(self, scope: Scope) -> bool:
-        """Without asking; never for guests."""
+        """Whether commands have network access without an approval; never for guests."""
         return self._parts.network and scope.role is not Role.GUEST
 
     async def _run(
@@ -261,9 +260,9 @@ class Terminal:
             with record_fetches(parts.origins, permit.foreign):
                 done = await permit.sandbox.run(job, hear, pty=asked.pty)
             seen = await viewing.view(done, spill)
-        standing = seen.mark.folder if seen.mark else folder
-        there = standing.is_absolute() and parts.places.is_folder(standing)
-        moved = standing if there and standing != folder and not asked.workdir else None
+        ended_in = seen.mark.folder if seen.mark else folder
+        exists = ended_in.is_absolute() and parts.places.is_folder(ended_in)
+        moved = ended_in if exists and ended_in != folder and not asked.workdir else None
         if moved is not None:
             parts.places.move(ctx.scope.session, moved)
         return self._output(asked, done, seen, moved, permit)
@@ -277,9 +276,9 @@ class Terminal:
         permit: _Permit,
     ) -> ToolOutput:
         code = shell_exit_code(done.exit_code)
-        how = exit_cause(done, asked.command, seen.mark.code if seen.mark else None)
-        explained = exit_meaning(asked.command, code, how)
-        error = f"The command was ended after {asked.timeout} s." if done.timed_out else None
+        cause = exit_cause(done, asked.command, seen.mark.code if seen.mark else None)
+        explained = exit_meaning(asked.command, code, cause)
+        error = f"The command was stopped after {asked.timeout} s." if done.timed_out else None
         failed = not is_benign(asked.command, code)
         notes = [_left_running_note(done.left)] if done.left else []
         if failed:
@@ -307,10 +306,10 @@ class Terminal:
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
     ) -> ToolOutput:
         if self._parts.processes is None:
-            raise ToolError("terminal: nothing can be left running here.")
+            raise ToolError("terminal: background processes are not available here.")
         later = ctx.scope.later
-        fetching = start_recorder(self._parts.origins, permit.foreign, MAX_BACKGROUND)
-        order = ProcessRequest(
+        recorder = start_recorder(self._parts.origins, permit.foreign, MAX_BACKGROUND)
+        request = ProcessRequest(
             sandbox=permit.sandbox,
             job=ProcessSpec(
                 argv=self._parts.shell.background_argv(asked.command),
@@ -326,14 +325,14 @@ class Terminal:
             reaching=permit.reaching,
             foreign=permit.foreign.shown or permit.foreign.brought,
             unverified=permit.foreign.unverified,
-            over=fetching.over,
+            over=recorder.over,
             notify=asked.notify_on_complete and later,
             watch=asked.watch_patterns if later and not asked.notify_on_complete else (),
         )
         try:
-            record = await self._parts.processes.begin(order)
+            record = await self._parts.processes.begin(request)
         except BaseException:
-            fetching.over()
+            recorder.over()
             raise
         answer = _started_result(record, asked, permit)
         return ToolOutput.text(encode_result(answer), shown=f"{_STARTED}: {record.id}")
@@ -342,31 +341,33 @@ class Terminal:
 def _started_result(
     record: BackgroundProcess, asked: TerminalArgs, permit: _Permit
 ) -> BackgroundResult:
-    promised = asked.notify_on_complete or bool(asked.watch_patterns)
-    kept = record.notify or bool(record.watch)
+    requested = asked.notify_on_complete or bool(asked.watch_patterns)
+    registered = record.notify or bool(record.watch)
     return BackgroundResult(
         output=_STARTED,
         session_id=record.id,
         pid=record.pid,
-        notify_on_complete=record.notify if promised else UNSET,
+        notify_on_complete=record.notify if requested else UNSET,
         watch_patterns=record.watch or UNSET,
-        notify_unsupported=_POLL_NOTE if promised and not kept else UNSET,
+        notify_unsupported=_POLL_NOTE if requested and not registered else UNSET,
         approval=permit.said or UNSET,
-        hint=UNSET if kept else "process(action='poll') shows how it is; nothing is told by itself",
+        hint=UNSET
+        if registered
+        else "process(action='poll') shows its state; there is no automatic notification",
     )
 
 
-def _isolation_for(asked: TerminalArgs, held: Confinement) -> Isolation:
-    usual = default_isolation(held)
-    if not held.wall:
-        return usual
+def _isolation_for(asked: TerminalArgs, confinement: Confinement) -> Isolation:
+    default = default_isolation(confinement)
+    if not confinement.wall:
+        return default
     match asked.escalate:
         case "network":
             return Isolation.NETWORK
         case "outside":
             return Isolation.BEYOND
         case _:
-            return usual
+            return default
 
 
 def _check(asked: TerminalArgs) -> None:
@@ -390,7 +391,7 @@ def _check(asked: TerminalArgs) -> None:
 
 
 def _folder_in_result(answer: str) -> str:
-    """Nothing for a refusal, which is no JSON, and for a command that did not move."""
+    """Empty for errors, which are not JSON, and for commands that did not change the folder."""
     try:
         return _RESULT_FOLDER.decode(answer).cwd
     except msgspec.DecodeError:
@@ -399,4 +400,4 @@ def _folder_in_result(answer: str) -> str:
 
 def _left_running_note(count: int) -> str:
     what = "A process" if count == 1 else f"{count} processes"
-    return f"{what} left in the background ended with the command; `background` keeps one."
+    return f"{what} left running was stopped with the command; use `background` to keep one."

@@ -1,4 +1,4 @@
-"""Looking for tools by plain words, and when that is needed."""
+"""Searching for tools by plain words, and when that is needed."""
 
 import msgspec
 import pytest
@@ -32,8 +32,8 @@ async def _silent(text: str) -> None:
 CTX = ToolContext(SCOPE, "call_1", _silent)
 
 
-async def search(tool: ToolSearch, **asked: object) -> ToolHits:
-    output = await tool.run(Raw(msgspec.json.encode(asked)), CTX)
+async def search(tool: ToolSearch, **arguments: object) -> ToolHits:
+    output = await tool.run(Raw(msgspec.json.encode(arguments)), CTX)
     return msgspec.json.decode(text(output), type=ToolHits)
 
 
@@ -41,24 +41,24 @@ def text(output: ToolOutput) -> str:
     return "".join(getattr(part, "text", "") for part in output.parts)
 
 
-@pytest.mark.parametrize(("words", "name"), SEARCHES)
-def test_plain_words_find_the_right_one_among_many(words: str, name: str) -> None:
-    assert next(spec.name for spec in ToolRanking(make_tool_specs()).best(words, 3)) == name
+@pytest.mark.parametrize(("query", "name"), SEARCHES)
+def test_plain_words_find_the_right_tool(query: str, name: str) -> None:
+    assert next(spec.name for spec in ToolRanking(make_tool_specs()).best(query, 3)) == name
 
 
-def test_its_own_name_finds_a_tool_whatever_else_is_called_alike() -> None:
+def test_exact_name_always_ranks_first() -> None:
     specs = make_tool_specs()
     ranking = ToolRanking(specs)
     assert all(ranking.best(spec.name, 1) == [spec] for spec in specs)
 
 
-def test_words_are_taken_apart_and_lose_their_endings() -> None:
+def test_words_are_split_and_stemmed() -> None:
     assert list(stemmed_words("createIssue list_pull-requests of the Größen")) == [
         "creat", "issu", "list", "pull", "request", "größen",
     ]  # fmt: skip
 
 
-async def test_an_answer_has_what_a_call_needs_and_stays_small() -> None:
+async def test_answer_has_parameters_and_stays_small() -> None:
     tool = ToolSearch(make_tool_specs(), SearchLimits())
     found = await search(tool, query="create an issue")
     assert len(found.tools) == 5
@@ -68,7 +68,7 @@ async def test_an_answer_has_what_a_call_needs_and_stays_small() -> None:
     assert len(msgspec.json.decode(text(everything), type=ToolHits).tools) == 20
 
 
-async def test_parameters_that_do_not_fit_are_left_out_and_named() -> None:
+async def test_parameters_that_do_not_fit_are_omitted_with_a_note() -> None:
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(900)}}
     specs = [ToolSpec(f"wide_{n}", "Does wide things.", wide) for n in range(4)]
     found = await search(ToolSearch(specs, SearchLimits()), query="wide things")
@@ -82,7 +82,7 @@ async def test_parameters_that_do_not_fit_are_left_out_and_named() -> None:
     assert len(msgspec.json.encode(found)) < MAX_ANSWER_BYTES + 8_000
 
 
-async def test_nothing_found_says_what_there_is() -> None:
+async def test_no_match_lists_the_toolsets() -> None:
     found = await search(ToolSearch(make_tool_specs(), SearchLimits()), query="zzzz qqqq")
     assert found.tools == []
     assert "github (" in str(found.note)
@@ -90,8 +90,8 @@ async def test_nothing_found_says_what_there_is() -> None:
         await search(ToolSearch(make_tool_specs(), SearchLimits()), query=" ")
 
 
-async def test_what_cannot_be_called_is_told() -> None:
-    with pytest.raises(ToolError, match="no tool named 'nothing'") as refused:
+async def test_unknown_tool_is_reported() -> None:
+    with pytest.raises(ToolError, match="unknown tool 'nothing'") as refused:
         await ToolProxy().run(Raw(b'{"name":"nothing","arguments":{}}'), CTX)
     assert SEARCH_TOOL in refused.value.hint
 
@@ -100,7 +100,7 @@ def offered(count: int) -> dict[str, FakeTool]:
     return {f"tool_{n}": FakeTool(f"tool_{n}", effect=Effect.OUTSIDE) for n in range(count)}
 
 
-def test_few_tools_are_all_told_of() -> None:
+def test_few_tools_are_all_listed() -> None:
     tools = {**offered(5), "ours": FakeTool("ours")}
     found = limit_tools(tools, {"ours"}, 100_000, ToolBudget())
     assert found.tools is tools
@@ -115,17 +115,17 @@ def test_few_tools_are_all_told_of() -> None:
         (100_000, ToolBudget(always=True)),
     ],
 )
-def test_too_many_are_looked_for(window: int, room: ToolBudget) -> None:
+def test_too_many_tools_are_searched_for(window: int, room: ToolBudget) -> None:
     found = limit_tools({**offered(20), "ours": FakeTool("ours")}, {"ours"}, window, room)
     assert found.unlisted == {f"tool_{n}" for n in range(20)}
     assert found.tools.keys() - found.unlisted == {"ours", SEARCH_TOOL, PROXY_TOOL}
     assert "20 more" in found.tools[SEARCH_TOOL].spec.description
 
 
-def test_who_wants_them_all_told_has_them_told() -> None:
+def test_never_setting_lists_all_tools() -> None:
     assert not limit_tools(offered(500), (), 1_000, ToolBudget(never=True)).unlisted
 
 
-def test_our_own_alone_are_never_looked_for() -> None:
+def test_builtin_tools_are_never_searched_for() -> None:
     tools = offered(50)
     assert limit_tools(tools, tools.keys(), 100, ToolBudget(always=True)).tools is tools

@@ -1,4 +1,4 @@
-"""A background process is a row: begun, watched, ended, lost, and reported once."""
+"""A background process is recorded, watched and reported exactly once."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -60,15 +60,15 @@ async def inbox(store: SqliteStore, topic: str) -> list[QueueItem]:
     return list(await store.queues.claim("inbox", topic, "me", timedelta(0), 1000))
 
 
-async def told(store: SqliteStore, scope: Scope) -> list[str]:
-    """What waits for the conversation of a scope, in words."""
+async def notices(store: SqliteStore, scope: Scope) -> list[str]:
+    """The notices waiting for the conversation of a scope."""
     if scope.address is not None:
         return [text_of(read_inbox_message(row).user) for row in await inbox(store, scope.key)]
     rows = await inbox(store, scope.session)
     return [text_of(msgspec.json.decode(row.body, type=User)) for row in rows]
 
 
-async def ended(registry: ProcessRegistry, record: BackgroundProcess) -> BackgroundProcess:
+async def wait_ended(registry: ProcessRegistry, record: BackgroundProcess) -> BackgroundProcess:
     with anyio.fail_after(60):
         _, live = await registry.find(record.scope, record.id)
         assert live is not None
@@ -83,7 +83,7 @@ async def row(store: SqliteStore, name: str) -> BackgroundProcess:
     return from_record(matter)
 
 
-async def test_an_exit_closes_the_row_and_tells_the_session(
+async def test_exit_closes_the_record_and_notifies_the_session(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     record = await registry.begin(process_request(sandbox, TERMINAL, "make all", notify=True))
@@ -91,34 +91,34 @@ async def test_an_exit_closes_the_row_and_tells_the_session(
     assert (await row(store, record.id)).is_running
     sandbox.started[0].say("built\n")
     sandbox.started[0].exit(3)
-    last = await ended(registry, record)
+    last = await wait_ended(registry, record)
     assert (last.state, last.exit_code, last.output) == (ProcessState.EXITED, 3, "built\n")
     assert await row(store, record.id) == last
-    (text,) = await told(store, TERMINAL)
+    (text,) = await notices(store, TERMINAL)
     assert f"Background process {record.id} ended by itself (exit code 3)" in text
     assert "make all" in text
     assert "\nbuilt\n" in text
     assert str(last.log) in text
 
 
-async def test_whether_it_was_killed_is_told_as_far_as_it_is_known(
+async def test_notice_says_whether_it_was_killed(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     for code in (-9, 137):
         record = await registry.begin(process_request(sandbox, TERMINAL, "make all", notify=True))
         sandbox.started[-1].exit(code)
-        assert (await ended(registry, record)).exit_code == 137
-    killed, chosen = await told(store, TERMINAL)
+        assert (await wait_ended(registry, record)).exit_code == 137
+    killed, chosen = await notices(store, TERMINAL)
     assert " ended (exit code 137: killed, possibly out of memory (SIGKILL))." in killed
-    assert " ended (exit code 137: the shell ended by itself; " in chosen
+    assert " ended (exit code 137: the shell exited by itself; " in chosen
 
 
-async def test_a_chat_is_told_with_a_letter_that_waits_for_its_turn(
+async def test_chat_notice_is_queued_in_the_inbox(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     record = await registry.begin(process_request(sandbox, CHAT, notify=True))
     sandbox.started[0].exit()
-    await ended(registry, record)
+    await wait_ended(registry, record)
     (parcel,) = await inbox(store, CHAT.key)
     letter = read_inbox_message(parcel)
     assert (letter.address, letter.manner) == (CHAT.address, BusyMode.COLLECT)
@@ -126,17 +126,17 @@ async def test_a_chat_is_told_with_a_letter_that_waits_for_its_turn(
 
 
 @pytest.mark.parametrize(("scope", "notify"), [(TERMINAL, False), (SILENT, True)])
-async def test_without_a_promise_that_can_be_kept_nobody_is_told(
+async def test_no_notice_without_a_deliverable_promise(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox, scope: Scope, notify: bool
 ):
     record = await registry.begin(process_request(sandbox, scope, notify=notify))
     sandbox.started[0].exit()
-    await ended(registry, record)
-    assert await told(store, scope) == []
+    await wait_ended(registry, record)
+    assert await notices(store, scope) == []
 
 
 @pytest.mark.parametrize("source", ["process kill", "/stop"])
-async def test_whoever_ends_it_is_not_told_again(
+async def test_requested_end_is_not_reported(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox, source: str
 ):
     record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
@@ -145,10 +145,10 @@ async def test_whoever_ends_it_is_not_told_again(
     last = await registry.end(live, source)
     assert (last.state, last.source) == (ProcessState.KILLED, source)
     assert await registry.end(live, "again") == last
-    assert await told(store, TERMINAL) == []
+    assert await notices(store, TERMINAL) == []
 
 
-async def test_what_cannot_be_started_leaves_no_row(
+async def test_failed_start_leaves_no_record(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     with pytest.raises(SandboxError, match="could not be started"):
@@ -157,7 +157,7 @@ async def test_what_cannot_be_started_leaves_no_row(
     await registry.begin(process_request(sandbox, TERMINAL))
 
 
-async def test_sessions_see_only_their_own(
+async def test_sessions_see_only_their_own_processes(
     registry: ProcessRegistry, sandbox: FakeSandbox, store: SqliteStore
 ):
     mine = await registry.begin(process_request(sandbox, TERMINAL))
@@ -171,7 +171,7 @@ async def test_sessions_see_only_their_own(
     assert [one.id for one in registry.running] == [mine.id]
 
 
-async def test_the_house_holds_sixty_four(
+async def test_number_of_processes_is_limited(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     async with (
@@ -180,7 +180,7 @@ async def test_the_house_holds_sixty_four(
     ):
         for number in range(64):
             await (one, other)[number % 2].begin(process_request(sandbox, TERMINAL))
-        with pytest.raises(ToolError, match="64 background processes run already"):
+        with pytest.raises(ToolError, match="64 background processes are running already"):
             await one.begin(process_request(sandbox, TERMINAL))
         sandbox.started[0].exit()
         with anyio.fail_after(60):
@@ -189,30 +189,30 @@ async def test_the_house_holds_sixty_four(
         await one.begin(process_request(sandbox, TERMINAL))
 
 
-async def test_an_ended_process_is_known_for_half_an_hour(
+async def test_ended_process_is_kept_for_half_an_hour(
     registry: ProcessRegistry, clock: FakeClock, sandbox: FakeSandbox
 ):
     record = await registry.begin(process_request(sandbox, TERMINAL))
     sandbox.started[0].exit()
-    await ended(registry, record)
+    await wait_ended(registry, record)
     await clock.advance(29 * 60)
     assert [one.id for one in await registry.of(TERMINAL)] == [record.id]
     await clock.advance(2 * 60)
     assert await registry.of(TERMINAL) == []
 
 
-async def test_leaving_ends_everything_and_says_so(
+async def test_shutdown_ends_and_reports_all_processes(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     async with process_registry(store, clock, tmp_path) as registry:
         record = await registry.begin(process_request(sandbox, TERMINAL))
     last = await row(store, record.id)
-    assert (last.state, last.source) == (ProcessState.KILLED, "Hermes itself was closed")
-    (text,) = await told(store, TERMINAL)
-    assert "was ended (Hermes itself was closed)" in text
+    assert (last.state, last.source) == (ProcessState.KILLED, "Hermes was shut down")
+    (text,) = await notices(store, TERMINAL)
+    assert "was ended (Hermes was shut down)" in text
 
 
-async def test_an_error_in_the_block_is_raised_as_it_is(
+async def test_error_in_the_block_is_raised_unchanged(
     store: SqliteStore, clock: FakeClock, tmp_path: Path
 ):
     with pytest.raises(StoreError, match="as it is"):
@@ -220,13 +220,13 @@ async def test_an_error_in_the_block_is_raised_as_it_is(
             raise StoreError("as it is")
 
 
-class Dead:
-    """What a program leaves that was killed: open rows of a process that is gone."""
+class DeadProgram:
+    """A killed program that left open records."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
-    async def leaves(self, name: str) -> None:
+    async def leave_open_process(self, name: str) -> None:
         matter = await self._store.records.get(PROCESS_KIND, name)
         assert matter is not None
         gone = msgspec.structs.replace(matter, holder=_dead_holder(matter.holder))
@@ -238,7 +238,7 @@ def _dead_holder(holder: str) -> str:
     return f"{host}/{boot}/4194999/{rest}"
 
 
-async def test_what_was_lost_is_reported_once(
+async def test_lost_process_is_reported_once(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     async with process_registry(store, clock, tmp_path) as first:
@@ -248,8 +248,8 @@ async def test_what_was_lost_is_reported_once(
         with anyio.fail_after(60):
             while not (tmp_path / "logs" / f"{record.id}.log").exists():
                 await anyio.lowlevel.checkpoint()
-        await Dead(store).leaves(record.id)
-        await Dead(store).leaves(quiet.id)
+        await DeadProgram(store).leave_open_process(record.id)
+        await DeadProgram(store).leave_open_process(quiet.id)
         async with (
             process_registry(store, clock, tmp_path) as second,
             process_registry(store, clock, tmp_path) as third,
@@ -258,13 +258,13 @@ async def test_what_was_lost_is_reported_once(
             await third.recover()
             found, live = await second.find(TERMINAL, record.id)
             assert (found.state, live, found.output) == (ProcessState.LOST, None, "listening\n")
-    (text,) = await told(store, TERMINAL)
-    assert "is gone: the program that ran it ended" in text
+    (text,) = await notices(store, TERMINAL)
+    assert "was lost: the program that ran it ended" in text
     assert "listening" in text
-    assert await told(store, SILENT) == []
+    assert await notices(store, SILENT) == []
 
 
-async def test_secrets_reach_neither_row_nor_report(
+async def test_secrets_are_redacted_in_record_and_report(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     redact = Redactor(["canary-4711-secret"]).redact
@@ -274,11 +274,11 @@ async def test_secrets_reach_neither_row_nor_report(
         )
         sandbox.started[0].say("canary-4711-secret\n")
         sandbox.started[0].exit()
-        await ended(registry, record)
+        await wait_ended(registry, record)
     matter = await store.records.get(PROCESS_KIND, record.id)
     assert matter is not None
     assert b"canary" not in bytes(matter.body)
-    assert "canary" not in "".join(await told(store, TERMINAL))
+    assert "canary" not in "".join(await notices(store, TERMINAL))
     assert "canary" not in (tmp_path / "logs" / f"{record.id}.log").read_text()
 
 
@@ -294,8 +294,8 @@ class FullDisk(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
-class Interrupting(SqliteStore):
-    """Somebody gives up waiting while a commit is on its way to the disk."""
+class InterruptingStore(SqliteStore):
+    """Cancels the caller while a commit is being written."""
 
     scope: anyio.CancelScope
 
@@ -304,10 +304,10 @@ class Interrupting(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
-async def test_a_start_that_is_interrupted_leaves_nothing_that_seems_to_run(
+async def test_interrupted_start_leaves_no_running_record(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
-    interrupting = Interrupting(store._engine, clock)
+    interrupting = InterruptingStore(store._engine, clock)
     async with process_registry(interrupting, clock, tmp_path) as registry:
         with anyio.CancelScope() as interrupting.scope:
             await registry.begin(process_request(sandbox, TERMINAL, notify=True))
@@ -316,14 +316,14 @@ async def test_a_start_that_is_interrupted_leaves_nothing_that_seems_to_run(
         (process,) = sandbox.started
         with anyio.fail_after(60):
             await process.wait()
-        # What is on its way to the disk has arrived when something else has.
+        # The interrupted write has finished once a later one has.
         await store.leases.hold("s-1", "me", timedelta(minutes=1))
-        # Also while the program goes on, in which no row of its own is ever taken for lost.
+        # Also while the program runs, which never considers its own records lost.
         assert list(await store.records.find(PROCESS_KIND, only_open=True)) == []
-    assert await told(store, TERMINAL) == [], "nobody has ever heard of it"
+    assert await notices(store, TERMINAL) == [], "it was never reported"
 
 
-async def test_a_full_disk_costs_time_but_no_report(
+async def test_full_disk_delays_but_keeps_the_report(
     store: SqliteStore, tmp_path: Path, sandbox: FakeSandbox
 ):
     clock = FakeClock(auto=True)
@@ -332,12 +332,12 @@ async def test_a_full_disk_costs_time_but_no_report(
         record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
         full.refuses = 3
         sandbox.started[0].exit()
-        await ended(registry, record)
-    assert len(await told(store, TERMINAL)) == 1
+        await wait_ended(registry, record)
+    assert len(await notices(store, TERMINAL)) == 1
     assert len(clock.slept) == 3
 
 
-async def test_a_row_that_cannot_be_written_means_no_process(
+async def test_no_process_without_a_record(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     full = FullDisk(store._engine, clock)
@@ -349,7 +349,7 @@ async def test_a_row_that_cannot_be_written_means_no_process(
     assert sandbox.started[0]._exit is not None
 
 
-class Watched:
+class WatchedProcess:
     def __init__(
         self, registry: ProcessRegistry, record: BackgroundProcess, process: FakeProcess
     ) -> None:
@@ -357,8 +357,8 @@ class Watched:
         self.record = record
         self.process = process
 
-    async def says(self, text: str) -> BackgroundProcess:
-        """The record once this was heard."""
+    async def print_and_wait(self, text: str) -> BackgroundProcess:
+        """Return the record once the output was processed."""
         self.process.say(text)
         with anyio.fail_after(60):
             await self.process.output_read.wait()
@@ -367,31 +367,31 @@ class Watched:
         return live.record
 
 
-async def test_watched_words_are_told_and_too_many_end_the_watch(
+async def test_matches_are_reported_until_there_are_too_many(
     registry: ProcessRegistry, store: SqliteStore, clock: FakeClock, sandbox: FakeSandbox
 ):
     record = await registry.begin(process_request(sandbox, TERMINAL, watch=("READY",)))
-    watched = Watched(registry, record, sandbox.started[0])
-    assert (await watched.says("nothing yet\n")).notices == 0
-    assert (await watched.says("READY now\n")).notices == 1
-    assert (await watched.says("READY again\n")).notices == 1
+    watched = WatchedProcess(registry, record, sandbox.started[0])
+    assert (await watched.print_and_wait("nothing yet\n")).notices == 0
+    assert (await watched.print_and_wait("READY now\n")).notices == 1
+    assert (await watched.print_and_wait("READY again\n")).notices == 1
     await clock.advance(15)
-    assert (await watched.says("READY thirdly\n")).notices == 2
-    await watched.says("READY 4\n")
+    assert (await watched.print_and_wait("READY thirdly\n")).notices == 2
+    await watched.print_and_wait("READY 4\n")
     await clock.advance(15)
-    await watched.says("READY 5\n")
-    last = await watched.says("READY 6\n")
+    await watched.print_and_wait("READY 5\n")
+    last = await watched.print_and_wait("READY 6\n")
     assert (last.notices, last.notify, last.watch) == (4, True, ())
-    texts = await told(store, TERMINAL)
+    texts = await notices(store, TERMINAL)
     assert ["READY now" in texts[0], "READY thirdly" in texts[1]] == [True, True]
     assert "1 earlier matching lines" in texts[1]
-    assert "not watched any more" in texts[3]
+    assert "the watch was ended" in texts[3]
     sandbox.started[0].exit()
-    await ended(registry, record)
-    assert "ended by itself" in (await told(store, TERMINAL))[-1]
+    await wait_ended(registry, record)
+    assert "ended by itself" in (await notices(store, TERMINAL))[-1]
 
 
-async def test_the_row_and_the_report_are_one_commit(
+async def test_record_and_report_are_one_commit(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     seen: list[str] = []
@@ -399,6 +399,6 @@ async def test_the_row_and_the_report_are_one_commit(
         async with process_registry(store, clock, tmp_path) as registry:
             record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
             sandbox.started[0].exit()
-            await ended(registry, record)
+            await wait_ended(registry, record)
     ours = [name for name in seen if name.startswith("processes.")]
     assert ours == ["processes.exited", "processes.brought"]

@@ -1,4 +1,4 @@
-"""The `process` tool and `terminal` in the background, with real processes."""
+"""The `process` tool and background commands, with real processes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -35,7 +35,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 def outputs() -> list[ToolOutput]:
-    """What the tools gave, as it came."""
+    """All results of the tools."""
     return []
 
 
@@ -57,7 +57,7 @@ async def use(
         async def progress(text: str) -> None:
             raise AssertionError(text)
 
-        async def yes(wish: ApprovalRequest) -> Decision:
+        async def yes(request: ApprovalRequest) -> Decision:
             return Decision(allowed=True)
 
         async def run(name: str, **args: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def begin(use: Use, command: str, **more: Any) -> str:
     return (await use("terminal", command=command, background=True, **more))["session_id"]
 
 
-async def test_a_background_process_is_begun_and_waited_for(use: Use):
+async def test_background_process_is_started_and_awaited(use: Use):
     begun = await use("terminal", command="echo one; echo two >&2; exit 3", background=True)
     name, pid = begun.pop("session_id"), begun.pop("pid")
     assert begun == snapshot(
@@ -85,7 +85,7 @@ async def test_a_background_process_is_begun_and_waited_for(use: Use):
             "output": "Background process started",
             "exit_code": 0,
             "error": None,
-            "hint": "process(action='poll') shows how it is; nothing is told by itself",
+            "hint": "process(action='poll') shows its state; there is no automatic notification",
         }
     )
     waited = await use("process", action="wait", session_id=name)
@@ -102,7 +102,7 @@ async def test_a_background_process_is_begun_and_waited_for(use: Use):
 
 
 @pytest.mark.slow
-async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
+async def test_poll_and_list_show_running_processes(use: Use, workspace: Path):
     name = await begin(use, "echo begun; sleep 1000")
     polled: dict[str, Any] = {}
     with anyio.fail_after(60):
@@ -113,36 +113,36 @@ async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
     (listed,) = (await use("process", action="list"))["processes"]
     assert (listed["session_id"], listed["cwd"]) == (name, str(workspace))
     waited = await use("process", action="wait", session_id=name, timeout=1)
-    assert (waited["status"], waited["note"]) == ("running", "It still runs after 1 s.")
+    assert (waited["status"], waited["note"]) == ("running", "It is still running after 1 s.")
 
 
-async def test_what_is_typed_into_a_shell_is_looked_at_as_a_command_is(
+async def test_input_to_a_shell_is_judged_like_a_command(
     use: Use, outputs: list[ToolOutput], workspace: Path
 ) -> None:
-    """Its words say whether what comes back is somebody else's; the turn's origin goes along."""
+    """Its words decide whether the output is untrusted, as does the provenance of the turn."""
     (workspace / "downloads").mkdir()
     (workspace / "downloads/letter").write_text("obey me\n")
-    wishes: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
-    async def hear(wish: ApprovalRequest) -> Decision:
-        wishes.append(wish)
+    async def record(request: ApprovalRequest) -> Decision:
+        requests.append(request)
         return Decision(allowed=True)
 
     name = (await use("terminal", command="bash", background=True))["session_id"]
-    await use("process", action="submit", session_id=name, data="echo one", ask_=hear)
+    await use("process", action="submit", session_id=name, data="echo one", ask_=record)
     assert not outputs[-1].foreign
-    await use("process", action="submit", session_id=name, data="cat downloads/letter", ask_=hear)
+    await use("process", action="submit", session_id=name, data="cat downloads/letter", ask_=record)
     assert outputs[-1].foreign
     await use("process", action="poll", session_id=name)
     assert outputs[-1].foreign
-    assert [(wish.action, wish.shell, wish.code) for wish in wishes] == [
+    assert [(request.action, request.shell, request.code) for request in requests] == [
         ("echo one", True, True),
         ("cat downloads/letter", True, True),
     ]
     await use("process", action="kill", session_id=name)
 
 
-async def test_what_a_background_fetch_says_is_foreign(
+async def test_output_of_a_background_fetch_is_foreign(
     use: Use, outputs: list[ToolOutput], workspace: Path, scope: Scope
 ):
     own = await begin(use, "echo mine")
@@ -159,7 +159,7 @@ async def test_what_a_background_fetch_says_is_foreign(
     assert outputs[-1].foreign
 
 
-async def test_kill_ends_the_whole_tree(use: Use, workspace: Path):
+async def test_kill_ends_the_process_tree(use: Use, workspace: Path):
     command = "sleep 1000 & echo $! > child.new; mv child.new child; trap '' TERM; sleep 1000"
     name = await begin(use, command)
     child = workspace / "child"
@@ -173,7 +173,7 @@ async def test_kill_ends_the_whole_tree(use: Use, workspace: Path):
     assert await use("process", action="kill", session_id=name) == killed
 
 
-async def test_a_process_can_be_talked_to(use: Use):
+async def test_process_reads_its_input(use: Use):
     name = await begin(use, "read a; read b; echo $a-$b; cat")
     await use("process", action="write", session_id=name, data="on")
     await use("process", action="submit", session_id=name, data="e")
@@ -182,11 +182,11 @@ async def test_a_process_can_be_talked_to(use: Use):
     await use("process", action="close", session_id=name)
     waited = await use("process", action="wait", session_id=name)
     assert (waited["output"], waited["exit_code"]) == ("one-two\nthree\n", 0)
-    with pytest.raises(ToolError, match="reads nothing any more"):
+    with pytest.raises(ToolError, match="accepts no input"):
         await use("process", action="write", session_id=name, data="x")
 
 
-async def test_a_terminal_of_its_own(use: Use):
+async def test_process_with_a_pty(use: Use):
     name = await begin(use, "test -t 0 && read -p 'name? ' n; echo hello $n", pty=True)
     with anyio.fail_after(60):
         while (
@@ -198,11 +198,11 @@ async def test_a_terminal_of_its_own(use: Use):
     assert waited["output"].endswith("hello ann\n")
 
 
-async def test_what_is_typed_is_asked_about(use: Use):
+async def test_input_needs_approval(use: Use):
     asked: list[ApprovalRequest] = []
 
-    async def no(wish: ApprovalRequest) -> Decision:
-        asked.append(wish)
+    async def no(request: ApprovalRequest) -> Decision:
+        asked.append(request)
         return Decision(allowed=False, why="Not that.")
 
     name = await begin(use, "sh")
@@ -211,12 +211,12 @@ async def test_what_is_typed_is_asked_about(use: Use):
     assert [(one.tool, one.action, one.shell) for one in asked] == [("process", "rm -rf /", True)]
 
 
-async def test_a_line_is_judged_as_a_whole(use: Use, workspace: Path):
+async def test_unfinished_line_is_judged_as_a_whole(use: Use, workspace: Path):
     asked: list[ApprovalRequest] = []
 
-    async def careful(wish: ApprovalRequest) -> Decision:
-        asked.append(wish)
-        return Decision(allowed="-rf /h" not in wish.action.replace("\\\n", ""), why="Not that.")
+    async def careful(request: ApprovalRequest) -> Decision:
+        asked.append(request)
+        return Decision(allowed="-rf /h" not in request.action.replace("\\\n", ""), why="Not that.")
 
     name = await begin(use, "cat > got")
     for part in ("ec", "ho one\nr", "m -", "rf "):
@@ -237,11 +237,11 @@ async def test_a_line_is_judged_as_a_whole(use: Use, workspace: Path):
     assert (workspace / "got").read_text() == "echo one\nrm -rf x\nrm -rf \\\n"
 
 
-async def test_an_interrupt_needs_no_leave_and_ends_the_line(use: Use):
+async def test_interrupt_needs_no_approval_and_clears_the_line(use: Use):
     asked: list[str] = []
 
-    async def note(wish: ApprovalRequest) -> Decision:
-        asked.append(wish.action)
+    async def note(request: ApprovalRequest) -> Decision:
+        asked.append(request.action)
         return Decision(allowed=True)
 
     name = await begin(use, "cat", pty=True)
@@ -253,7 +253,7 @@ async def test_an_interrupt_needs_no_leave_and_ends_the_line(use: Use):
     assert "\x03" not in asked
 
 
-async def test_log_gives_lines(use: Use, secret: str):
+async def test_log_returns_lines(use: Use, secret: str):
     name = await begin(use, f"seq 300; echo {secret}")
     await use("process", action="wait", session_id=name)
     last = await use("process", action="log", session_id=name)
@@ -263,7 +263,7 @@ async def test_log_gives_lines(use: Use, secret: str):
     assert (some["output"], some["showing"]) == ("10\n11", "lines 10 to 11")
 
 
-async def test_a_promise_is_refused_where_it_cannot_be_kept(use: Use, scope: Scope):
+async def test_notification_is_refused_where_unsupported(use: Use, scope: Scope):
     silent = structs.replace(scope, later=False)
     for promise in ({"notify_on_complete": True}, {"watch_patterns": ["x"]}):
         begun = await use("terminal", command="true", background=True, scope_=silent, **promise)
@@ -295,12 +295,12 @@ async def test_notify_wins_over_watch(use: Use):
         ({"action": "wait", "session_id": "x", "timeout": 601}, "from 0 to 600"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(use: Use, args: dict[str, Any], message: str):
+async def test_invalid_arguments_are_refused(use: Use, args: dict[str, Any], message: str):
     with pytest.raises(ToolError, match=message):
         await use("process", **args)
 
 
-async def test_a_program_that_is_not_there_ends_with_the_shell(use: Use):
+async def test_missing_program_exits_with_the_shell(use: Use):
     name = await begin(use, "no-such-program")
     waited = await use("process", action="wait", session_id=name)
     assert waited["exit_code"] == 127

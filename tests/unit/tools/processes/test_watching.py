@@ -10,13 +10,13 @@ def watch(clock: FakeClock, *patterns: str, crowd: NoticeLimit | None = None) ->
     return OutputWatch(patterns or ("ERROR",), clock, crowd or NoticeLimit(clock))
 
 
-def test_patterns_are_words_as_they_stand(clock: FakeClock):
+def test_patterns_are_literal(clock: FakeClock):
     one = watch(clock, "a.c", "ready")
     assert one.matches("abc\nx a.c y\nREADY\nso ready\n") == ["x a.c y", "so ready"]
     assert one.matches("abc") == []
 
 
-async def test_one_notice_in_fifteen_seconds(clock: FakeClock):
+async def test_one_notice_per_window(clock: FakeClock):
     one = watch(clock)
     assert one.judge(1) is WatchAction.TELL
     await clock.advance(14.9)
@@ -36,7 +36,7 @@ async def test_three_strikes_in_a_row_end_the_watch(clock: FakeClock):
     assert one.patterns == ()
 
 
-async def test_a_calm_window_forgives_the_strikes(clock: FakeClock):
+async def test_calm_window_resets_the_strikes(clock: FakeClock):
     one = watch(clock)
     for _ in range(2):
         one.judge(1)
@@ -48,18 +48,18 @@ async def test_a_calm_window_forgives_the_strikes(clock: FakeClock):
     assert one.judge(1) is WatchAction.IGNORE
 
 
-async def test_a_crowd_that_speaks_up_is_silenced(clock: FakeClock):
-    crowd = NoticeLimit(clock)
-    heard = [watch(clock, crowd=crowd).judge(1) for _ in range(20)]
-    assert heard == [WatchAction.TELL] * 15 + [WatchAction.IGNORE] * 5
+async def test_too_many_notices_silence_all_watches(clock: FakeClock):
+    limit = NoticeLimit(clock)
+    actions = [watch(clock, crowd=limit).judge(1) for _ in range(20)]
+    assert actions == [WatchAction.TELL] * 15 + [WatchAction.IGNORE] * 5
     await clock.advance(29.9)
-    assert watch(clock, crowd=crowd).judge(1) is WatchAction.IGNORE
+    assert watch(clock, crowd=limit).judge(1) is WatchAction.IGNORE
     await clock.advance(0.1)
-    assert watch(clock, crowd=crowd).judge(1) is WatchAction.TELL
+    assert watch(clock, crowd=limit).judge(1) is WatchAction.TELL
 
 
-async def test_a_crowd_that_takes_its_time_is_heard(clock: FakeClock):
-    crowd = NoticeLimit(clock)
+async def test_spread_out_notices_are_all_sent(clock: FakeClock):
+    limit = NoticeLimit(clock)
     for _ in range(60):
-        assert crowd.allows()
+        assert limit.allows()
         await clock.advance(1)
