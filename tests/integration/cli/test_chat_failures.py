@@ -59,7 +59,7 @@ def test_an_empty_answer_is_never_silence(hermes: HermesCli) -> None:
 
 def test_an_agent_that_runs_in_circles_is_stopped(hermes: HermesCli) -> None:
     hermes.configure("tool_loop_guardrails:\n  hard_stop_enabled: true\n")
-    assert "Stopped, because" in complaint(hermes("-z", "in circles"), 1)
+    assert "Stopped because" in complaint(hermes("-z", "in circles"), 1)
 
 
 def test_no_connection_is_said_with_the_address(hermes: HermesCli) -> None:
