@@ -120,7 +120,7 @@ def test_commands_look_and_change(hermes: HermesCli, model: FakeModelProcess) ->
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert say(child, "/usage") == "Nothing has been used in this session yet."
-        assert say(child, "/undo").startswith("hermes: There is nothing to take back.")
+        assert say(child, "/undo").startswith("hermes: There is nothing to undo.")
         say(child, "hello COMMANDS")
         help_lines = say(child, "/help").splitlines()
         named = {line.split()[0] for line in help_lines}
