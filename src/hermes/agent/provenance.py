@@ -74,7 +74,7 @@ def quotes_untrusted(
     text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
 ) -> bool:
     """Whether a text, which may be long, repeats consecutive untrusted words."""
-    untrusted = [one for one in (*_sources(said, tools), *used) if one.untrusted]
+    untrusted = [one for one in (*_sources(said, tools), *used) if one.strange]
     if not untrusted:
         return False
     runs = {*_word_runs(text[:MAX_WRITTEN])}

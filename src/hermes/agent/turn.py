@@ -267,7 +267,7 @@ class _Turn:
         try:
             answer = await stream.listen(request)
         except BaseException:
-            if partial := stream.partial():
+            if partial := stream.heard():
                 answer = await self._take(partial)
                 await self._leave(answer.calls, "the turn was interrupted before this call")
             raise

@@ -1,4 +1,4 @@
-"""How long conversations are kept within the window: what the settings say, and who is asked."""
+"""Build the compaction service from the settings."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 COMPACTION_ENGINE = "compressor"
 STATEFUL_TOOLS = ("todo", "terminal")
-"""The list of tasks, and where the shell stands."""
+"""The task list, and the shell's working folder."""
 
 
 class CompactionDeps(Struct, frozen=True):
-    """What a profile has for it."""
+    """What compaction needs from the profile."""
 
     store: Store
     clock: Clock
@@ -35,7 +35,7 @@ class CompactionDeps(Struct, frozen=True):
 
 
 def build_compaction(config: Config, means: CompactionDeps) -> CompactionService | None:
-    """None where the settings switch it off."""
+    """None if disabled."""
     settings = config.compression
     if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
         return None
@@ -61,18 +61,18 @@ def _build_compactor(
     from hermes.compaction.view_store import ViewStore  # noqa: PLC0415 - as above
 
     slot = config.auxiliary.compression
-    scribe = SummaryWriter(
+    writer = SummaryWriter(
         models=_SummaryModels(means.models, summary_flags(config)),
         redact=means.redact,
         timeout=slot.timeout or 120.0,
         effort=slot.reasoning_effort or None,
     )
     views = ViewStore(means.store, means.clock)
-    return Compactor(views, means.clock, means.price, limits, scribe)
+    return Compactor(views, means.clock, means.price, limits, writer)
 
 
 class _SummaryModels(Struct, frozen=True):
-    """The model of the settings first, when they name one; then the one of the turn."""
+    """The configured summary model if there is one, then the model of the turn."""
 
     models: ModelSelector
     wish: ModelOverrides | None

@@ -1,4 +1,4 @@
-"""The settings of MCP servers, as connections are made from them; what is wrong is said."""
+"""Validate the settings of MCP servers."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,32 +26,33 @@ TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
 class ServerFolders(Struct, frozen=True):
-    """Where servers are started: `home` is the folder of the profile."""
+    """Where servers are started."""
 
     env: Env
-    home: Path
+    home: Path  # of the profile
     workspace: str
 
 
 def server_config(
     name: str, given: McpServer, ground: ServerFolders, among: Iterable[str] = ()
 ) -> ServerConfig:
-    """Raises `ConfigError` that says what is wrong with it, and what to do.
+    """Raises `ConfigError` for invalid settings.
 
-    `among` are the names of all servers: of two that a model cannot tell apart the first counts.
+    `among` are the names of all servers: of two names that look the same to a model, the first
+    is used.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise _invalid_server(
             name,
-            "its name may have up to 32 letters, digits, dots, lines and dashes, "
-            "with no two dots or lines in a row, and none at the end",
+            "its name may have up to 32 letters, digits, dots, underscores and dashes, "
+            "with no two dots or underscores in a row, and none at the end",
         )
     if first := duplicate_names(among).get(name):
         raise _invalid_server(name, f"a model could not tell its name from that of {first!r}")
     if name in {*known_toolsets(), NO_MCP}:
-        raise _invalid_server(name, "that is the name of a toolset already")
+        raise _invalid_server(name, "a toolset already has this name")
     if given.timeout <= 0 or given.connect_timeout <= 0:
-        raise _invalid_server(name, "timeout and connect_timeout are seconds, more than 0")
+        raise _invalid_server(name, "timeout and connect_timeout must be more than 0 seconds")
     return ServerConfig(
         name=name,
         way=_endpoint(name, given, ground),
@@ -69,9 +70,9 @@ def server_config(
 
 def _endpoint(name: str, given: McpServer, ground: ServerFolders) -> Endpoint:
     if bool(given.command) == bool(given.url):
-        raise _invalid_server(name, "it has a command to start, or a url to call: one of the two")
+        raise _invalid_server(name, "set either a command to start or a url to call")
     if given.transport not in TRANSPORTS:
-        raise _invalid_server(name, f"there is no transport {given.transport!r}, only http and sse")
+        raise _invalid_server(name, f"unknown transport {given.transport!r}; use http or sse")
     _check_variables(name, given)
     if given.command:
         home = user_home(ground.env)
@@ -82,20 +83,18 @@ def _endpoint(name: str, given: McpServer, ground: ServerFolders) -> Endpoint:
         folder = _server_folder(given, ground, home)
         return StdioEndpoint(argv=tuple(words), cwd=folder, env=variables, walled=given.sandbox)
     if parse_http_url(given.url) is None:
-        raise _invalid_server(
-            name, "its url is no address over http or https without a password in it"
-        )
+        raise _invalid_server(name, "its url must be http or https, without a password")
     if given.auth:
         raise _invalid_server(
-            name, f"auth: {given.auth} is not known here; put a token into its headers"
+            name, f"auth: {given.auth} is not supported; put a token into its headers"
         )
     if any("\n" in one or not one.isascii() for pair in given.headers.items() for one in pair):
-        raise _invalid_server(name, "its headers have letters that no header has")
+        raise _invalid_server(name, "its headers contain invalid characters")
     return HttpEndpoint(url=given.url, headers=given.headers, events=given.transport == "sse")
 
 
 def _server_folder(given: McpServer, ground: ServerFolders, home: Path) -> str:
-    """Without a wall only on demand where the agent writes: programs load what lies beside them."""
+    """Unsandboxed servers do not start in the workspace, whose files they might load as code."""
     if given.cwd:
         return str(Path(ground.workspace, *_expand_home([given.cwd], home)))
     return ground.workspace if given.sandbox else str(ground.home)
@@ -106,15 +105,13 @@ def _check_variables(name: str, given: McpServer) -> None:
     for text in texts:
         if "${" in text:
             variable = text.partition("${")[2].partition("}")[0]
-            mend = f"Set it: hermes config set {variable} VALUE"
-            raise _invalid_server(name, f"the variable {variable} is not set", mend)
+            hint = f"Set it: hermes config set {variable} VALUE"
+            raise _invalid_server(name, f"the variable {variable} is not set", hint)
 
 
 def _expand_home(words: Iterable[str], home: Path) -> list[str]:
     return [f"{home}{word[1:]}" if word.startswith("~/") else word for word in words]
 
 
-def _invalid_server(
-    name: str, why: str, hint: str = "Correct it: hermes config edit"
-) -> ConfigError:
+def _invalid_server(name: str, why: str, hint: str = "Fix it: hermes config edit") -> ConfigError:
     return ConfigError(f"The MCP server {name!r} cannot be used: {why}.", hint=hint)

@@ -96,7 +96,7 @@ class CompactionService:
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
         threshold = self.trigger(job.plan)
-        if not need.refused and need.tokens < threshold and len(history) < self.limits.threshold:
+        if not need.refused and need.tokens < threshold and len(history) < self.limits.most:
             return None
         system = await self._press.compact_if_needed(job, history, need)
         if system is None:

@@ -154,7 +154,7 @@ def result_line(result: Result, tool: str) -> str:
     text = text_of(result)
     images = sum(isinstance(part, Media) for part in result.parts)
     verb = "failed" if result.failed else "answered"
-    note = f", {images} picture(s) no longer note" if images else ""
+    note = f", {images} picture(s) no longer shown" if images else ""
     return f"[{tool} {verb}: {len(text):,} characters{note}] {one_line(text, _MAX_LINE)}".rstrip()
 
 

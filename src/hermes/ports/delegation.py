@@ -48,8 +48,8 @@ class Delegator(Protocol):
     async def run(
         self, scope: Scope, tasks: Sequence[Task], progress: ReportProgress
     ) -> Sequence[TaskReport]:
-        """All of them, in order, at the end; cancelling ends every one."""
         """Run all tasks and return their reports in order; cancelling ends every one."""
+        ...
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
         """Start the tasks and return a name; the reports follow later as one message.

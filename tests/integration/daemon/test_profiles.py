@@ -192,7 +192,7 @@ async def test_two_profiles_with_one_account_are_refused_by_name(tmp_path: Path)
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
             log = (one.profile("work") / "logs" / "errors.log").read_text()
-        assert "The profiles default and work use the same account of test." in log
+        assert "The profiles default and work use the same test account." in log
 
 
 async def test_the_own_profile_being_wrong_is_the_end(tmp_path: Path) -> None:

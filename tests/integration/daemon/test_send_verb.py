@@ -154,7 +154,7 @@ def test_places_are_listed_and_found_by_name(house: House) -> None:
     assert house("-t", "discord:#general", "hi").out.startswith("discord:5: accepted")
     entries[1]["name"] = "general"
     house.home.channel_directory.write_text(json.dumps({"platforms": {"discord": entries}}))
-    assert "2 chats of discord are named" in house("-t", "discord:#general", "hi").err
+    assert "2 discord chats are named" in house("-t", "discord:#general", "hi").err
 
 
 def test_a_file_can_always_be_written(house: House) -> None:

@@ -389,7 +389,7 @@ def test_trouble_keeps_its_kind_and_its_hint(meet: Opener, tmp_path: Path) -> No
     text = tmp_path / "text.png"
     text.write_text("no picture")
     with meet() as partner:
-        with pytest.raises(UsageError, match="is no picture") as caught:
+        with pytest.raises(UsageError, match="is not an image") as caught:
             partner.say(UserInput((), (bytes(text),)), Ear())
         assert "PNG" in caught.value.hint
         with pytest.raises(UsageError, match="cannot be read"):

@@ -113,5 +113,5 @@ def test_what_cannot_work_is_named(desk: Desk) -> None:
     )
     told = desk("doctor")
     assert desk.code == 1
-    for words in ("/nowhere/guard cannot be found", "whole path", "hooks.pre_verify", "codex"):
+    for words in ("/nowhere/guard cannot be found", "absolute path", "hooks.pre_verify", "codex"):
         assert words in told

@@ -179,7 +179,7 @@ async def test_two_servers_with_one_name_to_a_model(desk: Desk) -> None:
     desk("add", "a.b", "--command", "sh")
     with pytest.raises(UsageError, match=r"could not tell its name from that of 'a\.b'"):
         desk("add", "a_b", "--command", "sh")
-    with pytest.raises(UsageError, match="no two dots or lines in a row"):
+    with pytest.raises(UsageError, match="no two dots or underscores in a row"):
         desk("add", "a__b", "--command", "sh")
     config = desk.context.home().config
     config.write_text("mcp_servers: {a.b: {command: sh}, a_b: {command: sh}}\n")

@@ -107,7 +107,7 @@ def test_enabling_everywhere_reaches_platforms_with_lists_of_their_own(desk: Des
 
 def test_what_the_settings_name_and_nobody_knows_stays(desk: Desk) -> None:
     desk.write("platform_toolsets:\n  cli: [file, web, coding]\n")
-    assert "  web: the settings name it" in desk("list")
+    assert "  web: it is in the settings" in desk("list")
     desk("disable terminal --platform cli")
     assert desk.config.platform_toolsets["cli"] == ("file", "web", "todo", "code_execution")
 
@@ -123,7 +123,7 @@ def test_a_sandbox_that_is_not_there_is_told(desk: Desk) -> None:
     ("line", "hint"),
     [
         ("disable termial", "Did you mean terminal?"),
-        ("enable xyzzy", "`hermes tools list` shows them."),
+        ("enable xyzzy", "See `hermes tools list`."),
         ("disable file --platform telegrm", "Did you mean telegram?"),
     ],
 )
@@ -138,7 +138,7 @@ def test_one_platform_cannot_have_what_is_off_everywhere(desk: Desk) -> None:
     desk("disable file")
     with pytest.raises(UsageError, match="all platforms") as caught:
         desk("enable file --platform webhook")
-    assert caught.value.hint == "Switch on everywhere: hermes tools enable file"
+    assert caught.value.hint == "Enable it everywhere: hermes tools enable file"
 
 
 def test_it_is_said_that_roles_cut_further_in_chats(desk: Desk) -> None:

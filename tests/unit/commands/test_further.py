@@ -88,11 +88,11 @@ async def test_tools_are_switched(tmp_path: Path) -> None:
 async def test_the_curator_tells_of_itself(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as at:
         told = await at.read("/curator")
-        assert "not looked after yet" in told
+        assert "not been curated yet" in told
         await at.learning.curator.curate(CurationLimits())
         told = await at.read("/curator")
-        assert "last looked after" in told
-        assert "Nothing was put away" in told
+        assert "last curated" in told
+        assert "Nothing was archived" in told
 
 
 async def test_skills_are_looked_at_again(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def test_memory_is_shown_with_what_waits(tmp_path: Path) -> None:
         await proposed(at, "hates tea")
         shown = await at.read("/memory")
         assert "likes tea" in shown
-        assert "1 wait: /memory pending" in shown
+        assert "1 pending: /memory pending" in shown
         pending = await at.read("/memory pending")
         assert "hates tea" in pending
         assert "example.org" in pending
@@ -74,7 +74,7 @@ async def test_all_are_decided_at_once(tmp_path: Path) -> None:
         await proposed(at, "two")
         assert "2 proposals rejected" in await at.read("/memory reject all")
         assert "Nothing waits" in await at.read("/memory pending")
-        assert "Nothing waits" in await at.read("/memory approve all")
+        assert "Nothing is waiting" in await at.read("/memory approve all")
         assert not (tmp_path / "home/memories").exists()
 
 
@@ -159,7 +159,7 @@ async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
             text = text_of(User("m", reply.parts))
             assert "follow the skill make-tea" in text
             assert "follow the skill bake" in text
-            assert "[Not here, of the same bundle: gone.]" in text
+            assert "[Not available, from the same bundle: gone.]" in text
             assert text.endswith("Warm the plates.\n\nat four")
         assert at.learning.usage.of("bake").use_count == 2
         own = await at.type("/bake")

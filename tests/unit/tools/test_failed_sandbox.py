@@ -120,7 +120,7 @@ async def test_while_the_sandbox_fails_every_command_is_asked_about(
     await commands.run(f"echo x > note; echo x > {outside}")
     assert Path(scope.workspace, "note").exists()
     assert not outside.exists()
-    assert machine.state == "commands are held back by bubblewrap"
+    assert machine.state == "commands run in bubblewrap"
     assert len(commands.asked) == 3
     changes = [one for one in caplog.records if one.name.startswith("hermes.app")]
     assert len(changes) == 2, caplog.text
@@ -158,7 +158,7 @@ async def test_a_job_is_refused_where_less_is_left_than_it_was_decided_on(
             async with sandbox.open(job(held.wall)) as process:
                 await process.wait()
     assert not note.exists()
-    assert "the weaker wall" in machine.state
+    assert "the weaker sandbox" in machine.state
     assert (await sandbox.confinement()).wall == "landlock"
     assert (await sandbox.run(job("landlock"))).exit_code == 0
     assert note.read_text() == "x\n"
@@ -177,4 +177,4 @@ async def test_commands_are_asked_about_where_the_sandbox_has_gaps(
     with pytest.raises(ToolError, match="No"):
         await commands.run("true")
     assert [one.reaching for one in commands.asked] == [Isolation.OPEN]
-    assert "approved as without a sandbox" in machine.state
+    assert "as if there were no sandbox" in machine.state
