@@ -105,7 +105,7 @@ async def test_what_is_typed_is_opened_and_followed_at_its_own_place() -> None:
         pages = PageReader(inside=True)
         assert "leaves at noon" in await pages.read(f"{url}/page")
         assert "leaves at noon" in await pages.read(f"{url}/moved")
-        assert "from one address to the next" in await refused(pages, f"{url}/round")
+        assert "redirects too often" in await refused(pages, f"{url}/round")
         assert "answered 404" in await refused(pages, f"{url}/none")
 
 
