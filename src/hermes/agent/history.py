@@ -58,7 +58,7 @@ class History(Sequence[Message]):
         """Approximate number of characters."""
         self._valid: list[Message] = []
         self._done = 0
-        self._bytes, self._weighed = 0, 0
+        self._bytes, self._measured = 0, 0
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -87,13 +87,13 @@ class History(Sequence[Message]):
         self.call_ids = set()
         self._valid = []
         self._done = 0
-        self._bytes, self._weighed = 0, 0
+        self._bytes, self._measured = 0, 0
 
     @property
     def held(self) -> int:
         """Memory used by its text in bytes; each message is measured once."""
-        self._bytes += sum(map(_memory_bytes, self._said[self._weighed :]))
-        self._weighed = len(self._said)
+        self._bytes += sum(map(_memory_bytes, self._said[self._measured :]))
+        self._measured = len(self._said)
         return self._bytes
 
     def valid(self) -> list[Message]:

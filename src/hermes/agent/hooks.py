@@ -30,12 +30,12 @@ async def after_tool_call(plan: Plan | RuntimePlan, call: ToolCall, result: Resu
 
 
 async def hook_messages(
-    plan: Plan | RuntimePlan, asked: Sequence[User], *, new: bool
+    plan: Plan | RuntimePlan, messages: Sequence[User], *, new: bool
 ) -> list[User]:
     """Context added by hooks, as a separate message."""
-    if plan.watch is None or not asked:
+    if plan.watch is None or not messages:
         return []
-    text = "\n\n".join(typed_text(message) for message in asked)
+    text = "\n\n".join(typed_text(message) for message in messages)
     context = await plan.watch.asked(plan.scope, text, new=new)
     if not context.strip():
         return []

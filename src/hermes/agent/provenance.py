@@ -50,11 +50,14 @@ class TextSource(Struct, frozen=True):
 
 
 def find_sources(
-    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
+    text: str,
+    messages: Sequence[Message],
+    tools: Mapping[str, Tool],
+    nested: Sequence[TextSource] = (),
 ) -> TextSources:
     """Find the sources of a text in the messages the model sees and in nested tool results."""
-    sources = [*_sources(said, tools), *used]
-    owner_texts = [*_owner_texts(said)]
+    sources = [*_sources(messages, tools), *nested]
+    owner_texts = [*_owner_texts(messages)]
     own = " ".join(map(_normalized, owner_texts))
     return TextSources(
         strangers=_source_names(one for one in sources if not one.is_trusted),
@@ -65,21 +68,24 @@ def find_sources(
     )
 
 
-def contains_untrusted(said: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
+def contains_untrusted(messages: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
     """Whether any of the messages was, or may have been, written by someone else."""
-    return any(not source.is_trusted for source in _sources(said, tools))
+    return any(not source.is_trusted for source in _sources(messages, tools))
 
 
 def quotes_untrusted(
-    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
+    text: str,
+    messages: Sequence[Message],
+    tools: Mapping[str, Tool],
+    nested: Sequence[TextSource] = (),
 ) -> bool:
     """Whether a text, which may be long, repeats consecutive untrusted words."""
-    untrusted = [one for one in (*_sources(said, tools), *used) if one.strange]
+    untrusted = [one for one in (*_sources(messages, tools), *nested) if one.strange]
     if not untrusted:
         return False
     runs = {*_word_runs(text[:MAX_WRITTEN])}
     length = len(next(iter(runs), "").split())
-    for owner_text in _owner_texts(said) if runs else ():
+    for owner_text in _owner_texts(messages) if runs else ():
         runs.difference_update(_word_runs(owner_text, length))
     room = MAX_COMPARED // 4
     for source in reversed(untrusted):
@@ -109,9 +115,9 @@ def _reaches_network(call: ToolCall, tools: Mapping[str, Tool]) -> bool:
     return any(tool.spec.foreign and name.encode() in args for name, tool in tools.items())
 
 
-def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
+def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
     calls: dict[str, ToolCall] = {}
-    for message in said:
+    for message in messages:
         match message:
             case Assistant():
                 calls |= {call.id: call for call in message.calls}
@@ -148,8 +154,8 @@ def _call_label(call: ToolCall) -> str:
     return f"{call.name} {one_line(str(given[0]), 60)}" if given else call.name
 
 
-def _owner_texts(said: Sequence[Message]) -> Iterator[str]:
-    for message in said:
+def _owner_texts(messages: Sequence[Message]) -> Iterator[str]:
+    for message in messages:
         if isinstance(message, User) and message.trust is Trust.OWNER:
             yield typed_text(message)
 

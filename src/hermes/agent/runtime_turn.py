@@ -110,9 +110,9 @@ class RuntimeTurn:
             self.usage += message.usage
             self.steps += 1
 
-    async def _hear(self, unheard: Sequence[User]) -> bool:
+    async def _hear(self, late: Sequence[User]) -> bool:
         """Add what people said meanwhile; False if nothing."""
-        new = (*unheard, *await self._plan.steer())
+        new = (*late, *await self._plan.steer())
         messages = [message for message in new if has_content(message)]
         for message in messages:
             await self._say(message)

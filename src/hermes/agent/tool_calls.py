@@ -66,14 +66,14 @@ class ToolCallRunner:
         plan: Plan | RuntimePlan,
         calls: Sequence[ToolCall],
         emit: Emit,
-        tell: ReportCall,
-        strangers: UntrustedContent | None = None,
+        report: ReportCall,
+        untrusted: UntrustedContent | None = None,
     ) -> None:
-        self._untrusted = strangers or UntrustedContent(plan.tools)
+        self._untrusted = untrusted or UntrustedContent(plan.tools)
         self._plan = plan
         self._calls = [unwrap_call(call, plan.tools) for call in calls]
         self._emit = emit
-        self._tell = tell
+        self._tell = report
         self._started: set[int] = set()
         self._approval_state = _ApprovalState()
         self._ended: list[FinishedCall | None] = [None] * len(calls)
@@ -89,7 +89,7 @@ class ToolCallRunner:
                     await self._run_together(list(batch))
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._tell_interrupted()
+                await self._report_interrupted()
             raise
 
     def _place(self, number: int) -> int:
@@ -127,11 +127,11 @@ class ToolCallRunner:
         result = await self._result_of(number)
         took = clock.monotonic() - began
         self._ended[number] = FinishedCall(self._calls[number], self._effect(number), result, took)
-        await self._tell_ended()
+        await self._report_finished()
         if number in self._started:
             await after_tool_call(self._plan, self._calls[number], result)
 
-    async def _tell_ended(self) -> None:
+    async def _report_finished(self) -> None:
         """Report finished calls up to the first that still runs; one caller at a time."""
         if self._telling:
             return
@@ -144,14 +144,14 @@ class ToolCallRunner:
         finally:
             self._telling = False
 
-    async def _tell_interrupted(self) -> None:
+    async def _report_interrupted(self) -> None:
         for number, call in enumerate(self._calls):
             if self._ended[number] is None:
                 effect = self._effect(number)
                 started = number in self._started and not self._approval_state.waits(call.id)
                 result = interrupted_result(call.id, effect, started=started)
                 self._ended[number] = FinishedCall(call, effect, result)
-        await self._tell_ended()
+        await self._report_finished()
 
     async def _result_of(self, number: int) -> Result:
         call = self._calls[number]
@@ -296,13 +296,13 @@ class _CallContext(Struct, frozen=True):
             )
         return output
 
-    async def ask(self, wish: ApprovalRequest) -> Decision:
-        wish = structs.replace(wish, foreign=wish.foreign or self.strangers.heard)
+    async def ask(self, request: ApprovalRequest) -> Decision:
+        request = structs.replace(request, foreign=request.foreign or self.strangers.heard)
         counsel = self.plan.counsel
         if counsel is None:
-            return await decide_unattended(wish)
+            return await decide_unattended(request)
         with self.leaves.asked(self.call.id), self.time.stopped():
-            decision = await counsel.rule(self._asking(again=self.asks_again), wish, self.emit)
+            decision = await counsel.rule(self._asking(again=self.asks_again), request, self.emit)
         if decision.allowed:
             self.leaves.given(self.call.id)
         return decision
@@ -337,20 +337,20 @@ class _CallTimer:
     def __init__(self, limit: anyio.CancelScope) -> None:
         self._limit = limit
         self._left = 0.0
-        self._stops = 0
+        self._pauses = 0
 
     @contextmanager
     def stopped(self) -> Generator[None]:
         """Pause the limit; with several questions, until the last one is answered."""
-        if not self._stops:
+        if not self._pauses:
             self._left = self._limit.deadline - anyio.current_time()
             self._limit.deadline = math.inf
-        self._stops += 1
+        self._pauses += 1
         try:
             yield
         finally:
-            self._stops -= 1
-            if not self._stops:
+            self._pauses -= 1
+            if not self._pauses:
                 self._limit.deadline = anyio.current_time() + self._left
 
 

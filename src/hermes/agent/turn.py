@@ -54,7 +54,7 @@ MAX_TOO_LONG = 3
 """How many requests of one turn may exceed the context window."""
 
 
-async def run_turn(plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit) -> Outcome:
+async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emit) -> Outcome:
     """Run a turn and emit exactly one end event, even when cancelled.
 
     The request messages are emitted first, before anything can fail.
@@ -62,7 +62,7 @@ async def run_turn(plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit) 
     turn = _Turn(plan, emit) if isinstance(plan, Plan) else RuntimeTurn(plan, emit)
     ending = TurnEnd(Outcome.FAILED, "Hermes had an internal error; see the log.", "internal")
     try:
-        ending = await turn.run(asked)
+        ending = await turn.run(messages)
     except HermesError as error:
         ending = TurnEnd(Outcome.FAILED, error.sentence, error.code)
     except TurnSuspended:

@@ -74,16 +74,16 @@ class BackgroundReviews:
         """Take the notices not yet shown at a terminal; each is returned once."""
         return self._notices.pop(session, [])
 
-    async def tell(self, occasion: "ReviewedTurn", text: str) -> None:
+    async def tell(self, turn: "ReviewedTurn", text: str) -> None:
         """Send a notice: to a chat through its outbox, or kept until a terminal asks for it."""
-        if occasion.address is None:
-            self._notices.setdefault(occasion.session, []).append(text)
+        if turn.address is None:
+            self._notices.setdefault(turn.session, []).append(text)
             while len(self._notices) > MAX_SESSIONS:
                 self._notices.popitem(last=False)
             return
-        reply = OutboxMessage(address=occasion.address, text=text, at=self._parts.clock.now())
+        reply = OutboxMessage(address=turn.address, text=text, at=self._parts.clock.now())
         await self._parts.store.commit(outbox_post(f"{new_id('rev')}:told", reply))
-        self._posted(occasion.address)
+        self._posted(turn.address)
 
     def _scheduler(self) -> "ReviewScheduler":
         if self._reviews is None:
@@ -150,9 +150,7 @@ def _ignore_posted(address: Address) -> None: ...
 
 
 @asynccontextmanager
-async def open_titles(
-    config: Config, means: CompactionDeps, runner: Runner
-) -> AsyncGenerator[None]:
+async def open_titles(config: Config, deps: CompactionDeps, runner: Runner) -> AsyncGenerator[None]:
     """Generate titles while the block runs; leaving it drops unfinished ones."""
     slot = config.auxiliary.title_generation
     flags = auxiliary_flags(config, slot)
@@ -162,12 +160,12 @@ async def open_titles(
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
     async def model() -> Model:
-        return await means.models.wished(flags)
+        return await deps.models.wished(flags)
 
     settings = TitleSettings(
-        model=model, redact=means.redact, timeout=slot.timeout or 30.0, language=slot.language
+        model=model, redact=deps.redact, timeout=slot.timeout or 30.0, language=slot.language
     )
-    titles = SessionTitles(means.store, means.clock, means.price, settings)
+    titles = SessionTitles(deps.store, deps.clock, deps.price, settings)
     async with background_tasks() as group:
 
         def ended(turn: TurnRequest, outcome: Outcome) -> None:

@@ -28,7 +28,7 @@ def build_approvals(
     store: Store,
     clock: Clock,
     models: ModelSelector,
-    carrier: QuestionForwarder,
+    forwarder: QuestionForwarder,
 ) -> ApprovalService:
     settings = config.approvals
     rules = ApprovalRules(
@@ -44,7 +44,7 @@ def build_approvals(
     )
     limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
     approvals = ApprovalService(store, clock, rules, limits, _ModelOpinion(config, models))
-    approvals.set_forwarder(carrier)
+    approvals.set_forwarder(forwarder)
     return approvals
 
 

@@ -216,7 +216,7 @@ class _DelegationRef:
 
 @asynccontextmanager
 async def open_app(
-    home: Home, env: Env, choices: AppOptions, room: ModelServerPool | None = None
+    home: Home, env: Env, options: AppOptions, model_servers: ModelServerPool | None = None
 ) -> AsyncGenerator[App]:
     """Open a profile; `room` has the embedded models that several profiles of a process share.
 
@@ -224,12 +224,12 @@ async def open_app(
     """
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        base = await _open_base(home, env, choices, stack)
+        base = await _open_base(home, env, options, stack)
         env, config, store, clock = base.env, base.config, base.store, base.clock
         models = ModelSelector(
-            home, env, model_settings(config), base.blobs, clock, _flags(choices)
+            home, env, model_settings(config), base.blobs, clock, _flags(options)
         )
-        await enter(open_models(models, env, base.door, room))
+        await enter(open_models(models, env, base.door, model_servers))
         processes = await enter(open_process_registry(_process_deps(base)))
         learning = Learning(home, env, config, store, clock)
         delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
@@ -237,7 +237,7 @@ async def open_app(
             home, env, config, base.redactor, base.blobs, base.door, clock, processes,
             store=store, delegates=delegation_ref.delegates, learning=learning, poster=outgoing,
         )  # fmt: skip
-        toolbox = factory.toolbox(choices.toolsets, choices.without)
+        toolbox = factory.toolbox(options.toolsets, options.without)
         chats = ChatSettings(config)
         approvals = build_approvals(config, env, store, clock, models, outgoing)
         turns = _turn_settings(base, learning)
@@ -266,7 +266,7 @@ async def open_app(
             later=base.later, afterwards=afterwards, codex=codex, servers=servers,
             approvals=approvals, processes=processes, delegations=delegation_ref.delegations,
             learning=learning, reviews=reviews, outgoing=outgoing,
-            origin=SessionOptions(source=choices.source, cwd=choices.workspace),
+            origin=SessionOptions(source=options.source, cwd=options.workspace),
         )  # fmt: skip
         yield App(home, base.loaded, store, parts)
 

@@ -96,10 +96,10 @@ class ChatDirectory:
         try:
             return msgspec.json.decode(data, type=_DirectoryFile, strict=False).platforms
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            self._begin_anew(error)
+            self._move_damaged(error)
             return {}
 
-    def _begin_anew(self, error: Exception) -> None:
+    def _move_damaged(self, error: Exception) -> None:
         try:
             backup = keep_aside(self._path, self._clock.now())
         except OSError as failure:

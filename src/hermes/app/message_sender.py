@@ -42,7 +42,7 @@ class OutboxSender:
         self._announce(address)
 
     def places(self, scope: Scope, target: str) -> Sequence[TargetResult]:
-        targets, homes = self._goal(scope, target)
+        targets, homes = self._resolve(scope, target)
         near = {*homes, *([scope.address] if scope.address else [])}
         found = [
             TargetResult(_address_text(address), near=address in near)
@@ -51,7 +51,7 @@ class OutboxSender:
         return [*found, *_unresolved_results(targets)]
 
     async def post(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
-        targets, homes = self._goal(scope, target)
+        targets, homes = self._resolve(scope, target)
         rows = [(new_id("send"), address) for address in targets.addresses]
         now, origin = self._clock.now(), scope.address
         # The requesting session knows about it; the sessions of other chats are notified.
@@ -83,7 +83,7 @@ class OutboxSender:
         await self._store.commit(outbox_post(f"{question}:carried", reply))
         self._announce(address)
 
-    def _goal(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
+    def _resolve(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
         from hermes.app.send_targets import load_send_targets, resolve_names  # noqa: PLC0415 - few turns send
 
         online = [scope.address.channel] if scope.address else []

@@ -144,9 +144,9 @@ class ModelSelector:
         """The model of that name. Raises `ConfigError` if there is none."""
         return await self._model(ModelOverrides(model=name, provider=provider or ""))
 
-    async def wished(self, wish: ModelOverrides) -> Model:
+    async def wished(self, flags: ModelOverrides) -> Model:
         """The model for these flags. Raises `ConfigError` if there is none."""
-        return await self._model(wish)
+        return await self._model(flags)
 
     async def doubt(self, name: str, provider: str | None) -> str:
         """Why the name could not be checked; usually empty. Raises if it is certainly wrong."""

@@ -67,14 +67,14 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
 class StandardPlanner:
     def __init__(
         self,
-        desk: ModelSelector,
+        models: ModelSelector,
         toolbox: Toolbox,
         chats: ChatSettings,
         settings: TurnSettings,
         soul: Path,
         clock: Clock,
     ) -> None:
-        self._desk = desk
+        self._desk = models
         self._toolbox = toolbox
         self._chats = chats
         self._settings = settings
@@ -86,9 +86,9 @@ class StandardPlanner:
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
-    def asks(self, counsel: Approvals, watch: "TurnHooks | None" = None) -> None:
+    def asks(self, approvals: Approvals, hooks: "TurnHooks | None" = None) -> None:
         """Set the approvals and hooks of turns."""
-        self._counsel, self.watch = counsel, watch
+        self._counsel, self.watch = approvals, hooks
 
     def waits_for(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Set what to await before every plan, such as tools still being loaded."""
@@ -175,7 +175,7 @@ class StandardPlanner:
         """Build the prompt of a new session, or rebuild it after compaction."""
         if short := self._desk.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
-        sections = self._brief(scope, model, tools)
+        sections = self._sections(scope, model, tools)
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
@@ -210,7 +210,9 @@ class StandardPlanner:
         parts = [prompt, f"Today is {today:%A, %Y-%m-%d}.", self.extra_instructions(session, scope)]
         return "\n\n".join(part for part in parts if part)
 
-    def _brief(self, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]) -> PromptSections:
+    def _sections(
+        self, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
+    ) -> PromptSections:
         if self._settings.briefing is None:
             return PromptSections()
         request = PromptRequest(

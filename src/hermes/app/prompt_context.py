@@ -77,44 +77,44 @@ class PromptContext:
         self._clock = clock
         self._seen: dict[_CacheKey, tuple[float, PromptSections]] = {}
 
-    def brief(self, asked: PromptRequest) -> PromptSections:
-        sections = self._settled(asked)
-        return replace(sections, memory=self._memory() if asked.role is Role.OWNER else "")
+    def brief(self, request: PromptRequest) -> PromptSections:
+        sections = self._settled(request)
+        return replace(sections, memory=self._memory() if request.role is Role.OWNER else "")
 
-    def _settled(self, asked: PromptRequest) -> PromptSections:
-        key = (asked.workspace, asked.platform, asked.window, *asked.tools)
+    def _settled(self, request: PromptRequest) -> PromptSections:
+        key = (request.workspace, request.platform, request.window, *request.tools)
         now = self._clock.monotonic()
         read_at, sections = self._seen.get(key, (now - CACHE_SECONDS, PromptSections()))
         if now - read_at >= CACHE_SECONDS:
             if len(self._seen) >= MAX_CACHED:
                 self._seen.clear()
-            sections = self._looked_up(asked)
+            sections = self._read_sections(request)
             self._seen[key] = now, sections
         return sections
 
-    def _looked_up(self, asked: PromptRequest) -> PromptSections:
-        limit = self._config.context_file_max_chars or project_limit(asked.window)
+    def _read_sections(self, request: PromptRequest) -> PromptSections:
+        limit = self._config.context_file_max_chars or project_limit(request.window)
         return PromptSections(
-            skills=self._skills(asked) if "skill_view" in asked.tools else "",
-            project=project_section(Path(asked.workspace), limit, self._speaks)
-            if asked.workspace
+            skills=self._skills(request) if "skill_view" in request.tools else "",
+            project=project_section(Path(request.workspace), limit, self._may_instruct)
+            if request.workspace
             else "",
         )
 
-    def _speaks(self, path: Path, data: bytes, workspace: Path) -> bool:
+    def _may_instruct(self, path: Path, data: bytes, workspace: Path) -> bool:
         return self._origins.speaks(path, data, workspace)
 
     @cached_property
     def _origins(self) -> "FileProvenance":
         return file_provenance(self._home, self._clock)
 
-    def _skills(self, asked: PromptRequest) -> str:
+    def _skills(self, request: PromptRequest) -> str:
         from hermes.learning.skills.catalog import (  # noqa: PLC0415 - only when needed
             skill_index,
             usable_skills,
         )
 
-        environment = self._learning.here(asked.tools, asked.toolsets, asked.platform)
+        environment = self._learning.here(request.tools, request.toolsets, request.platform)
         return skill_index(usable_skills(self._learning.shelf.skills(), environment))
 
     def _memory(self) -> str:
@@ -147,11 +147,11 @@ def file_provenance(home: Home, clock: Clock) -> "FileProvenance":
     return FileProvenance(clock, home.cache / "fetched", trusted=TrustStore(home.cache / "vouched"))
 
 
-def project_section(workspace: Path, limit: int, speaks: MayInstruct) -> str:
+def project_section(workspace: Path, limit: int, may_instruct: MayInstruct) -> str:
     """The first file with trusted instructions, or a notice about an untrusted one."""
     notice = ""
     for path, data in instruction_files(workspace):
-        if speaks(path, data, workspace):
+        if may_instruct(path, data, workspace):
             text = data.decode("utf-8", "replace").strip()
             header = _PROJECT_HEADER.format(name=printable(path))
             return f"{header}\n\n{head_and_tail(_block_injections(text), limit)}"

@@ -67,7 +67,7 @@ class ProxyDeps(Struct, frozen=True, kw_only=True):
 
 
 def build_followups(
-    config: Config, env: Mapping[str, str], near: ProxyDeps
+    config: Config, env: Mapping[str, str], deps: ProxyDeps
 ) -> "RemoteFollowups | None":
     """Receives messages that the other gateway sends after a turn; runs with the chats."""
     gateway = remote_gateway(config, env)
@@ -75,7 +75,7 @@ def build_followups(
         return None
     from hermes.runtimes.proxy.followups import RemoteFollowups  # noqa: PLC0415 - as above
 
-    return RemoteFollowups(gateway, near.clock, near.store, near.later)
+    return RemoteFollowups(gateway, deps.clock, deps.store, deps.later)
 
 
 def with_proxy(
@@ -83,7 +83,7 @@ def with_proxy(
     config: Config,
     env: Mapping[str, str],
     near: ProxyDeps,
-    afterwards: "RemoteFollowups | None",
+    remote_followups: "RemoteFollowups | None",
 ) -> Planner:
     """Return the planner, or one that runs the turns of chats in the other gateway."""
     gateway = remote_gateway(config, env)
@@ -97,7 +97,7 @@ def with_proxy(
         blobs=near.blobs,
         clock=near.clock,
         counsel=near.counsel,
-        afterwards=afterwards,
+        afterwards=remote_followups,
     )
     return _ProxyPlanner(planner, RemoteRuntime(deps))
 
@@ -109,21 +109,21 @@ class RemoteModels:
         self._url = url
 
     async def choose(self, name: str, provider: str | None) -> Model:
-        raise self._not_here()
+        raise self._unavailable()
 
     async def doubt(self, name: str, provider: str | None) -> str:
-        raise self._not_here()
+        raise self._unavailable()
 
     async def keep(self, model: Model) -> Sequence[str]:
-        raise self._not_here()
+        raise self._unavailable()
 
     def current(self, session: Session) -> str:
         return f"chosen by the gateway at {self._url}"
 
     async def offers(self) -> Sequence[str]:
-        raise self._not_here()
+        raise self._unavailable()
 
-    def _not_here(self) -> UsageError:
+    def _unavailable(self) -> UsageError:
         return UsageError(
             f"The gateway at {self._url} runs the turns of this chat and chooses the model.",
             hint="Change the model there.",
@@ -142,8 +142,8 @@ class _ProxyPlanner:
     The terminal and API clients are answered here, even those that accept later messages.
     """
 
-    def __init__(self, here: StandardPlanner, runtime: Runtime) -> None:
-        self._here = here
+    def __init__(self, local: StandardPlanner, runtime: Runtime) -> None:
+        self._here = local
         self._runtime = runtime
 
     async def plan(

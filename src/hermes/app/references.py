@@ -84,7 +84,7 @@ def find_references(text: str) -> list[Reference]:
 
 class References:
     def __init__(self, sources: ReferenceSources) -> None:
-        self._from = sources
+        self._sources = sources
 
     async def expand(self, parts: Sequence[Text | Media], scope: Scope) -> tuple[Text | Media, ...]:
         """Append what is referred to; for what cannot be attached, the reason."""
@@ -113,9 +113,9 @@ class References:
             return PAGES_HEADER
         if reference.kind == "git":
             return UNVERIFIED_HEADER
-        if reference.kind in {"diff", "staged"} or self._from.origins is None:
+        if reference.kind in {"diff", "staged"} or self._sources.origins is None:
             return FILES_HEADER
-        origins, places = self._from.origins(), self._from.places
+        origins, places = self._sources.origins(), self._sources.places
         path = places.find(scope, reference.what)
         if not path.exists() and (lines := _LINE_RANGE.fullmatch(reference.what)):
             path = places.find(scope, lines[1])
@@ -128,7 +128,7 @@ class References:
         try:
             if room <= 0:
                 raise ToolError("the attachments are already too long")
-            text = head_and_tail(self._from.redact(await self._read(reference, scope)), room)
+            text = head_and_tail(self._sources.redact(await self._read(reference, scope)), room)
         except (HermesError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             return False, f"{reference.written}: not attached: {(reason or '').rstrip('.')}."
@@ -153,14 +153,16 @@ class References:
         from hermes.app.web_pages import PageReader  # noqa: PLC0415 - loads an HTTP client
 
         pages = PageReader(
-            inside=self._from.inside, anywhere=self._from.anywhere, shunned=self._from.shunned()
+            inside=self._sources.inside,
+            anywhere=self._sources.anywhere,
+            shunned=self._sources.shunned(),
         )
         return await pages.read(url)
 
     def _file(self, what: str, scope: Scope) -> str:
         path, first, last = what, 1, None
         lines = _LINE_RANGE.fullmatch(what)
-        if lines and not self._from.places.find(scope, what).exists():
+        if lines and not self._sources.places.find(scope, what).exists():
             path, first = lines[1], int(lines[2])
             last = int(lines[3]) if lines[3] else first
         real = self._allowed(path, scope)
@@ -187,7 +189,7 @@ class References:
         return "\n".join(lines) or "(empty)"
 
     def _allowed(self, what: str, scope: Scope) -> Path:
-        places = self._from.places
+        places = self._sources.places
         return places.guard(places.find(scope, what), places.blocked_for(scope, private=True))
 
     async def _commits(self, what: str, scope: Scope) -> str:
@@ -199,17 +201,17 @@ class References:
         )
 
     async def _git(self, scope: Scope, *args: str) -> str:
-        if self._from.git is None:
+        if self._sources.git is None:
             raise ToolError("git is not installed")
         spec = ProcessSpec(
-            argv=(self._from.git, *_GIT_OPTIONS, *args),
+            argv=(self._sources.git, *_GIT_OPTIONS, *args),
             cwd=scope.workspace,
-            env={"PATH": self._from.path, "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1",
+            env={"PATH": self._sources.path, "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1",
                  "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"},
             timeout=_TIMEOUT,
             keep=4 * MAX_REFERENCE_CHARACTERS,
         )  # fmt: skip
-        result = await self._from.sandbox.run(spec)
+        result = await self._sources.sandbox.run(spec)
         output = result.output.decode("utf-8", "replace").strip()
         if result.exit_code:
             raise ToolError(f"git failed: {output[:200] or 'no output'}")

@@ -46,19 +46,19 @@ class StrongestSandbox:
 
     def __init__(
         self,
-        door: Spawner,
-        walls: "Callable[[], IsolationProbe]",
-        kinds: tuple[str, ...],
-        tidy: Callable[[], Awaitable[None]],
+        spawner: Spawner,
+        probe: "Callable[[], IsolationProbe]",
+        backends: tuple[str, ...],
+        clean_up: Callable[[], Awaitable[None]],
         *,
         owner: "Callable[[], OwnerGitConfig]",
         fallback: bool,
     ) -> None:
-        self._local = LocalSandbox(door)
-        self._door = door
-        self._probe = walls
-        self._kinds = kinds
-        self._tidy = tidy
+        self._local = LocalSandbox(spawner)
+        self._door = spawner
+        self._probe = probe
+        self._kinds = backends
+        self._tidy = clean_up
         self._owner = owner
         self._fallback = fallback
         self._found: Sandbox | None = None
@@ -143,13 +143,13 @@ class StrongestSandbox:
         self._log_change()
         return self._found
 
-    async def _use(self, wall: "IsolationBackend") -> None:
-        if self._wall is wall:
+    async def _use(self, backend: "IsolationBackend") -> None:
+        if self._wall is backend:
             return
         from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - loaded on first use
 
         await self._tidy()
-        self._wall, self._found = wall, IsolatedSandbox(self._door, wall, owner=self._owner())
+        self._wall, self._found = backend, IsolatedSandbox(self._door, backend, owner=self._owner())
 
     def _log_change(self) -> None:
         now = (self.wall, self._failed)

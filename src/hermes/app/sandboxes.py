@@ -343,7 +343,7 @@ def _docker_sandbox(parts: SandboxDeps) -> Sandbox:
     return RemoteSandbox(parts.door, Docker(container, _client_env(env)))
 
 
-def ssh_sandbox(door: Spawner, terminal: Terminal, env: Env) -> Sandbox:
+def ssh_sandbox(spawner: Spawner, terminal: Terminal, env: Env) -> Sandbox:
     from hermes.sandbox.remote import RemoteSandbox  # noqa: PLC0415 - only if configured
     from hermes.sandbox.ssh import Ssh, SshHost  # noqa: PLC0415 - as above
 
@@ -353,7 +353,7 @@ def ssh_sandbox(door: Spawner, terminal: Terminal, env: Env) -> Sandbox:
         port=terminal.ssh_port,
         key=terminal.ssh_key,
     )
-    return RemoteSandbox(door, Ssh(host, _client_env(env)))
+    return RemoteSandbox(spawner, Ssh(host, _client_env(env)))
 
 
 _CLIENT_VARIABLES = (

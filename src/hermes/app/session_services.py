@@ -81,13 +81,13 @@ class SessionWindow:
         )
 
     async def compress(
-        self, session: Session, options: CompactionOptions, *, preview: bool
+        self, session: Session, wish: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
         if self._app.runner.compressing is None:
             raise UsageError(
                 "Compression is disabled.", hint="hermes config set compression.enabled true"
             )
-        return await self._app.runner.compress(session, options, preview=preview)
+        return await self._app.runner.compress(session, wish, preview=preview)
 
     async def pins(self, session: Session) -> Sequence[str]:
         return await self._pins.of(session.id)

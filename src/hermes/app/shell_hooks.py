@@ -76,13 +76,13 @@ class HookConsents:
             for one in self.all()
         )
 
-    def give(self, wanted: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
+    def give(self, hooks: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
         """Accept hooks; returns those not accepted before."""
         new = [
             HookConsent(
                 event=event, command=line, approved_at=now.isoformat(), seal=hook_seal(line)
             )
-            for event, line in dict.fromkeys(wanted)
+            for event, line in dict.fromkeys(hooks)
             if not self.given(event, line)
         ]
         replaced = {(one.event, one.command) for one in new}
@@ -193,9 +193,9 @@ class HookDeps(Struct, frozen=True, kw_only=True):
 class ShellHooks:
     """Implements `hermes.ports.hooks.TurnHooks`."""
 
-    def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], means: HookDeps) -> None:
+    def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], deps: HookDeps) -> None:
         self._hooks = hooks
-        self._means = means
+        self._deps = deps
         self._complained: set[str] = set()
 
     async def before(self, scope: Scope, tool: str, args: Raw) -> str:
@@ -208,7 +208,7 @@ class ShellHooks:
             if answer.failure:
                 return f"Not run: the hook `{name}`, which checks this call, {answer.failure}."
             if answer.blocks:
-                reason = head_and_tail(self._means.redact(answer.reason), MAX_CONTEXT)
+                reason = head_and_tail(self._deps.redact(answer.reason), MAX_CONTEXT)
                 return f"Not run: {reason or f'the hook `{name}` forbids it.'}"
         return ""
 
@@ -221,7 +221,7 @@ class ShellHooks:
             await self._tell(HookCall(event=SESSION_STARTED, scope=scope))
         extra = {"user_message": words, "is_first_turn": new}
         answers = await self._tell(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
-        texts = (self._means.redact(answer.words.get("context", "")).strip() for answer in answers)
+        texts = (self._deps.redact(answer.words.get("context", "")).strip() for answer in answers)
         return head_and_tail("\n\n".join(filter(None, texts)), MAX_CONTEXT)
 
     async def ended(self, scope: Scope, outcome: Outcome) -> None:
@@ -250,11 +250,11 @@ class ShellHooks:
         """
         scope = hook_call.scope
         try:
-            result = await self._means.sandbox.run(
+            result = await self._deps.sandbox.run(
                 ProcessSpec(
                     argv=tuple(hook_argv(hook.command)),
-                    cwd=str(self._means.home),
-                    env=self._means.env(scope),
+                    cwd=str(self._deps.home),
+                    env=self._deps.env(scope),
                     timeout=hook.timeout,
                     stdin=_hook_input(hook_call),
                     keep=MAX_OUTPUT,
@@ -266,7 +266,7 @@ class ShellHooks:
             return HookAnswer(failure=f"did not answer within {hook.timeout:g} s")
         answer = parse_answer(result.output, decides=hook_call.event == BEFORE_TOOL)
         if result.exit_code and not answer.blocks:
-            output = one_line(self._means.redact(result.output.decode("utf-8", "replace")), 300)
+            output = one_line(self._deps.redact(result.output.decode("utf-8", "replace")), 300)
             return HookAnswer(failure=f"ended with code {result.exit_code}: {output}")
         return answer
 
@@ -297,21 +297,21 @@ class ShellHooks:
     def unaccepted(self, event: str, hook: ShellHook) -> str:
         """Why it may not run; empty if it may."""
         try:
-            if self._means.accepts or self._means.consents.given(event, hook.command):
+            if self._deps.accepts or self._deps.consents.given(event, hook.command):
                 return ""
         except ConfigError as error:
             return error.sentence
-        accept = with_profile_flag(ACCEPT_COMMAND, self._means.profile)
+        accept = with_profile_flag(ACCEPT_COMMAND, self._deps.profile)
         return f"it has not been accepted in its current form; the owner can accept it: {accept}"
 
 
 class HookedApprovals:
     """Asks the hooks first: for a runtime with its own tools, an approval is like a tool call."""
 
-    def __init__(self, counsel: Approvals, watch: TurnHooks) -> None:
-        self._watch = watch
-        self._counsel = counsel
-        self.inquire = counsel.inquire
+    def __init__(self, approvals: Approvals, hooks: TurnHooks) -> None:
+        self._watch = hooks
+        self._counsel = approvals
+        self.inquire = approvals.inquire
 
     async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         argument = "command" if wish.shell else "path" if wish.tool == "patch" else "action"

@@ -246,7 +246,7 @@ class Toolbox:
         self,
         build: Callable[[str], Mapping[str, Tool]],
         config: Config,
-        asked: ToolSelection,
+        selection: ToolSelection,
         sandboxes: Sandboxes,
         checkpoints: Checkpoints | None = None,
     ) -> None:
@@ -255,15 +255,15 @@ class Toolbox:
         self._build = build
         self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
-        self._asked = asked
+        self._asked = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._joined: dict[str, Mapping[str, Tool]] = {}
-        self._ours = frozenset(tools_of(known_toolsets()))
+        self._builtin = frozenset(tools_of(known_toolsets()))
 
     def on(self, platform: str) -> Mapping[str, Tool]:
         """The tools of a platform by name."""
         if platform not in self._offered:
-            disabled = tools_of(self._off.intersection(known_toolsets()))
+            disabled = tools_of(self._disabled.intersection(known_toolsets()))
             names = {*self._names(platform)}.difference(disabled)
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
@@ -281,7 +281,7 @@ class Toolbox:
         for tool in tools:
             name, own = tool.spec.name, tool.spec.toolset
             siblings = added.setdefault(own, {})
-            if name in self._ours:
+            if name in self._builtin:
                 continue
             if name in siblings or self._is_taken(name, own):
                 log.warning("skipped %s of %s: there is already a tool of that name", name, own)
@@ -311,13 +311,13 @@ class Toolbox:
         self._offered.clear()
 
     @property
-    def _off(self) -> frozenset[str]:
+    def _disabled(self) -> frozenset[str]:
         return self._asked.off.union(self._config.agent.disabled_toolsets)
 
     def may_offer(self, server: str) -> bool:
         """Whether any platform could get its tools."""
         excluded = self._asked.tools is not None and server not in self._asked.servers
-        return server not in self._off and not excluded
+        return server not in self._disabled and not excluded
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of these toolsets, including servers. Raises `UsageError`."""
@@ -343,7 +343,7 @@ class Toolbox:
             return None
         from hermes.tools.tool_search import limit_tools  # noqa: PLC0415 - only with servers
 
-        limited = limit_tools(tools, self._ours, window, _tool_budget(self._config))
+        limited = limit_tools(tools, self._builtin, window, _tool_budget(self._config))
         return limited if limited.unlisted else None
 
     def _tools(self, platform: str) -> Mapping[str, Tool]:

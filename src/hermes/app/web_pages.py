@@ -64,7 +64,7 @@ class PageReader:
         lookup: AbstractResolver | None = None,
     ) -> None:
         self._inside = inside
-        self._anywhere = anywhere
+        self._allow_internal_redirects = anywhere
         self._blocked_sites = shunned
         self._limits = limits or PageLimits()
         self._lookup = lookup
@@ -90,7 +90,7 @@ class PageReader:
             if site := _blocked_site(parts.hostname or "", self._blocked_sites):
                 raise ToolError(f"security.website_blocklist contains {site}")
             typed = typed or _site_of(parts)
-            may = _is_not_metadata if self._anywhere else is_public
+            may = _is_not_metadata if self._allow_internal_redirects else is_public
             if self._inside and _site_of(parts) == typed:
                 may = _any_address
             result = await self._open(url, parts, _CheckedResolver(names, may))

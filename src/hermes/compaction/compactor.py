@@ -56,13 +56,13 @@ class Compactor:
         clock: Clock,
         price: PriceFunction,
         limits: CompactionLimits,
-        scribe: SummaryWriter,
+        writer: SummaryWriter,
     ) -> None:
         self.limits = limits
         self._views = views
         self._clock = clock
         self._price = price
-        self._scribe = scribe
+        self._scribe = writer
         self._at_work: set[str] = set()
 
     async def record(self, session: Session) -> CompactionState:
@@ -129,7 +129,7 @@ class Compactor:
         system: str,
     ) -> CompactionResult | None:
         """Run one pass and replace the history; None if nothing changed."""
-        with self._working_on(job.session.id):
+        with self._exclusive(job.session.id):
             messages = await self._views.transcript(job.session)
             if not messages or not history or messages[-1].id != history[-1].id:
                 log.warning("session %s differs from the history of its turn", job.session.id)
@@ -155,7 +155,7 @@ class Compactor:
             visible = apply_view(new, messages) or messages
             before, after = _request_tokens(job.plan, history), _request_tokens(job.plan, visible)
             record = structs.replace(
-                self._judged(record, summary, before, after),
+                self._updated_state(record, summary, before, after),
                 view=new,
                 body=summary.body,
             )
@@ -179,7 +179,7 @@ class Compactor:
             return self._scribe.plain(source)
         return await self._scribe.write(source, job.plan.model, abort=abort)
 
-    def _judged(
+    def _updated_state(
         self, record: CompactionState, summary: WrittenSummary, before: int, after: int
     ) -> CompactionState:
         """Update the counters that decide whether and when to try again."""
@@ -231,7 +231,7 @@ class Compactor:
         return record.idle >= MAX_POOR_PASSES and tokens < record.before * _RETRY_GROWTH
 
     @contextmanager
-    def _working_on(self, session: str) -> Generator[None]:
+    def _exclusive(self, session: str) -> Generator[None]:
         if session in self._at_work:
             raise AssertionError(f"session {session} is compacted twice at the same time")
         self._at_work.add(session)

@@ -39,22 +39,24 @@ class CutLimits(Struct, frozen=True, kw_only=True):
 
 
 def find_cut(
-    messages: Sequence[Message], ends: CutLimits, stateful: Collection[str] = ()
+    messages: Sequence[Message], limits: CutLimits, stateful: Collection[str] = ()
 ) -> Cut | None:
     """None if there is nothing between the ends."""
     splits = _splits_pairs(messages)
-    first = 0 if ends.since else _next_cut(splits, min(ends.head, len(messages)))
+    first = 0 if limits.since else _next_cut(splits, min(limits.head, len(messages)))
     start = (
-        _tail_start_of_turns(messages, ends.turns) if ends.turns else _tail_start(messages, ends)
+        _tail_start_of_turns(messages, limits.turns)
+        if limits.turns
+        else _tail_start(messages, limits)
     )
     start = _previous_cut(splits, start)
-    if start <= max(first, ends.since) or start >= len(messages):
+    if start <= max(first, limits.since) or start >= len(messages):
         return None
     last = [index for index in (_last_reply(messages), _last_question(messages)) if index >= 0]
     return Cut(
         head=first,
         start=start,
-        whole=_unpruned_start(messages, start, ends.budget),
+        whole=_unpruned_start(messages, start, limits.budget),
         carried=tuple(sorted(index for index in last if first <= index < start)),
         states=tuple(_states(messages, first, start, stateful)),
     )
@@ -93,13 +95,15 @@ def _previous_cut(splits: Sequence[bool], index: int) -> int:
     return index
 
 
-def _tail_start(messages: Sequence[Message], ends: CutLimits) -> int:
+def _tail_start(messages: Sequence[Message], limits: CutLimits) -> int:
     total, start = 0, len(messages)
     while start > 0:
         count = len(messages) - start
         total += message_tokens(messages[start - 1])
-        fits = total <= ends.budget or (count < ends.least and total <= ends.budget * _TAIL_SLACK)
-        if not fits and count >= min(_MIN_TAIL, ends.least):
+        fits = total <= limits.budget or (
+            count < limits.least and total <= limits.budget * _TAIL_SLACK
+        )
+        if not fits and count >= min(_MIN_TAIL, limits.least):
             break
         start -= 1
     return start

@@ -90,9 +90,9 @@ class CompactionService:
 
     def during(self, job: CompactionJob, instructions: str = "") -> CompactHistory:
         """The check that a turn runs before each step; `instructions` stay in its prompt."""
-        return partial(self._compressed, job, instructions)
+        return partial(self._compact_if_needed, job, instructions)
 
-    async def _compressed(
+    async def _compact_if_needed(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
         threshold = self.trigger(job.plan)

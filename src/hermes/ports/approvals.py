@@ -86,9 +86,9 @@ RequestApproval: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision]]
 AskPerson: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str | None]]
 
 
-async def decide_unattended(wish: ApprovalRequest) -> Decision:
+async def decide_unattended(request: ApprovalRequest) -> Decision:
     """Allow what needs no approval, deny everything else."""
-    if wish.reaching in {Isolation.INSIDE, Isolation.OPEN}:
+    if request.reaching in {Isolation.INSIDE, Isolation.OPEN}:
         return Decision(allowed=True)
     return Decision(
         allowed=False, why="Not done: it needs approval, and no one is available to approve it."

@@ -23,7 +23,7 @@ async def close_lost_calls(
     clock: Clock,
     fence: Fence,
     history: Sequence[Message],
-    left: RecoveredQuestions = NOTHING_RECOVERED,
+    recovered: RecoveredQuestions = NOTHING_RECOVERED,
     *,
     begun_only: bool = False,
 ) -> list[Message]:
@@ -36,16 +36,18 @@ async def close_lost_calls(
     if not lost:
         return list(history)
     started = {intent.call: intent for intent in await store.open_intents(session)}
-    resumable = _resumable_calls(history, left, started)
+    resumable = _resumable_calls(history, recovered, started)
     writes: list[Write] = []
     results: list[Message] = []
     if begun_only:
-        resumable |= {call for call, _ in lost if call not in started and call not in left.told}
+        resumable |= {
+            call for call, _ in lost if call not in started and call not in recovered.told
+        }
     for call in [call for call, _ in lost if call not in resumable]:
         # Without an intent the call was a read or had not started: nothing was changed either way.
         intent = started.get(call)
         effect = intent.effect if intent else Effect.READ
-        result = _failed_result(left.told[call], call) if call in left.told else None
+        result = _failed_result(recovered.told[call], call) if call in recovered.told else None
         result = result or interrupted_result(call, effect, started=True)
         results.append(result)
         run = intent.run if intent else ""
@@ -58,12 +60,14 @@ async def close_lost_calls(
 
 
 def _resumable_calls(
-    history: Sequence[Message], left: RecoveredQuestions, started: Collection[str]
+    history: Sequence[Message], recovered: RecoveredQuestions, started: Collection[str]
 ) -> set[str]:
     """The calls of the last answer from the first waiting one on, unless they have started."""
     calls = [call.id for call in open_calls(history)]
-    first = next((index for index, call in enumerate(calls) if call in left.waiting), len(calls))
-    return {call for call in calls[first:] if call in left.waiting or call not in started}
+    first = next(
+        (index for index, call in enumerate(calls) if call in recovered.waiting), len(calls)
+    )
+    return {call for call in calls[first:] if call in recovered.waiting or call not in started}
 
 
 def _failed_result(text: str, call: str) -> Result:

@@ -92,15 +92,15 @@ class Conversation:
         store: Store,
         clock: Clock,
         runner: Runner,
-        origin: SessionOptions,
+        options: SessionOptions,
         expand: ExpandReferences = unchanged_parts,
     ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
-        self._origin = origin
+        self._origin = options
         self._expand = expand
-        self._archive: SessionArchive = store.archive_for(origin.principal)
+        self._archive: SessionArchive = store.archive_for(options.principal)
         self._scope: anyio.CancelScope | None = None
         self._steering: SteeringQueue | None = None
         self._replaces: int | None = None
@@ -132,7 +132,7 @@ class Conversation:
         """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def say(self, parts: Sequence[Text | Media], listen: Emit) -> Outcome:
+    async def say(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
         """Run one turn; `interrupt` ends it.
 
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
@@ -140,15 +140,15 @@ class Conversation:
         message = User(new_id("msg"), tuple(parts), Trust.OWNER)
         if not has_content(message):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
-        self._refuse_while_running()
+        self._check_not_running()
         message = structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
-        return await self._say(message, listen)
+        return await self._say(message, emit)
 
-    async def attend(self, listen: Emit) -> Outcome:
+    async def attend(self, emit: Emit) -> Outcome:
         """Run a turn about follow-ups that arrived in the session since."""
-        return await self._say(nudge("news"), listen)
+        return await self._say(nudge("news"), emit)
 
-    async def steer(self, word: str, text: str) -> bool:
+    async def steer(self, message_id: str, text: str) -> bool:
         """Send a message to the running turn, under an id chosen by the caller.
 
         Returns False if the turn cannot take it any more. A message was taken once it is emitted
@@ -158,15 +158,15 @@ class Conversation:
         if steering is None or not text.strip():
             return False
         parts = await self._expand(self.session, (Text(text),))
-        return await steering.add(User(word, tuple(parts), Trust.OWNER))
+        return await steering.add(User(message_id, tuple(parts), Trust.OWNER))
 
     def keep_for_next_turn(self) -> None:
         """Leave steering messages not yet taken to the next turn, because their sender is gone."""
         if self._steering is not None:
             self._steering.keep_for_next_turn()
 
-    async def _say(self, asked: User, listen: Emit) -> Outcome:
-        self._refuse_while_running()
+    async def _say(self, message: User, emit: Emit) -> Outcome:
+        self._check_not_running()
         steering = SteeringQueue(self._store, self.session.id)
         replaces, self._replaces = self._replaces, None
         outcome = Outcome.CANCELLED
@@ -178,11 +178,11 @@ class Conversation:
             elif isinstance(event, RunEnded):
                 # The emitted outcome counts, even if the listener interrupts on receiving it.
                 outcome = event.outcome
-            await listen(event)
+            await emit(event)
 
         turn = TurnRequest(
             session=self.session,
-            asked=asked,
+            asked=message,
             listen=hear,
             new=self._new,
             replaces=replaces,
@@ -248,7 +248,7 @@ class Conversation:
 
         The copy takes over the session key of a chat, which has only one open session.
         """
-        self._refuse_while_running()
+        self._check_not_running()
         old = self.session
         async with self._runner.holding(old.id) as lease:
             if not await self.messages():
@@ -281,7 +281,7 @@ class Conversation:
 
     async def undo(self, turns: int = 1) -> list[User]:
         """Undo the last turns; returns the question of each, oldest first."""
-        self._refuse_while_running()
+        self._check_not_running()
         async with self._runner.holding(self.session.id) as lease:
             undone = await self._last_turns(turns)
             # Undone messages must not be recovered as unanswered.
@@ -293,7 +293,7 @@ class Conversation:
 
     async def rewind(self, seq: int) -> int:
         """Hide every message from `seq` on; returns how many turns started there."""
-        self._refuse_while_running()
+        self._check_not_running()
         async with self._runner.holding(self.session.id) as lease:
             questions = [row for row in await self.messages() if row.seq >= seq]
             questions = [row for row in questions if is_question(row)]
@@ -310,9 +310,9 @@ class Conversation:
         self._replaces = rows[0].seq
         return _joined_question(rows)
 
-    async def retry(self, listen: Emit) -> Outcome:
+    async def retry(self, emit: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
-        return await self.say((await self.again()).parts, listen)
+        return await self.say((await self.again()).parts, emit)
 
     async def change(self, change: SessionChange) -> None:
         """Change the session: immediately if it is stored, otherwise with its first message."""
@@ -321,7 +321,7 @@ class Conversation:
             await self._reload()
             return
         if change.title:
-            await self._refuse_taken(change.title)
+            await self._check_title(change.title)
         fields = structs.asdict(change).items()
         changed = {name: value for name, value in fields if value is not UNSET}
         self.session = structs.replace(self.session, **changed)
@@ -337,7 +337,7 @@ class Conversation:
             raise UsageError("There is nothing to undo.")
         return turns[-count:]
 
-    async def _refuse_taken(self, title: str) -> None:
+    async def _check_title(self, title: str) -> None:
         try:
             found = await self._archive.find(title)
         except NotFound:
@@ -347,7 +347,7 @@ class Conversation:
                 f"Another session is already called {title!r}.", hint="Choose another title."
             )
 
-    def _refuse_while_running(self) -> None:
+    def _check_not_running(self) -> None:
         if self._scope is not None:
             raise SessionBusy(
                 f"Session {self.session.id} is in the middle of a turn.",

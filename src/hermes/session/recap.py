@@ -99,15 +99,15 @@ def _run_of(turn: Sequence[StoredMessage]) -> str:
     return next((row.run for row in turn if row.run), "")
 
 
-def _missing_reason(turn: Sequence[StoredMessage], ends: Mapping[str, str]) -> str:
+def _missing_reason(turn: Sequence[StoredMessage], failures: Mapping[str, str]) -> str:
     """Why there is no answer."""
-    reason = ends.get(_run_of(turn))
+    reason = failures.get(_run_of(turn))
     if reason is None:
         return INTERRUPTED
     return FAILED.format(reason=one_line(reason, _MAX_LINE)) if reason.strip() else UNANSWERED
 
 
-def _turn_lines(turn: Sequence[StoredMessage], lack: str) -> Iterator[tuple[str, str]]:
+def _turn_lines(turn: Sequence[StoredMessage], missing: str) -> Iterator[tuple[str, str]]:
     results = {row.message.call: row.message for row in turn if isinstance(row.message, Result)}
     for row in turn:
         message = row.message
@@ -115,11 +115,11 @@ def _turn_lines(turn: Sequence[StoredMessage], lack: str) -> Iterator[tuple[str,
             text = typed_text(message) if isinstance(message, User) else text_of(message)
             if text.strip():
                 yield _speaker(message), text
-        if lack and isinstance(message, Assistant):
+        if missing and isinstance(message, Assistant):
             done = [(call, results[call.id]) for call in message.calls if call.id in results]
             yield from (("", _call_line(call, result)) for call, result in done)
-    if lack:
-        yield "", lack
+    if missing:
+        yield "", missing
 
 
 def _call_line(call: ToolCall, result: Result) -> str:

@@ -75,8 +75,8 @@ class Recorder:
     def sink(
         self,
         accepted: AcceptedMessages,
-        listen: Emit,
-        closing: FinalWrites = no_final_writes,
+        emit: Emit,
+        final_writes: FinalWrites = no_final_writes,
         *,
         own: bool = False,
     ) -> Emit:
@@ -86,7 +86,7 @@ class Recorder:
         ourselves (`own`), an answer without calls is directly followed by the end or the next
         message; it is held back until then, so that both are one commit.
         """
-        return _RunSink(self, accepted, listen, closing, own=own).emit
+        return _RunSink(self, accepted, emit, final_writes, own=own).emit
 
     async def commit(self, *writes: Write) -> None:
         await self._store.commit(*writes, fence=self._lease.fence)
@@ -140,15 +140,15 @@ class _RunSink:
         self,
         recorder: Recorder,
         accepted: AcceptedMessages,
-        listen: Emit,
-        closing: FinalWrites,
+        emit: Emit,
+        final_writes: FinalWrites,
         *,
         own: bool,
     ) -> None:
         self._recorder = recorder
         self._accepted = accepted
-        self._listen = listen
-        self._closing = closing
+        self._listen = emit
+        self._closing = final_writes
         self._own = own
         self._recorded = tuple(user.id for user in accepted.asked) if accepted.recorded else ()
         self._said: list[Message] = []
@@ -171,17 +171,17 @@ class _RunSink:
 
     async def _fact(self, event: Event) -> None:
         is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
-        writes = self._of_answer() + ([] if is_recorded else self._recorder.writes(event))
+        writes = self._answer_writes() + ([] if is_recorded else self._recorder.writes(event))
         if writes:
             await self._recorder.commit(*writes)
             failpoint("recorder.after_fact")
-        await self._tell_answer()
+        await self._forward_answer()
         await self._tell(event)
 
     async def _end(self, event: RunEnded) -> None:
         try:
             await self._write_end(event)
-            await self._tell_answer()
+            await self._forward_answer()
         except HermesError as error:
             if self._answer is not None:
                 self._answer = None
@@ -203,13 +203,13 @@ class _RunSink:
         completed = [CompleteItem(user.id) for user in self._accepted.asked if user.id in keys]
         failpoint("recorder.before_end")
         closing = self._closing(event, said)
-        await self._recorder.end(event, *self._of_answer(), *completed, *closing)
+        await self._recorder.end(event, *self._answer_writes(), *completed, *closing)
         failpoint("recorder.after_end")
 
-    def _of_answer(self) -> list[Write]:
+    def _answer_writes(self) -> list[Write]:
         return [] if self._answer is None else self._recorder.writes(self._answer)
 
-    async def _tell_answer(self) -> None:
+    async def _forward_answer(self) -> None:
         if (answer := self._answer) is not None:
             self._answer = None
             await self._tell(answer)

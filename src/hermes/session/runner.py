@@ -72,14 +72,14 @@ class Runner:
         planner: Planner,
         price: PriceFunction,
         profile: str,
-        compressing: CompactionService | None = None,
+        compaction: CompactionService | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._planner = planner
         self._price = price
         self._profile = profile
-        self.compressing = compressing
+        self.compressing = compaction
         self._acceptor = TurnAcceptor(store, clock)
         self._runtime_compactor = RuntimeCompactor(store, clock, price)
         self._holder = new_holder_id()
@@ -142,7 +142,7 @@ class Runner:
         scope = self._scope(turn)
         # The only place that binds the session context, which foreign code reads.
         with BoundScope(scope), SessionLogContext(scope.session):
-            return await self._run_in(scope, turn, lease)
+            return await self._run_scoped(scope, turn, lease)
 
     def _scope(self, turn: TurnRequest) -> Scope:
         session = turn.session
@@ -169,7 +169,7 @@ class Runner:
             bounds=turn.bounds,
         )
 
-    async def _run_in(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
+    async def _run_scoped(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
         session = turn.session
         history, known = await self._history(turn, lease)
         plan = await self._planner.plan(session, scope, history)
@@ -189,7 +189,7 @@ class Runner:
         listen = self._with_observer(turn, scope)
         emit = recorder.sink(accepted, listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
-        plan = self._for_this_turn(plan, turn, lease)
+        plan = self._with_turn_options(plan, turn, lease)
         outcome = await self._run_renewing(lease, plan, asked, emit)
         failpoint("runner.ended")
         if (ended := recorder.ended) is not None:
@@ -228,7 +228,7 @@ class Runner:
             history.add(message)
         return turn, plan
 
-    def _for_this_turn(
+    def _with_turn_options(
         self, plan: Plan | RuntimePlan, turn: TurnRequest, lease: Lease
     ) -> Plan | RuntimePlan:
         """Add what applies to this turn only; the session's own prompt is not changed."""
@@ -243,10 +243,12 @@ class Runner:
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
             handed=turn.handed,
             calling=turn.calling,
-            compress=self._compress(plan, turn, lease),
+            compress=self._compaction_check(plan, turn, lease),
         )
 
-    def _compress(self, plan: Plan, turn: TurnRequest, lease: Lease) -> CompactHistory | None:
+    def _compaction_check(
+        self, plan: Plan, turn: TurnRequest, lease: Lease
+    ) -> CompactHistory | None:
         if self.compressing is None:
             return plan.compress
         return self.compressing.during(CompactionJob(turn.session, plan, lease), turn.instructions)
@@ -289,7 +291,7 @@ class Runner:
     async def closed(
         self,
         lease: Lease,
-        said: Sequence[Message],
+        messages: Sequence[Message],
         *,
         resumed: bool = False,
         begun_only: bool = False,
@@ -299,14 +301,14 @@ class Runner:
         if self._questions is not None:
             left = await self._questions.left(lease.session, resumed=resumed)
         return await close_lost_calls(
-            self._store, self._clock, lease.fence, said, left, begun_only=begun_only
+            self._store, self._clock, lease.fence, messages, left, begun_only=begun_only
         )
 
     async def _take_results(
-        self, turn: TurnRequest, said: Sequence[Message], lease: Lease
+        self, turn: TurnRequest, messages: Sequence[Message], lease: Lease
     ) -> Sequence[Result]:
         """Store the client's results for calls that still wait for one."""
-        waiting = dict(unanswered_calls(said)) if turn.results else {}
+        waiting = dict(unanswered_calls(messages)) if turn.results else {}
         accepted: dict[str, Result] = {
             result.call: result for result in turn.results if result.call in waiting
         }

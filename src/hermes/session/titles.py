@@ -35,12 +35,12 @@ class TitleSettings(Struct, frozen=True, kw_only=True):
 
 class SessionTitles:
     def __init__(
-        self, store: Store, clock: Clock, price: PriceFunction, naming: TitleSettings
+        self, store: Store, clock: Clock, price: PriceFunction, settings: TitleSettings
     ) -> None:
         self._store = store
         self._clock = clock
         self._price = price
-        self._naming = naming
+        self._settings = settings
 
     async def give(self, session: Session) -> None:
         """Set a title if there is none; failures are only logged."""
@@ -61,7 +61,7 @@ class SessionTitles:
             for row in rows[:8]
             if isinstance(row.message, User | Assistant) and text_of(row.message).strip()
         )
-        answer = await self._asked(self._naming.redact(beginning))
+        answer = await self._asked(self._settings.redact(beginning))
         title = one_line(answer.text.strip().strip("\"'“”.").replace("\0", ""), MAX_TITLE)
         usage = self._meter(session, answer)
         if not title or (await archive.get(session.id)).title:
@@ -78,7 +78,7 @@ class SessionTitles:
         await self._store.commit(ChangeSession(session.id, SessionChange(title=title)))
 
     async def _asked(self, beginning: str) -> Assistant:
-        settings = self._naming
+        settings = self._settings
         text = f"{beginning}\n\n(Title in: {settings.language})" if settings.language else beginning
         question = User(new_id("msg"), (Text(text),), Trust.PROGRAM)
         request = ModelRequest(
