@@ -1,1 +1,1 @@
-"""The mind at work: one turn from a question to its end, and the rules it keeps."""
+"""Run one turn: ask the model, run its tool calls, guard against loops."""

@@ -1,4 +1,4 @@
-"""What to do with an answer that is no end: empty, cut off, or refused."""
+"""Read one model answer and decide how to continue if it is empty, truncated or refused."""
 
 from enum import Enum, auto
 
@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 MAX_BAD_ANSWERS = 3
-"""How many bad answers in a row one turn bears."""
+"""Consecutive empty or truncated answers allowed in one turn."""
 
 TRUNCATED_ARGUMENTS = "(cut off)"
-"""What stands for the arguments of a call that the output limit cut in two."""
+"""Replaces the arguments of a call that the output limit truncated."""
 
 
 class AnswerKind(Enum):
@@ -48,7 +48,7 @@ def classify_answer(answer: Assistant) -> AnswerKind:
 
 
 def runnable_calls(answer: Assistant) -> list[ToolCall]:
-    """The calls to run; the last one of an answer that was cut off may be only half of itself."""
+    """The calls to run; in a truncated answer the last call is marked as broken."""
     calls = answer.calls
     if calls and answer.stop is Stop.LENGTH:
         calls[-1] = replace(calls[-1], broken=TRUNCATED_ARGUMENTS)
@@ -56,12 +56,12 @@ def runnable_calls(answer: Assistant) -> list[ToolCall]:
 
 
 def nudge(name: str) -> User:
-    """A word from the house that makes the model go on."""
+    """A message from Hermes that makes the model continue."""
     return User(new_id("msg"), (Text(prompt_text(name)),), Trust.PROGRAM)
 
 
 class AnswerStream:
-    """One request. Whatever ends it, `heard` has what there is of the answer."""
+    """Streams one request; `heard` returns the partial answer if it fails."""
 
     def __init__(self, model: Model, emit: Emit) -> None:
         self._model = model
@@ -70,7 +70,7 @@ class AnswerStream:
         self._whole: Assistant | None = None
 
     async def listen(self, request: ModelRequest) -> Assistant:
-        """Pass the deltas on; returns the whole. Raises `ModelError` when there is none."""
+        """Emit the deltas and return the answer. Raises `ModelError` if there is none."""
         async with self._model.stream(request) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Assistant):
@@ -82,15 +82,15 @@ class AnswerStream:
                     self._words.clear()
                 await self._emit(chunk)
         if self._whole is None:
-            what = f"{self._model.name} ended its stream without an answer."
-            raise ModelError(what, hint="Try again.")
+            reason = f"{self._model.name} ended its stream without an answer."
+            raise ModelError(reason, hint="Try again.")
         return self._whole
 
     def heard(self) -> Assistant | None:
-        """The answer if it came whole, else the words that people may have read already."""
-        words = "".join(self._words)
-        if self._whole is not None or not words.strip():
+        """The complete answer, or the text that people may have read already."""
+        text = "".join(self._words)
+        if self._whole is not None or not text.strip():
             return self._whole
         model = self._model
-        parts = (Text(words),)
+        parts = (Text(text),)
         return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)

@@ -1,4 +1,4 @@
-"""How much of the window something takes, and from where on it is too much."""
+"""Estimate token counts and decide when a conversation needs compaction."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,9 +8,9 @@ from hermes.schema.messages import Media, Message, ToolCall, Usage
 from hermes.schema.tools import ToolSpec
 
 _CHARACTERS_PER_TOKEN = 4
-"""About so many to a token."""
+"""A rough average."""
 _MESSAGE_TOKENS = 8
-"""Tokens of a message besides its text."""
+"""Overhead of a message in addition to its text."""
 _IMAGE_TOKENS = 1_500
 
 MIN_THRESHOLD = 64_000
@@ -22,28 +22,23 @@ _CODEX_MODELS = ("gpt-5.4", "gpt-5.5", "gpt-5.6")
 
 
 class CompactionLimits(Struct, frozen=True, kw_only=True):
-    """What the settings say. `max_output` is kept free for the answer.
+    """Compaction settings."""
 
-    `threshold` is a share of the window, `target` the share of the trigger that stays as it
-    is; `first` and `last` are messages, `most` the number of them that is too many anyhow.
-    `stateful` are tools that find their state again in what they answered last.
-    """
-
-    threshold: float = 0.5
-    target: float = 0.2
-    first: int = 3
-    last: int = 20
-    most: int = 5_000
-    max_output: int = 0
+    threshold: float = 0.5  # share of the window
+    target: float = 0.2  # share of the threshold that is kept verbatim
+    first: int = 3  # messages kept at the start
+    last: int = 20  # messages kept at the end
+    most: int = 5_000  # compact at this number of messages in any case
+    max_output: int = 0  # tokens reserved for the answer
     codex_raise: bool = True
     abort: bool = False
-    stateful: tuple[str, ...] = ()
+    stateful: tuple[str, ...] = ()  # tools that restore their state from their last result
 
 
 def compaction_threshold(
     limits: CompactionLimits, window: int, model: str = "", provider: str = ""
 ) -> int:
-    """From how many tokens on a conversation is compressed."""
+    """The number of tokens at which a conversation is compacted."""
     room = max(window - limits.max_output, 1)
     share = limits.threshold
     if room < _LARGE_WINDOW:
@@ -59,12 +54,12 @@ def tail_budget(limits: CompactionLimits, trigger: int) -> int:
 
 
 def min_tail_messages(limits: CompactionLimits) -> int:
-    """Messages at the end that stay, even when they are long."""
+    """Messages at the end that are kept even if they are long."""
     return min(max(limits.last, 3), 8)
 
 
 def summary_budget(content: int, window: int) -> int:
-    """Tokens for a summary of so many."""
+    """Maximum tokens of a summary of `content` tokens."""
     return min(max(content // 5, 2_000), 10_000, max(window // 20, 256))
 
 
@@ -73,7 +68,7 @@ def text_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message) -> int:
-    """A guess that needs no tokenizer."""
+    """Estimate without a tokenizer."""
     size = 0
     for part in message.parts:
         if isinstance(part, Media):
@@ -94,9 +89,9 @@ def tool_tokens(specs: Sequence[ToolSpec]) -> int:
 
 
 class TokenGauge:
-    """How full the window is: what the provider counted last, and a guess for what came since.
+    """How full the window is: the provider's last count plus an estimate of what came since.
 
-    `size` is that of the history, in characters.
+    Sizes are those of the history, in characters.
     """
 
     def __init__(self, fixed: int) -> None:
@@ -105,13 +100,13 @@ class TokenGauge:
         self._size = 0
 
     def heard(self, usage: Usage, size: int) -> None:
-        """The history has this size with the answer that was counted."""
+        """Set the provider's count for a history of this size, including the answer."""
         if usage.input:
             self._counted = usage.input + usage.output
             self._size = size
 
     def begin_again(self, fixed: int) -> None:
-        """What was counted is no more what is sent."""
+        """Discard the count, because the request has changed."""
         self._fixed = self._counted = fixed
         self._size = 0
 

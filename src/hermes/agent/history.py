@@ -1,7 +1,7 @@
-"""Make any history one that every provider accepts: a total function, whatever happened before.
+"""Turn any history into one that every provider accepts.
 
-A history that is already valid comes back as the same objects, so that the bytes
-sent to the provider, and with them its prompt cache, stay the same.
+A valid history is returned as the same objects, so that the bytes sent to the provider,
+and with them its prompt cache, stay the same.
 """
 
 import re
@@ -28,44 +28,44 @@ INTERRUPTED = "Interrupted before a result was known."
 NO_OUTPUT = "(no output)"
 _OPENING = "(The earlier part of this conversation is not shown.)"
 MAX_IDENTIFIER = 64
-"""Characters of a call's id and of a tool's name that providers take back."""
+"""Maximum length of call ids and tool names that providers accept."""
 _ID_PREFIX = 48
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 _TRUST_ORDER = (Trust.PROGRAM, Trust.OWNER, Trust.GUEST, Trust.DATA)
-"""What is joined is trusted as little as the least trusted part of it."""
+"""Joined messages get the lowest trust among them."""
 
 _CallPosition: TypeAlias = tuple[int, int]
-"""A call's message and its number among that message's calls."""
+"""The index of a message and of the call within it."""
 
 
 def valid_history(messages: Sequence[Message]) -> list[Message]:
-    """Every call is followed by its result, nothing is empty, roles alternate, a user begins."""
+    """Every call is followed by its result, no message is empty, roles alternate, a user begins."""
     return History(messages).valid()
 
 
 class History(Sequence[Message]):
-    """What was said, and its valid form: every request pays only for what is new.
+    """A transcript and its valid form, computed incrementally.
 
-    What is added between two requests must be whole: an answer, then all of its results.
+    Messages added between two requests must be complete: an answer, then all its results.
     """
 
     def __init__(self, past: Sequence[Message] = ()) -> None:
         self.call_ids: set[str] = set()
         self._said: list[Message] = list(past)
         self.size = sum(map(_size, self._said))
-        """About how many characters it holds."""
+        """Approximate number of characters."""
         self._valid: list[Message] = []
         self._done = 0
-        self._bytes, self._weighed = 0, 0
+        self._bytes, self._measured = 0, 0
 
     @overload
-    def __getitem__(self, place: int) -> Message: ...
+    def __getitem__(self, index: int) -> Message: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Message]: ...
-    def __getitem__(self, place: int | slice) -> Message | list[Message]:
-        return self._said[place]
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        return self._said[index]
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._said)
@@ -81,19 +81,19 @@ class History(Sequence[Message]):
         self.size += _size(message)
 
     def begin_again(self, messages: Sequence[Message]) -> None:
-        """Hold these instead, for everybody who holds this history."""
+        """Replace the messages in place, for every reference to this history."""
         self._said = list(messages)
         self.size = sum(map(_size, self._said))
         self.call_ids = set()
         self._valid = []
         self._done = 0
-        self._bytes, self._weighed = 0, 0
+        self._bytes, self._measured = 0, 0
 
     @property
     def held(self) -> int:
-        """How many bytes of memory its words take; each message is weighed once."""
-        self._bytes += sum(map(_memory_bytes, self._said[self._weighed :]))
-        self._weighed = len(self._said)
+        """Memory used by its text in bytes; each message is measured once."""
+        self._bytes += sum(map(_memory_bytes, self._said[self._measured :]))
+        self._measured = len(self._said)
         return self._bytes
 
     def valid(self) -> list[Message]:
@@ -126,25 +126,25 @@ def _size(message: Message) -> int:
 
 
 def _memory_bytes(message: Message) -> int:
-    """In bytes: a character takes up to four, and what only people are shown is held as well."""
-    words: list[str | bytes] = []
+    """Includes text that is only shown to people."""
+    texts: list[str | bytes] = []
     for part in message.parts:
         match part:
             case Text(text):
-                words.append(text)
+                texts.append(text)
             case Reasoning(text, signature):
-                words += [text, signature or ""]
+                texts += [text, signature or ""]
             case ToolCall(args=args, broken=broken):
-                words += [bytes(args), broken]
+                texts += [bytes(args), broken]
             case Media():
                 pass
     if isinstance(message, Result):
-        words.append(message.shown)
-    return sum(map(getsizeof, words))
+        texts.append(message.shown)
+    return sum(map(getsizeof, texts))
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Ids and tool names of the calls that never got a result, in order."""
+    """Ids and tool names of calls without a result, in order."""
     waiting: dict[str, str] = {}
     for message in messages:
         if isinstance(message, Result):
@@ -156,11 +156,11 @@ def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """Those of the last answer that are still to be made, in order."""
-    for place in reversed(range(len(messages))):
-        message = messages[place]
+    """Calls of the last answer that have not run yet, in order."""
+    for index in reversed(range(len(messages))):
+        message = messages[index]
         if isinstance(message, Assistant):
-            waiting = {call for call, _ in unanswered_calls(messages[place:])}
+            waiting = {call for call, _ in unanswered_calls(messages[index:])}
             return [call for call in message.calls if call.id in waiting]
         if isinstance(message, User):
             return []
@@ -172,9 +172,9 @@ def has_content(message: User) -> bool:
 
 
 def with_unique_call_ids(answer: Assistant, taken: set[str]) -> Assistant:
-    """Give a new id to each call whose own is missing, too long or in use.
+    """Replace call ids that are missing, too long or in use, and shorten long tool names.
 
-    `taken` learns them all. A name that no tool can have is cut too.
+    The final ids are added to `taken`.
     """
     parts = tuple(_unique_id(part, taken) for part in answer.parts)
     same = all(new is old for new, old in zip(parts, answer.parts, strict=True))
@@ -196,57 +196,57 @@ def _unique_id(part: Text | Reasoning | ToolCall, taken: set[str]) -> Text | Rea
 
 
 def _pair_results(messages: Sequence[Message], taken: set[str]) -> Iterator[Message]:
-    """Put each result behind its call; drop what says nothing or answers nothing."""
+    """Put each result after its call; drop empty messages and results without a call."""
     results = _results_by_position(messages)
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         match message:
             case User():
                 if (parts := _without_blank_text(message.parts)) is not None:
                     yield message if parts is message.parts else replace(message, parts=parts)
             case Assistant():
-                yield from _answer_with_results(message, place, results, taken)
+                yield from _answer_with_results(message, index, results, taken)
             case Result():
                 pass
 
 
 def _answer_with_results(
-    message: Assistant, place: int, results: dict[_CallPosition, Result], taken: set[str]
+    message: Assistant, index: int, results: dict[_CallPosition, Result], taken: set[str]
 ) -> Iterator[Message]:
     answer = with_unique_call_ids(_sanitized_answer(message), taken)
     if all(isinstance(part, Reasoning) for part in answer.parts):
         return
     yield answer
     for number, call in enumerate(answer.calls):
-        found = results.get((place, number))
+        found = results.get((index, number))
         yield _missing_result(call) if found is None else _result_for_call(found, call)
 
 
 def _results_by_position(messages: Sequence[Message]) -> dict[_CallPosition, Result]:
-    """Which result belongs to which call, also where ids are used again and order is lost."""
+    """Match results to calls, also if ids repeat or the order is lost."""
     found: dict[_CallPosition, Result] = {}
-    asked: dict[str, list[_CallPosition]] = {}
-    early: dict[str, Result] = {}
+    positions: dict[str, list[_CallPosition]] = {}
+    orphans: dict[str, Result] = {}
     waiting: dict[str, list[_CallPosition]] = {}
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if isinstance(message, Assistant):
-            here: dict[str, list[_CallPosition]] = {}
+            current: dict[str, list[_CallPosition]] = {}
             for number, call in enumerate(message.calls):
-                here.setdefault(call.id, []).append((place, number))
-                asked.setdefault(call.id, []).append((place, number))
-            waiting.update(here)
+                current.setdefault(call.id, []).append((index, number))
+                positions.setdefault(call.id, []).append((index, number))
+            waiting.update(current)
         elif isinstance(message, Result):
-            if places := waiting.get(message.call):
-                found[places.pop(0)] = message
-            elif message.call not in asked:
-                early.setdefault(message.call, message)
-    for call, result in early.items():
-        if len(asked.get(call, ())) == 1:
-            found.setdefault(asked[call][0], result)
+            if candidates := waiting.get(message.call):
+                found[candidates.pop(0)] = message
+            elif message.call not in positions:
+                orphans.setdefault(message.call, message)
+    for call, result in orphans.items():
+        if len(positions.get(call, ())) == 1:
+            found.setdefault(positions[call][0], result)
     return found
 
 
 def _without_blank_text(parts: tuple[Text | Media, ...]) -> tuple[Text | Media, ...] | None:
-    """The parts without blank text; None when nothing is left."""
+    """The parts without blank text; None if nothing is left."""
     kept = tuple(part for part in parts if not isinstance(part, Text) or part.text.strip())
     if not kept:
         return None
@@ -254,7 +254,7 @@ def _without_blank_text(parts: tuple[Text | Media, ...]) -> tuple[Text | Media, 
 
 
 def _sanitized_answer(answer: Assistant) -> Assistant:
-    """Without blank text, and with calls that a provider can read."""
+    """The answer without blank text, its calls made acceptable to providers."""
     parts = tuple(
         _sanitized_call(part) if isinstance(part, ToolCall) else part
         for part in answer.parts
@@ -267,12 +267,14 @@ def _sanitized_answer(answer: Assistant) -> Assistant:
 
 
 def _sanitized_call(call: ToolCall) -> ToolCall:
-    """Names that models make up, and arguments that are no object, are refused by providers."""
-    named = _NAME.fullmatch(call.name) is not None
-    if named and is_json_object(call.args):
+    """Fix invented names and arguments that are not an object, which providers reject."""
+    valid_name = _NAME.fullmatch(call.name) is not None
+    if valid_name and is_json_object(call.args):
         return call
     name = (
-        call.name if named else _INVALID_CHARACTER.sub("_", call.name[:MAX_IDENTIFIER]) or "unnamed"
+        call.name
+        if valid_name
+        else _INVALID_CHARACTER.sub("_", call.name[:MAX_IDENTIFIER]) or "unnamed"
     )
     return replace(call, name=name, args=call.args if is_json_object(call.args) else Raw(b"{}"))
 
@@ -294,12 +296,12 @@ def _missing_result(call: ToolCall) -> Result:
 
 
 def join_users(first: User, second: User) -> User:
-    """Neighbouring texts become one, so that no provider runs their words together."""
+    """Join adjacent texts with a blank line, which some providers would omit."""
     left, right = first.parts[-1], second.parts[0]
     trust = max(first.trust, second.trust, key=_TRUST_ORDER.index)
     if isinstance(left, Text) and isinstance(right, Text):
-        seam = Text(f"{left.text}\n\n{right.text}")
-        return User(first.id, (*first.parts[:-1], seam, *second.parts[1:]), trust)
+        joined = Text(f"{left.text}\n\n{right.text}")
+        return User(first.id, (*first.parts[:-1], joined, *second.parts[1:]), trust)
     return User(first.id, (*first.parts, *second.parts), trust)
 
 

@@ -1,8 +1,8 @@
-"""Notice an agent that runs in circles: first a hint in the result, then an end with a reason.
+"""Detect an agent that repeats itself: first add a hint to the result, then stop the turn.
 
-Progress is an observation that was not made before. Once something was changed, or
-somebody waited, the world may answer differently, so everything may be tried again.
-Counting goes by steps: many calls of one answer that fail together are one failure.
+Progress is a result not seen before. After a change or a wait, results may differ, so
+repetitions are allowed again. Counting goes by steps: several calls of one answer that fail
+together count as one failure.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from hermes.schema.messages import Result, Text, ToolCall
 from hermes.schema.tools import Effect
 
 WAIT_SECONDS = {Effect.READ: 5.0, Effect.WRITE: 5.0, Effect.OUTSIDE: 1.0}
-"""After how many seconds a call that went well has waited for something."""
+"""A successful call that took this many seconds has waited for something."""
 
 
 class GuardLimits(Struct, frozen=True, kw_only=True):
-    """After how many repetitions to hint, and to stop; `stops` turns the latter on."""
+    """Repetitions until a hint and until the turn is stopped."""
 
     warns: bool = True
     stops: bool = True
@@ -31,7 +31,7 @@ class GuardLimits(Struct, frozen=True, kw_only=True):
 
 
 class LoopGuard:
-    """The memory of one turn."""
+    """Observes the calls of one turn."""
 
     def __init__(self, limits: GuardLimits) -> None:
         self._limits = limits
@@ -46,71 +46,73 @@ class LoopGuard:
         self.verdict = ""
 
     def observe(self, call: ToolCall, effect: Effect, result: Result, took: float = 0.0) -> Result:
-        """The result to give to the model; `took` is how many seconds it was worked on."""
+        """Return the result for the model, with a hint if needed; `took` is in seconds."""
         hint = self._judge(call, effect, result, took)
         if not hint or not self._limits.warns:
             return result
         return structs.replace(result, parts=(*result.parts, Text(f"\n[{hint}]")))
 
     def end_step(self) -> None:
-        """All calls of one answer were observed; `verdict` is set once the turn should end."""
+        """Finish the calls of one answer; sets `verdict` if the turn should end."""
         self._failed_steps = 0 if self._went_well else self._failed_steps + 1
         self._idle_steps = 0 if self._progressed else self._idle_steps + 1
         if self._failed_steps >= self._limits.stop_tool_failures:
             self._stop(f"every call of the last {self._failed_steps} steps failed")
         elif self._idle_steps >= self._limits.stop_no_progress:
-            self._stop(f"the last {self._idle_steps} steps brought nothing new")
+            self._stop(f"the last {self._idle_steps} steps produced nothing new")
         self._counted.clear()
         self._went_well = self._progressed = False
 
     def _judge(self, call: ToolCall, effect: Effect, result: Result, took: float) -> str:
-        asked = _digest(call.name.encode(), bytes(call.args))
-        seen = _digest(asked, *_result_bytes(result))
+        call_key = _digest(call.name.encode(), bytes(call.args))
+        result_key = _digest(call_key, *_result_bytes(result))
         if result.failed:
-            self._progressed |= self._count(self._repeats, seen) == 1
-            return self._judge_failure(call.name, asked)
+            self._progressed |= self._count(self._repeats, result_key) == 1
+            return self._judge_failure(call.name, call_key)
         self._went_well = True
         if took >= WAIT_SECONDS[effect]:
             self._forget()
             self._changes.clear()
             self._progressed = True
             return ""
-        return self._judge_success(call.name, effect, asked, seen)
+        return self._judge_success(call.name, effect, call_key, result_key)
 
-    def _judge_success(self, tool: str, effect: Effect, asked: bytes, seen: bytes) -> str:
+    def _judge_success(self, tool: str, effect: Effect, call_key: bytes, result_key: bytes) -> str:
         limits = self._limits
-        self._failures[asked] = self._failures[tool.encode()] = 0
+        self._failures[call_key] = self._failures[tool.encode()] = 0
         if effect is Effect.READ:
-            times = self._count(self._repeats, seen)
+            times = self._count(self._repeats, result_key)
             self._progressed |= times == 1
             return self._judge_repeat(tool, times, limits.stop_no_progress)
-        if seen not in self._changes:
-            self._changes.add(seen)
+        if result_key not in self._changes:
+            self._changes.add(result_key)
             self._forget()
             self._progressed = True
-        times = self._count(self._repeats, seen)
+        times = self._count(self._repeats, result_key)
         if effect is Effect.WRITE:
             return self._judge_repeat(tool, times, limits.stop_no_progress)
-        # What lies outside may change by itself: to look again is not idle, only impatient.
+        # External state may change by itself, so checking it again still counts as progress.
         self._progressed = True
         return self._judge_repeat(tool, times, limits.stop_tool_failures)
 
-    def _judge_failure(self, tool: str, asked: bytes) -> str:
+    def _judge_failure(self, tool: str, call_key: bytes) -> str:
         limits = self._limits
-        same = self._count(self._failures, asked)
-        of_tool = self._count(self._failures, tool.encode())
-        if same >= limits.stop_same_failure:
-            self._stop(f"the same {tool} call failed {same} times")
-        elif of_tool >= limits.stop_tool_failures:
-            self._stop(f"{tool} failed {of_tool} times in a row")
-        if same >= limits.warn_same_failure:
-            return f"This very call has failed {same} times. Change it or try another way."
-        if of_tool >= limits.warn_tool_failures:
-            return f"{tool} has failed {of_tool} times in a row. Think about why before going on."
+        same_failures = self._count(self._failures, call_key)
+        tool_failures = self._count(self._failures, tool.encode())
+        if same_failures >= limits.stop_same_failure:
+            self._stop(f"the same_failures {tool} call failed {same_failures} times")
+        elif tool_failures >= limits.stop_tool_failures:
+            self._stop(f"{tool} failed {tool_failures} times in a row")
+        if same_failures >= limits.warn_same_failure:
+            return (
+                f"This exact call has failed {same_failures} times. Change it or try another way."
+            )
+        if tool_failures >= limits.warn_tool_failures:
+            return f"{tool} has failed {tool_failures} times in a row. Think about why first."
         return ""
 
-    def _judge_repeat(self, tool: str, times: int, patience: int) -> str:
-        if times >= patience:
+    def _judge_repeat(self, tool: str, times: int, limit: int) -> str:
+        if times >= limit:
             self._stop(f"the same {tool} call gave the same result {times} times")
         if times > self._limits.warn_no_progress:
             return (
@@ -120,14 +122,14 @@ class LoopGuard:
         return ""
 
     def _count(self, counter: Counter[bytes], key: bytes) -> int:
-        """How many steps have shown this, with the present one."""
+        """The number of steps with this key, including the current one."""
         if key not in self._counted:
             self._counted.add(key)
             counter[key] += 1
         return max(counter[key], 1)
 
     def _forget(self) -> None:
-        """The world may answer differently from now on."""
+        """Reset the counters, because results may differ from now on."""
         self._failures.clear()
         self._repeats.clear()
         self._failed_steps = 0

@@ -18,11 +18,11 @@ from hermes.schema.tools import ToolSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    # Few people have anybody who looks on.
+    # Loaded only where hooks are configured.
     from hermes.ports.hooks import TurnHooks
 
 ReadSteering = Callable[[], Awaitable[Sequence[User]]]
-"""What people said while the turn was running, each message given out once."""
+"""Returns the messages people sent while the turn was running; each is returned once."""
 
 
 async def no_steering() -> Sequence[User]:
@@ -30,32 +30,25 @@ async def no_steering() -> Sequence[User]:
 
 
 class CompactionNeed(Struct, frozen=True):
-    """What the next request would take, as far as is known; `refused`: it was too long."""
+    """The size of the next request, as far as it is known."""
 
     tokens: int
     tell: Emit
-    refused: bool = False
+    refused: bool = False  # the provider rejected the request as too long
 
 
 CompactHistory = Callable[[History, CompactionNeed], Awaitable[str | None]]
-"""Makes a history fit, in place, where that is needed; then the prompt to go on with."""
+"""Compacts a history in place if needed; returns the new system prompt, or None."""
 
 RebuildPrompt = Callable[[], str]
-"""The prompt as it would be put together now."""
+"""Builds the current system prompt."""
 
 CheckSpend = Callable[[], Awaitable[None]]
-"""Raises `SpendCapReached` when no more may be spent."""
+"""Raises `SpendCapReached` when the spending limit is reached."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Chosen once and frozen: a setting changed meanwhile counts from the next turn.
-
-    `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
-    `counsel` there is nobody to ask. Tools that are `unlisted` can be called, but requests do not
-    tell of them. `compress` is asked before each step, and `allowed`, too. `resumes`: calls at the
-    end of the history are still to be made. `watch` looks on. `prefill` stands before the history
-    in every request, and is no part of it.
-    """
+    """Everything a turn needs. Settings changed meanwhile apply from the next turn."""
 
     scope: Scope
     model: Model
@@ -67,30 +60,27 @@ class Plan(Struct, frozen=True, kw_only=True):
     guard: GuardLimits = GuardLimits()
     clock: Clock
     effort: str | None = None
-    handed: Sequence[ToolSpec] = ()
+    handed: Sequence[ToolSpec] = ()  # run by the client: a call to one ends the turn
     calling: OutputConstraints = UNCONSTRAINED
-    counsel: Approvals | None = None
-    unlisted: Collection[str] = ()
-    compress: CompactHistory | None = None
+    counsel: Approvals | None = None  # None: no one can approve anything
+    unlisted: Collection[str] = ()  # callable, but not listed in requests
+    compress: CompactHistory | None = None  # called before each step
     renew: RebuildPrompt | None = None
-    allowed: CheckSpend | None = None
-    resumes: bool = False
+    allowed: CheckSpend | None = None  # called before each step
+    resumes: bool = False  # the calls at the end of the history have yet to run
     watch: "TurnHooks | None" = None
-    prefill: Sequence[Message] = ()
+    prefill: Sequence[Message] = ()  # precedes the history in every request
 
 
 class RuntimePlan(Struct, frozen=True, kw_only=True):
-    """A plan for a turn that is run elsewhere, from the question to the answer.
-
-    `tools` are ours that it may call from there; `counsel` is whom they ask.
-    """
+    """A plan for a turn that an external runtime runs."""
 
     scope: Scope
     runtime: Runtime
     system: str
     history: Sequence[Message] = ()
     steer: ReadSteering = no_steering
-    tools: Mapping[str, Tool] = {}
+    tools: Mapping[str, Tool] = {}  # our tools that the runtime may call
     counsel: Approvals | None = None
     clock: Clock = SystemClock()
     watch: "TurnHooks | None" = None

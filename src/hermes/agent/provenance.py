@@ -1,7 +1,7 @@
-"""What a text may come from: everything in the model's sight that the person did not write.
+"""Track where text comes from: which sources the model has seen that its user did not write.
 
-Looked at only when something is about to be remembered. A name of a source is for people: the
-tool and what it was asked for, or the first words of a message.
+Computed only when something is about to be remembered. Source names are for people: the tool
+and its main argument, or the beginning of a message.
 """
 
 import re
@@ -17,32 +17,32 @@ from hermes.schema.attachments import attachments_of, has_untrusted_text, typed_
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
 
 SUMMARY_ID = "msg_summary_"
-"""How the id of a summary begins; the first message after it follows."""
+"""Prefix of a summary's id, followed by the id of the first message after it."""
 UNTRUSTED_SUMMARY_ID = f"{SUMMARY_ID}strange_"
-"""The same, where others than the person spoke in what it tells of."""
+"""The same for a summary that covers untrusted content."""
 OWN_TOOLSETS = frozenset({"memory", "skills", "todo", "clarify"})
-"""Toolsets whose results are the house's own words, or the person's."""
+"""Toolsets whose results are written by Hermes or its user."""
 QUOTE_WORDS = 6
-"""So many words in a row, the same as in a source and not the person's, are a quotation."""
+"""This many equal consecutive words, not written by the user, are a quote."""
 MIN_WORDS = 3
 MAX_NAMES = 8
 MAX_COMPARED = 2_000_000
-"""Characters of sources that are compared, the newest first."""
+"""Characters of sources to compare, newest first."""
 MAX_WRITTEN = 200_000
-"""Characters of a text, and of a source, when all that is written is compared."""
+"""Maximum characters of a text and of a source when whole files are compared."""
 MAX_OWNER_MESSAGES = 200
-"""Messages of the owner's that are looked at for what they asked to remember, the last ones."""
+"""How many of the owner's last messages are checked for what they asked to remember."""
 _WORD = re.compile(r"\w+")
 _LABEL_ARGUMENTS = ("path", "url", "command", "query", "pattern", "goal", "name")
 
 
 class TextSource(Struct, frozen=True):
-    """`strange`: somebody else wrote it. `unverified`: somebody else may have written it."""
+    """A text with a name to show people."""
 
     name: str
     text: str
-    strange: bool = False
-    unverified: bool = False
+    strange: bool = False  # written by someone else
+    unverified: bool = False  # may have been written by someone else
 
     @property
     def is_trusted(self) -> bool:
@@ -50,39 +50,45 @@ class TextSource(Struct, frozen=True):
 
 
 def find_sources(
-    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
+    text: str,
+    messages: Sequence[Message],
+    tools: Mapping[str, Tool],
+    nested: Sequence[TextSource] = (),
 ) -> TextSources:
-    """`said` is all that the model sees; `used` is what tools got from other tools."""
-    found = [*_sources(said, tools), *used]
-    said_by_owner = [*_owner_texts(said)]
-    own = " ".join(map(_normalized, said_by_owner))
+    """Find the sources of a text in the messages the model sees and in nested tool results."""
+    sources = [*_sources(messages, tools), *nested]
+    owner_texts = [*_owner_texts(messages)]
+    own = " ".join(map(_normalized, owner_texts))
     return TextSources(
-        strangers=_source_names(one for one in found if not one.is_trusted),
-        read=_source_names(one for one in found if one.is_trusted),
-        repeated=_source_names(_quoted_sources(text, found, own)),
-        own=tuple(said_by_owner[-MAX_OWNER_MESSAGES:]),
-        quotes=any(_quoted_sources(text, [one for one in found if not one.is_trusted], "")),
+        strangers=_source_names(one for one in sources if not one.is_trusted),
+        read=_source_names(one for one in sources if one.is_trusted),
+        repeated=_source_names(_quoted_sources(text, sources, own)),
+        own=tuple(owner_texts[-MAX_OWNER_MESSAGES:]),
+        quotes=any(_quoted_sources(text, [one for one in sources if not one.is_trusted], "")),
     )
 
 
-def contains_untrusted(said: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
-    """Whether somebody else wrote, or may have written, something of it."""
-    return any(not source.is_trusted for source in _sources(said, tools))
+def contains_untrusted(messages: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
+    """Whether any of the messages was, or may have been, written by someone else."""
+    return any(not source.is_trusted for source in _sources(messages, tools))
 
 
 def quotes_untrusted(
-    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[TextSource] = ()
+    text: str,
+    messages: Sequence[Message],
+    tools: Mapping[str, Tool],
+    nested: Sequence[TextSource] = (),
 ) -> bool:
-    """Whether a text, which may be long, has a run of words that a stranger wrote."""
-    strange = [one for one in (*_sources(said, tools), *used) if one.strange]
-    if not strange:
+    """Whether a text, which may be long, repeats consecutive untrusted words."""
+    untrusted = [one for one in (*_sources(messages, tools), *nested) if one.strange]
+    if not untrusted:
         return False
     runs = {*_word_runs(text[:MAX_WRITTEN])}
     length = len(next(iter(runs), "").split())
-    for words in _owner_texts(said) if runs else ():
-        runs.difference_update(_word_runs(words, length))
+    for owner_text in _owner_texts(messages) if runs else ():
+        runs.difference_update(_word_runs(owner_text, length))
     room = MAX_COMPARED // 4
-    for source in reversed(strange):
+    for source in reversed(untrusted):
         if not runs or room <= 0:
             return False
         room -= len(source.text)
@@ -92,7 +98,7 @@ def quotes_untrusted(
 
 
 def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> TextSource | None:
-    """None for words that are the house's own."""
+    """The source for a call's result; None for results that Hermes itself wrote."""
     call = unwrap_call(call, tools)
     tool = tools.get(call.name)
     if tool is not None and tool.spec.toolset in OWN_TOOLSETS and not tool.spec.foreign:
@@ -102,16 +108,16 @@ def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Text
 
 
 def _reaches_network(call: ToolCall, tools: Mapping[str, Tool]) -> bool:
-    """A command or a program that names an address, or a tool that strangers speak through."""
+    """Whether the arguments contain a URL or name a tool with untrusted results."""
     args = bytes(call.args)
     if b"://" in args:
         return True
     return any(tool.spec.foreign and name.encode() in args for name, tool in tools.items())
 
 
-def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
+def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
     calls: dict[str, ToolCall] = {}
-    for message in said:
+    for message in messages:
         match message:
             case Assistant():
                 calls |= {call.id: call for call in message.calls}
@@ -139,7 +145,7 @@ def _attachment_sources(message: User) -> Iterator[TextSource]:
 
 
 def _call_label(call: ToolCall) -> str:
-    """`read_file notes.md`: the tool, and what of its arguments says the most."""
+    """The tool and its most telling argument, such as `read_file notes.md`."""
     try:
         args = msgspec.json.decode(call.args, type=dict[str, object])
     except msgspec.DecodeError:
@@ -148,8 +154,8 @@ def _call_label(call: ToolCall) -> str:
     return f"{call.name} {one_line(str(given[0]), 60)}" if given else call.name
 
 
-def _owner_texts(said: Sequence[Message]) -> Iterator[str]:
-    for message in said:
+def _owner_texts(messages: Sequence[Message]) -> Iterator[str]:
+    for message in messages:
         if isinstance(message, User) and message.trust is Trust.OWNER:
             yield typed_text(message)
 
@@ -167,7 +173,7 @@ def _quoted_sources(text: str, found: Sequence[TextSource], own: str) -> Iterato
 
 
 def _word_runs(text: str, length: int = 0) -> list[str]:
-    """Without a length: of the usual one, or all of a text that is shorter."""
+    """Word sequences of this length; by default the quote length, or the whole short text."""
     words = _normalized(text).split()
     if len(words) < MIN_WORDS:
         return []
@@ -189,7 +195,7 @@ MAX_TOOL_SOURCES = 200
 
 
 class UntrustedContent:
-    """Once heard they stay in the turn to its end."""
+    """Tracks untrusted content in a turn; once present, it stays until the end."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
@@ -197,7 +203,7 @@ class UntrustedContent:
         self.heard = False
         self.said: list[Message] = []
         self.used_by_tools: list[TextSource] = []
-        """What tools got from other tools, which is in no message."""
+        """Results of nested tool calls, which are not in any message."""
 
     def hear(self, message: Message) -> None:
         self.said.append(message)
@@ -211,12 +217,12 @@ class UntrustedContent:
                 self.used(self._calls.get(call, ""))
 
     def used(self, name: str) -> None:
-        """A tool has answered, perhaps with what others wrote."""
+        """Record that a tool returned, possibly with untrusted content."""
         tool = self._tools.get(name)
         self.heard |= tool is not None and tool.spec.foreign
 
     def got(self, call: ToolCall, text: str, output: ToolOutput) -> None:
-        """A tool has called another one, and this is what came back."""
+        """Record the result of a nested tool call."""
         self.used(call.name)
         source = source_of_call(call, self._tools, text)
         if source is not None and len(self.used_by_tools) < MAX_TOOL_SOURCES:
@@ -225,10 +231,10 @@ class UntrustedContent:
             self.used_by_tools.append(found)
 
     def recall(self, history: Sequence[Message]) -> None:
-        """For a turn that goes on where it was cut off: all since the last question."""
+        """Restore the state of a resumed turn from the messages since the last question."""
         questions = [
-            place
-            for place, message in enumerate(history)
+            index
+            for index, message in enumerate(history)
             if isinstance(message, User) and message.trust is not Trust.PROGRAM
         ]
         for message in history[questions[-1] :] if questions else ():

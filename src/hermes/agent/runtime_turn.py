@@ -1,4 +1,4 @@
-"""A turn that a runtime runs: tell what was asked, entrust it, and pass on what comes back."""
+"""Run a turn in an external runtime and emit what it returns."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, 
 
 
 class RuntimeTurn:
-    """What people say meanwhile is for the runtime, or makes a new errand after the answer."""
+    """Messages sent meanwhile go to the runtime, or into a new request after its answer."""
 
     def __init__(self, plan: RuntimePlan, emit: Emit) -> None:
         self._plan = plan
@@ -52,22 +52,22 @@ class RuntimeTurn:
         return ending
 
     async def tell(self, event: Event) -> None:
-        """Facts are told to the end, also when somebody interrupts just now."""
+        """Emit a fact completely, even if the turn is being interrupted."""
         with anyio.CancelScope(shield=True):
             await self._emit(event)
 
     async def _entrust(self) -> TurnEnd:
-        # Shielded work may have hidden that somebody wants an end: nothing is begun then.
+        # Shielded work may have hidden a cancellation; do not start anything then.
         await anyio.lowlevel.checkpoint_if_cancelled()
         plan = self._plan
-        said = list(self._history)
-        if not said or isinstance(said[-1], Assistant):
+        messages = list(self._history)
+        if not messages or isinstance(messages[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
         specs = [plan.tools[name].spec for name in sorted(plan.tools)]
         runtime_request = RuntimeRequest(
             plan.scope,
             plan.system,
-            said,
+            messages,
             plan.steer,
             specs,
             self._use,
@@ -92,15 +92,15 @@ class RuntimeTurn:
                 await self._emit(event)
 
     async def _use(self, call: ToolCall) -> Result:
-        """One of our tools, for a runtime that calls it: as in a turn of our own."""
-        came: list[Result] = []
+        """Run one of our tools for the runtime, as in a turn of our own."""
+        results: list[Result] = []
 
-        async def keep(ended: FinishedCall) -> None:
-            came.append(ended.result)
+        async def keep(finished: FinishedCall) -> None:
+            results.append(finished.result)
 
         await ToolCallRunner(self._plan, [call], self._emit, keep, self._untrusted).run()
         self._untrusted.used(call.name)
-        return came[0]
+        return results[0]
 
     async def _say(self, message: Message) -> None:
         await self.tell(MessageAdded(message))
@@ -110,10 +110,10 @@ class RuntimeTurn:
             self.usage += message.usage
             self.steps += 1
 
-    async def _hear(self, unheard: Sequence[User]) -> bool:
-        """Take in what people said meanwhile."""
-        meanwhile = (*unheard, *await self._plan.steer())
-        heard = [message for message in meanwhile if has_content(message)]
-        for message in heard:
+    async def _hear(self, late: Sequence[User]) -> bool:
+        """Add what people said meanwhile; False if nothing."""
+        new = (*late, *await self._plan.steer())
+        messages = [message for message in new if has_content(message)]
+        for message in messages:
             await self._say(message)
-        return bool(heard)
+        return bool(messages)

@@ -1,4 +1,4 @@
-"""The system prompt: put together once per session, in an order that keeps its beginning stable."""
+"""Build the system prompt once per session, with the stable parts first."""
 
 from datetime import date
 from functools import lru_cache
@@ -15,13 +15,9 @@ _STARTED = "Conversation started: "
 
 
 class PromptFacts(Struct, frozen=True, kw_only=True):
-    """What the prompt says about this session. `soul` replaces the built-in identity.
+    """What the system prompt says about a session."""
 
-    `skills`, `project` and `memory` are whole sections, which begin as the words above say.
-    `commands` says where commands run, if it is another machine than the one of the files.
-    """
-
-    soul: str
+    soul: str  # replaces the built-in identity
     system: str
     home: str
     workspace: str
@@ -29,18 +25,18 @@ class PromptFacts(Struct, frozen=True, kw_only=True):
     model: str
     provider: str
     profile: str = "default"
-    commands: str = ""
+    commands: str = ""  # where commands run, if not on the machine with the files
     extra: str = ""
-    skills: str = ""
+    skills: str = ""  # complete sections, starting with the headings above
     project: str = ""
     memory: str = ""
 
 
 @lru_cache(maxsize=16)
 def build_prompt(facts: PromptFacts) -> str:
-    """Stable parts first, then what caller and project add, then what changes from day to day.
+    """Stable parts first, then additions by the caller and the project, then daily changes.
 
-    Sessions that begin alike have one prompt together, not one each.
+    Cached, so that equal sessions share one string.
     """
     parts = [
         facts.soul.strip() or prompt_text("identity"),
@@ -74,12 +70,12 @@ def _environment(facts: PromptFacts) -> str:
 
 
 def _today(facts: PromptFacts) -> str:
-    """Only the day: a time would spoil the provider's prompt cache."""
+    """Only the date: a time would invalidate the provider's prompt cache."""
     return f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}"
 
 
 def section_sizes(prompt: str) -> dict[str, int]:
-    """How many characters of a prompt are its skills, its project file, its memory, the rest."""
+    """Characters per section of a prompt: skills, project, memory and the rest."""
     marks = {
         "skills": f"\n\n{SKILLS_HEADING}\n",
         "system": f"\n\n{_ENVIRONMENT_HEADING}\n",

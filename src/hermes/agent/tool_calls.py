@@ -1,4 +1,4 @@
-"""Run the calls of one answer: readers together, everything else alone, results in order."""
+"""Run the tool calls of one answer: reads in parallel, everything else in order."""
 
 import logging
 import math
@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 
 MAX_PARALLEL = 8
 MAX_TEXT = 200_000
-"""Characters that one result brings to the model; a tool has its own, smaller limits."""
+"""Maximum characters of a result; tools have their own, smaller limits."""
 MAX_PARTS = 100
 MAX_PROGRESS = 10_000
 
 
 class FinishedCall(Struct, frozen=True):
-    """A call with its result, and how many seconds were spent on it."""
+    """A call with its result and its duration in seconds."""
 
     call: ToolCall
     effect: Effect
@@ -56,9 +56,9 @@ ReportCall = Callable[[FinishedCall], Awaitable[None]]
 
 
 class ToolCallRunner:
-    """One answer's calls. However they end, each of them is told exactly once, in order.
+    """Runs one answer's calls; each is reported exactly once, in order, however it ends.
 
-    Only where one is put off, it and those behind it are left for the next start.
+    Only when the turn is suspended, that call and those after it are left for the next start.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class ToolCallRunner:
         plan: Plan | RuntimePlan,
         calls: Sequence[ToolCall],
         emit: Emit,
-        tell: ReportCall,
-        strangers: UntrustedContent | None = None,
+        report: ReportCall,
+        untrusted: UntrustedContent | None = None,
     ) -> None:
-        self._untrusted = strangers or UntrustedContent(plan.tools)
+        self._untrusted = untrusted or UntrustedContent(plan.tools)
         self._plan = plan
         self._calls = [unwrap_call(call, plan.tools) for call in calls]
         self._emit = emit
-        self._tell = tell
+        self._tell = report
         self._started: set[int] = set()
         self._approval_state = _ApprovalState()
         self._ended: list[FinishedCall | None] = [None] * len(calls)
@@ -89,11 +89,11 @@ class ToolCallRunner:
                     await self._run_together(list(batch))
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._tell_interrupted()
+                await self._report_interrupted()
             raise
 
     def _place(self, number: int) -> int:
-        """Neighbouring readers share -1 and run as one batch; anything else is its own."""
+        """Adjacent reads share -1 and run as one batch; other calls have their own key."""
         tool = self._plan.tools.get(self._calls[number].name)
         alone = tool is not None and tool.spec.alone
         return number if alone or self._effect(number) is not Effect.READ else -1
@@ -117,8 +117,8 @@ class ToolCallRunner:
                 for number in batch:
                     group.start_soon(run, number)
         except ExceptionGroup as failures:
-            # What goes wrong in a tool is a result. Here somebody could not be told, or a question
-            # is put off until the next start: one such error says it all.
+            # Tool failures are results. What gets here is a failed report or a suspended turn,
+            # so the first error is enough.
             raise failures.exceptions[0] from None
 
     async def _run_one(self, number: int) -> None:
@@ -127,31 +127,31 @@ class ToolCallRunner:
         result = await self._result_of(number)
         took = clock.monotonic() - began
         self._ended[number] = FinishedCall(self._calls[number], self._effect(number), result, took)
-        await self._tell_ended()
+        await self._report_finished()
         if number in self._started:
             await after_tool_call(self._plan, self._calls[number], result)
 
-    async def _tell_ended(self) -> None:
-        """Tell what has ended, up to the first call that still runs; one teller keeps the order."""
+    async def _report_finished(self) -> None:
+        """Report finished calls up to the first that still runs; one caller at a time."""
         if self._telling:
             return
         self._telling = True
         try:
-            while self._told < len(self._ended) and (ended := self._ended[self._told]):
+            while self._told < len(self._ended) and (finished := self._ended[self._told]):
                 self._told += 1
                 with anyio.CancelScope(shield=True):
-                    await self._tell(ended)
+                    await self._tell(finished)
         finally:
             self._telling = False
 
-    async def _tell_interrupted(self) -> None:
+    async def _report_interrupted(self) -> None:
         for number, call in enumerate(self._calls):
             if self._ended[number] is None:
                 effect = self._effect(number)
                 started = number in self._started and not self._approval_state.waits(call.id)
                 result = interrupted_result(call.id, effect, started=started)
                 self._ended[number] = FinishedCall(call, effect, result)
-        await self._tell_ended()
+        await self._report_finished()
 
     async def _result_of(self, number: int) -> Result:
         call = self._calls[number]
@@ -160,8 +160,8 @@ class ToolCallRunner:
             known = ", ".join(sorted(self._plan.tools)) or "none"
             shown = one_line(call.name, MAX_IDENTIFIER)
             return failed_result(call, f"There is no tool named {shown!r}. Tools: {known}.")
-        if complaint := _invalid_reason(call) or await blocked_reason(self._plan, call):
-            return failed_result(call, complaint)
+        if reason := _invalid_reason(call) or await blocked_reason(self._plan, call):
+            return failed_result(call, reason)
         await self._emit(ToolStarted(call, tool.spec.effect))
         self._started.add(number)
         output = limit_output(await self._execute(call, tool))
@@ -177,7 +177,7 @@ class ToolCallRunner:
 
     async def _execute(self, call: ToolCall, tool: Tool) -> ToolOutput:
         spec = tool.spec
-        unknown = "" if spec.effect is Effect.READ else " What it did until then stays done."
+        effects = "" if spec.effect is Effect.READ else " Anything it did before that remains."
         try:
             with anyio.move_on_after(spec.timeout) as limit:
                 return await tool.run(call.args, self._context(call, limit))
@@ -188,21 +188,21 @@ class ToolCallRunner:
         except anyio.get_cancelled_exc_class():
             if cancelled_from_outside():
                 raise
-            log.exception("tool %s was cancelled by its own doing", call.name)
+            log.exception("tool %s was cancelled from inside", call.name)
         except Exception:
             log.exception("tool %s crashed", call.name)
         else:
             late = f"{call.name} took longer than {spec.timeout:g} s and was stopped."
-            return ToolOutput.text(late + unknown, failed=True)
-        return ToolOutput.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
+            return ToolOutput.text(late + effects, failed=True)
+        return ToolOutput.text(f"{call.name} failed with an internal error.{effects}", failed=True)
 
     def _context(self, call: ToolCall, limit: anyio.CancelScope) -> ToolContext:
         spec = self._plan.tools[call.name].spec
-        # Whatever runs a turn elsewhere does not make its calls again.
+        # An external runtime does not repeat its calls.
         again = isinstance(self._plan, Plan)
-        # What others call reading may do more.
+        # A foreign tool declared as reading may do more.
         own_reader = spec.effect is Effect.READ and not spec.foreign
-        side = _CallContext(
+        context = _CallContext(
             self._plan,
             self._untrusted,
             self._emit,
@@ -212,11 +212,11 @@ class ToolCallRunner:
             asks_again=again,
             inquires_again=again and (spec.asks or own_reader),
         )
-        return side.context()
+        return context.context()
 
 
 class _ApprovalState:
-    """Which calls wait for somebody's leave, and which were given it."""
+    """Which calls wait for approval and which have it."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
@@ -224,29 +224,25 @@ class _ApprovalState:
 
     @contextmanager
     def asked(self, call: str) -> Generator[None]:
-        """An interruption leaves it as waiting: then nothing was done."""
+        """Count a call as waiting; after an interruption it stays so, as nothing was done."""
         self._open[call] += 1
         yield
         self._open[call] -= 1
 
     def waits(self, call: str) -> bool:
-        """Whether it has done nothing yet."""
+        """Whether it waits for approval and has done nothing yet."""
         return self._open[call] > 0 and call not in self._given
 
     def given(self, call: str) -> None:
         self._given.add(call)
 
     def has_not_acted(self, call: str) -> bool:
-        """Whether it was given no leave yet: tools ask before they act."""
+        """Whether it has no approval yet: tools ask before they act."""
         return call not in self._given
 
 
 class _CallContext(Struct, frozen=True):
-    """What one call may turn to while it runs.
-
-    Whether it can be begun anew where its process ends while it `asks` for leave, or `inquires`,
-    which some do after they have acted.
-    """
+    """What a tool can ask for during one call."""
 
     plan: Plan | RuntimePlan
     strangers: UntrustedContent
@@ -254,6 +250,8 @@ class _CallContext(Struct, frozen=True):
     call: ToolCall
     time: "_CallTimer"
     leaves: _ApprovalState
+    # Whether the call can be run again if the process ends while it waits for an approval, or
+    # for an answer (which some tools ask for after they have acted).
     asks_again: bool = False
     inquires_again: bool = False
 
@@ -298,13 +296,13 @@ class _CallContext(Struct, frozen=True):
             )
         return output
 
-    async def ask(self, wish: ApprovalRequest) -> Decision:
-        wish = structs.replace(wish, foreign=wish.foreign or self.strangers.heard)
+    async def ask(self, request: ApprovalRequest) -> Decision:
+        request = structs.replace(request, foreign=request.foreign or self.strangers.heard)
         counsel = self.plan.counsel
         if counsel is None:
-            return await decide_unattended(wish)
+            return await decide_unattended(request)
         with self.leaves.asked(self.call.id), self.time.stopped():
-            decision = await counsel.rule(self._asking(again=self.asks_again), wish, self.emit)
+            decision = await counsel.rule(self._asking(again=self.asks_again), request, self.emit)
         if decision.allowed:
             self.leaves.given(self.call.id)
         return decision
@@ -334,30 +332,30 @@ class _CallContext(Struct, frozen=True):
 
 
 class _CallTimer:
-    """What one call has; it does not run while a person thinks, who has a limit of their own."""
+    """The time limit of one call, paused while waiting for a person."""
 
     def __init__(self, limit: anyio.CancelScope) -> None:
         self._limit = limit
         self._left = 0.0
-        self._stops = 0
+        self._pauses = 0
 
     @contextmanager
     def stopped(self) -> Generator[None]:
-        """Several may be asked at once: it runs on when the last of them has answered."""
-        if not self._stops:
+        """Pause the limit; with several questions, until the last one is answered."""
+        if not self._pauses:
             self._left = self._limit.deadline - anyio.current_time()
             self._limit.deadline = math.inf
-        self._stops += 1
+        self._pauses += 1
         try:
             yield
         finally:
-            self._stops -= 1
-            if not self._stops:
+            self._pauses -= 1
+            if not self._pauses:
                 self._limit.deadline = anyio.current_time() + self._left
 
 
 def limit_output(output: ToolOutput) -> ToolOutput:
-    """No tool, ours or a stranger's, fills the model's window or the disk with one result."""
+    """Cut oversized results, so that one call cannot fill the context window or the disk."""
     parts = output.parts
     size = sum(len(part.text) for part in parts if isinstance(part, Text))
     if len(parts) > MAX_PARTS or size > MAX_TEXT:
@@ -380,7 +378,7 @@ def _leading_parts(parts: Sequence[Text | Media]) -> Iterator[Text | Media]:
 
 
 def _invalid_reason(call: ToolCall) -> str:
-    """Why the call cannot be run as it came; empty when it can."""
+    """Why the call cannot be run; empty if it can."""
     if call.broken == TRUNCATED_ARGUMENTS:
         return (
             "The answer reached the output limit inside this call, so nothing was run. "
@@ -396,7 +394,7 @@ def _invalid_reason(call: ToolCall) -> str:
 
 
 def interrupted_result(call: str, effect: Effect, *, started: bool) -> Result:
-    """What the model is told of a call whose end nobody saw."""
+    """The result for a call whose outcome was not seen."""
     if not started:
         text = "Not run: the turn was interrupted before this call started."
     elif effect is Effect.READ:

@@ -1,7 +1,7 @@
-"""A tool that the model was not told of is called through another one: this takes the call out.
+"""Unwrap calls to unlisted tools, which the model makes through a proxy tool.
 
-The transcript keeps the call as the model wrote it. Everybody else (effects, approvals, the
-guard against loops, whoever watches) sees the call that is meant.
+The transcript keeps the call as the model wrote it. Effects, approvals, the loop guard and
+hooks see the unwrapped call.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ _PROXIED_CALL = msgspec.json.Decoder(_ProxiedCall)
 
 
 def unwrap_call(call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
-    """The call inside; the call itself when it carries none that could be run."""
+    """Return the proxied call, or the call itself if it has none that could be run."""
     if call.name != PROXY_TOOL or call.broken or PROXY_TOOL not in tools:
         return call
     try:
-        carried = _PROXIED_CALL.decode(call.args)
+        proxied = _PROXIED_CALL.decode(call.args)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return call
-    if carried.name == PROXY_TOOL or carried.name not in tools:
+    if proxied.name == PROXY_TOOL or proxied.name not in tools:
         return call
-    return ToolCall(call.id, carried.name, *parse_arguments(carried.arguments))
+    return ToolCall(call.id, proxied.name, *parse_arguments(proxied.arguments))

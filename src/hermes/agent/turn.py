@@ -1,7 +1,7 @@
-"""One turn: ask the model, run what it asks for, until it is done.
+"""Run one turn: ask the model, run its tool calls, repeat until it is done.
 
-The turn pushes events into `emit`; it never yields from inside a task group, so
-cancellation is ordinary task cancellation and always unwinds in order.
+Events are pushed into `emit`. The turn never yields inside a task group, so cancellation is
+ordinary task cancellation and always unwinds in order.
 """
 
 import logging
@@ -45,24 +45,24 @@ from hermes.schema.tools import ToolSpec
 log = logging.getLogger(__name__)
 
 CLIENT_CALLS = "handed"
-"""The code of an end that leaves calls to whoever asked: their results begin the next turn."""
+"""End code: the client runs the remaining calls; their results start the next turn."""
 
 SUSPENDED = "put_off"
-"""The code of one that comes before the turn is over: it waits on after the next start."""
+"""End code of a turn that continues after the next start."""
 
 MAX_TOO_LONG = 3
-"""How many requests of one turn may be too long for their window."""
+"""How many requests of one turn may exceed the context window."""
 
 
-async def run_turn(plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit) -> Outcome:
-    """Run to an end and say so exactly once, even when cancelled.
+async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emit) -> Outcome:
+    """Run a turn and emit exactly one end event, even when cancelled.
 
-    What was asked is told before anything can go wrong with answering it.
+    The request messages are emitted first, before anything can fail.
     """
     turn = _Turn(plan, emit) if isinstance(plan, Plan) else RuntimeTurn(plan, emit)
-    ending = TurnEnd(Outcome.FAILED, "Something broke inside Hermes; the log has it.", "internal")
+    ending = TurnEnd(Outcome.FAILED, "Hermes had an internal error; see the log.", "internal")
     try:
-        ending = await turn.run(asked)
+        ending = await turn.run(messages)
     except HermesError as error:
         ending = TurnEnd(Outcome.FAILED, error.sentence, error.code)
     except TurnSuspended:
@@ -71,7 +71,7 @@ async def run_turn(plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit) 
         if cancelled_from_outside():
             ending = TurnEnd(Outcome.CANCELLED, "Interrupted.", "cancelled")
             raise
-        log.exception("the turn was cancelled by its own doing")
+        log.exception("the turn was cancelled from inside")
     finally:
         run, usage, steps = plan.scope.run, turn.usage, turn.steps
         await turn.tell(RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps))
@@ -90,10 +90,10 @@ class _Turn:
             self._history.valid()
         self._guard: LoopGuard | None = None
         self._untrusted = UntrustedContent(plan.tools)
-        # A steady order keeps the beginning of each request the same for the provider's cache.
+        # A stable order keeps the start of each request the same for the provider's cache.
         self._handed = tuple(spec.name for spec in plan.handed)
-        told = plan.tools.keys() - {*self._handed, *plan.unlisted}
-        self._specs = [plan.tools[name].spec for name in sorted(told)]
+        listed = plan.tools.keys() - {*self._handed, *plan.unlisted}
+        self._specs = [plan.tools[name].spec for name in sorted(listed)]
         self._specs += plan.handed
         self._system = plan.system
         self._token_gauge = TokenGauge(self._fixed() if plan.compress else 0)
@@ -103,8 +103,9 @@ class _Turn:
         self.steps = 0
 
     async def run(self, asked: Sequence[User]) -> TurnEnd:
-        begun, new = RunStarted(self._plan.scope.run, self._plan.scope.session), not self._history
-        await self.tell(begun, *map(MessageAdded, asked))
+        started = RunStarted(self._plan.scope.run, self._plan.scope.session)
+        new = not self._history
+        await self.tell(started, *map(MessageAdded, asked))
         if not asked:
             self._untrusted.recall(self._history)
         for message in asked:
@@ -118,26 +119,24 @@ class _Turn:
         bad_answers = 0
         while self.steps - self._refunded < self._plan.steps:
             answer = await self._ask(self._specs)
-            verdict = classify_answer(answer)
-            bad_answers = (
-                bad_answers + 1 if verdict in {AnswerKind.EMPTY, AnswerKind.CUT_OFF} else 0
-            )
+            kind = classify_answer(answer)
+            bad_answers = bad_answers + 1 if kind in {AnswerKind.EMPTY, AnswerKind.CUT_OFF} else 0
             if bad_answers > MAX_BAD_ANSWERS:
-                return _bad_answers_end(verdict)
-            ending = await self._follow_up(verdict, answer)
+                return _bad_answers_end(kind)
+            ending = await self._follow_up(kind, answer)
             if ending is not None:
                 return ending
         return await self._summarize()
 
     async def tell(self, *events: Event) -> None:
-        """Facts are told to the end, also when somebody interrupts just now."""
+        """Emit facts completely, even if the turn is being interrupted."""
         with anyio.CancelScope(shield=True):
             for event in events:
                 await self._emit(event)
 
-    async def _follow_up(self, verdict: AnswerKind, answer: Assistant) -> TurnEnd | None:
-        """Do what the answer asks for; an ending, when there is nothing more to do."""
-        match verdict:
+    async def _follow_up(self, kind: AnswerKind, answer: Assistant) -> TurnEnd | None:
+        """Act on the answer; returns how the turn ends, or None to continue."""
+        match kind:
             case AnswerKind.CALLS:
                 calls = runnable_calls(answer)
                 own = [call for call in calls if call.broken or call.name not in self._handed]
@@ -154,7 +153,7 @@ class _Turn:
                 await self._leave(answer.calls, "the provider declined the answer")
                 error = PolicyRefused(
                     "The provider declined to answer this.",
-                    hint="Put it in other words, or use another model.",
+                    hint="Rephrase it, or use another model.",
                 )
                 return TurnEnd(Outcome.FAILED, error.sentence, error.code)
             case AnswerKind.FINAL:
@@ -163,22 +162,22 @@ class _Turn:
         return None
 
     def _refund(self, calls: Sequence[ToolCall]) -> None:
-        """What one program does would have taken many steps; but there is an end to that, too."""
+        """Do not count steps that replace many others, within limits."""
         tools = (self._plan.tools.get(call.name) for call in calls)
         if self._refunded < self._plan.steps and all(it and it.spec.refunded for it in tools):
             self._refunded += 1
 
     async def _after_calls(self) -> TurnEnd | None:
-        """A word from a person is a new start, even for an agent that ran in circles."""
+        """A message from a person resets the loop guard."""
         if await self._hear():
             self._guard = None
         elif self._guard is not None and self._guard.verdict:
-            reason = f"Stopped, because {self._guard.verdict}. Say how to go on."
+            reason = f"Stopped because {self._guard.verdict}. Tell me how to continue."
             return TurnEnd(Outcome.FAILED, reason, "loop")
         return None
 
     async def _summarize(self) -> TurnEnd:
-        """The budget is used up: one more call, without tools, to say where things stand."""
+        """All steps are used: ask once more, without tools, for a status summary."""
         reason = f"The limit of {self._plan.steps} steps was reached."
         await self._say(nudge("exhausted"))
         try:
@@ -202,23 +201,24 @@ class _Turn:
             await self._say(failed_result(call, f"Not run: {why}."))
 
     async def _hear(self) -> bool:
-        """Take in what people said meanwhile."""
-        heard = [message for message in await self._plan.steer() if has_content(message)]
-        for message in heard:
+        """Add what people said meanwhile; False if nothing."""
+        messages = [message for message in await self._plan.steer() if has_content(message)]
+        for message in messages:
             await self._say(message)
-        return bool(heard)
+        return bool(messages)
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
         guard = self._guard = self._guard or LoopGuard(self._plan.guard)
 
-        async def tell(ended: FinishedCall) -> None:
-            await self._say(guard.observe(ended.call, ended.effect, ended.result, ended.took))
+        async def tell(finished: FinishedCall) -> None:
+            result = guard.observe(finished.call, finished.effect, finished.result, finished.took)
+            await self._say(result)
 
         await ToolCallRunner(self._plan, calls, self._emit, tell, self._untrusted).run()
         guard.end_step()
 
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
-        # Shielded work may have hidden that somebody wants an end: no request is begun then.
+        # Shielded work may have hidden a cancellation; do not start a request then.
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self._plan.allowed is not None:
             await self._plan.allowed()
@@ -232,7 +232,7 @@ class _Turn:
         return await self._ask(specs)
 
     async def _make_room(self, *, refused: bool = False) -> bool:
-        """Tell what lies far back in short, before it is too much. False when nothing changed."""
+        """Compact the history if needed. False if nothing changed."""
         compress = self._plan.compress
         if compress is None:
             return False
@@ -245,9 +245,9 @@ class _Turn:
         return True
 
     def _fixed(self) -> int:
-        """Tokens of what is in every request."""
-        always = text_tokens(self._system) + tool_tokens(self._specs)
-        return always + total_tokens(self._plan.prefill)
+        """Tokens of the constant part of every request."""
+        fixed = text_tokens(self._system) + tool_tokens(self._specs)
+        return fixed + total_tokens(self._plan.prefill)
 
     async def _request(self, specs: Sequence[ToolSpec]) -> Assistant:
         history = self._history.valid()
@@ -267,8 +267,8 @@ class _Turn:
         try:
             answer = await stream.listen(request)
         except BaseException:
-            if heard := stream.heard():
-                answer = await self._take(heard)
+            if partial := stream.heard():
+                answer = await self._take(partial)
                 await self._leave(answer.calls, "the turn was interrupted before this call")
             raise
         return await self._take(answer)
@@ -281,11 +281,11 @@ class _Turn:
         return answer
 
 
-def _bad_answers_end(verdict: AnswerKind) -> TurnEnd:
-    what = "was empty" if verdict is AnswerKind.EMPTY else "was cut off"
+def _bad_answers_end(kind: AnswerKind) -> TurnEnd:
+    problem = "was empty" if kind is AnswerKind.EMPTY else "was cut off"
     return TurnEnd(
         Outcome.FAILED,
-        f"The model's answer {what} {MAX_BAD_ANSWERS + 1} times in a row. "
+        f"The model's answer {problem} {MAX_BAD_ANSWERS + 1} times in a row. "
         "Try again, or choose another model: hermes model",
-        "empty" if verdict is AnswerKind.EMPTY else "truncated",
+        "empty" if kind is AnswerKind.EMPTY else "truncated",
     )

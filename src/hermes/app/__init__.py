@@ -1,1 +1,1 @@
-"""The composition root: the only place where names become objects."""
+"""Composition root: builds the objects of a profile from its settings."""

@@ -1,4 +1,4 @@
-"""Looking back on turns, for a profile: what the settings say, and how the person hears of it."""
+"""Run background reviews and generate titles after turns."""
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS = 256
 TIMEOUT_FACTOR = 5
-"""A review is several requests: so many times what one of them may take."""
+"""A review makes several requests: its timeout is this many times that of one."""
 
 
 class BackgroundReviewDeps(Struct, frozen=True, kw_only=True):
-    """What looking back needs. It is not `on` in a process that ends with its one answer."""
+    """What background reviews need."""
 
     config: Config
     store: Store
@@ -46,11 +46,11 @@ class BackgroundReviewDeps(Struct, frozen=True, kw_only=True):
     learning: Learning
     compressing: CompactionService | None
     profile: str
-    on: bool
+    on: bool  # off in a process that ends after one answer
 
 
 class BackgroundReviews:
-    """Hears of every turn that ended. Its code is loaded with the first of them."""
+    """Schedules a review after each turn; its code is loaded with the first one."""
 
     def __init__(self, parts: BackgroundReviewDeps, group: TaskGroup) -> None:
         self._parts = parts
@@ -60,7 +60,7 @@ class BackgroundReviews:
         self._posted: Callable[[Address], None] = _ignore_posted
 
     def set_posted_callback(self, posted: Callable[[Address], None]) -> None:
-        """Who brings to chats what lies in their outboxes."""
+        """Set the callback that is called when a notice is in a chat's outbox."""
         self._posted = posted
 
     def ended(self, turn: TurnRequest, outcome: Outcome) -> None:
@@ -71,19 +71,19 @@ class BackgroundReviews:
         return session in self._notices
 
     def notices(self, session: str) -> list[str]:
-        """What a person at a terminal has not been told yet; given out once."""
+        """Take the notices not yet shown at a terminal; each is returned once."""
         return self._notices.pop(session, [])
 
-    async def tell(self, occasion: "ReviewedTurn", text: str) -> None:
-        """To a chat through its outbox; to a terminal when somebody looks."""
-        if occasion.address is None:
-            self._notices.setdefault(occasion.session, []).append(text)
+    async def tell(self, turn: "ReviewedTurn", text: str) -> None:
+        """Send a notice: to a chat through its outbox, or kept until a terminal asks for it."""
+        if turn.address is None:
+            self._notices.setdefault(turn.session, []).append(text)
             while len(self._notices) > MAX_SESSIONS:
                 self._notices.popitem(last=False)
             return
-        reply = OutboxMessage(address=occasion.address, text=text, at=self._parts.clock.now())
+        reply = OutboxMessage(address=turn.address, text=text, at=self._parts.clock.now())
         await self._parts.store.commit(outbox_post(f"{new_id('rev')}:told", reply))
-        self._posted(occasion.address)
+        self._posted(turn.address)
 
     def _scheduler(self) -> "ReviewScheduler":
         if self._reviews is None:
@@ -108,10 +108,10 @@ class BackgroundReviews:
         return self._reviews
 
     async def _model(self) -> Model | None:
-        """The one of the slot `auxiliary.background_review`, where it names one."""
+        """The model of the slot `auxiliary.background_review`, if one is set."""
         config = self._parts.config
-        wish = auxiliary_flags(config, config.auxiliary.background_review)
-        return await self._parts.models.wished(wish) if wish else None
+        flags = auxiliary_flags(config, config.auxiliary.background_review)
+        return await self._parts.models.wished(flags) if flags else None
 
 
 def review_rules(config: Config) -> "ReviewRules":
@@ -122,16 +122,16 @@ def review_rules(config: Config) -> "ReviewRules":
     from hermes.learning.review.triggers import ReviewIntervals  # noqa: PLC0415 - as above
 
     memory, slot = config.memory, config.auxiliary.background_review
-    given = config.display.memory_notifications.strip().lower()
-    wanted = {"false": "off", "true": "on"}.get(given, given)
-    known = wanted in {one.value for one in NotificationLevel}
+    setting = config.display.memory_notifications.strip().lower()
+    level = {"false": "off", "true": "on"}.get(setting, setting)
+    known = level in {one.value for one in NotificationLevel}
     return ReviewRules(
         intervals=ReviewIntervals(
             memory=memory.nudge_interval, skills=config.skills.creation_nudge_interval
         ),
         memory=memory.memory_enabled or memory.user_profile_enabled,
         timeout=(slot.timeout or 120) * TIMEOUT_FACTOR,
-        notifying=NotificationLevel(wanted) if known else NotificationLevel.ON,
+        notifying=NotificationLevel(level) if known else NotificationLevel.ON,
     )
 
 
@@ -139,36 +139,33 @@ def review_rules(config: Config) -> "ReviewRules":
 async def open_reviews(
     parts: BackgroundReviewDeps, runner: Runner
 ) -> AsyncGenerator[BackgroundReviews]:
-    """For as long as the profile is open; leaving it ends what still looks back."""
+    """Review turns while the block runs; leaving it ends running reviews."""
     async with background_tasks() as group:
-        looking = BackgroundReviews(parts, group)
-        runner.then(looking.ended)
-        yield looking
+        reviews = BackgroundReviews(parts, group)
+        runner.then(reviews.ended)
+        yield reviews
 
 
-def _ignore_posted(address: Address) -> None:
-    """It lies in the outbox until somebody does."""
+def _ignore_posted(address: Address) -> None: ...
 
 
 @asynccontextmanager
-async def open_titles(
-    config: Config, means: CompactionDeps, runner: Runner
-) -> AsyncGenerator[None]:
-    """For as long as the profile is open; a title that is not there by then is not given."""
+async def open_titles(config: Config, deps: CompactionDeps, runner: Runner) -> AsyncGenerator[None]:
+    """Generate titles while the block runs; leaving it drops unfinished ones."""
     slot = config.auxiliary.title_generation
-    wish = auxiliary_flags(config, slot)
-    if not slot.enabled or wish is None:
+    flags = auxiliary_flags(config, slot)
+    if not slot.enabled or flags is None:
         yield
         return
-    from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - few profiles want it
+    from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
     async def model() -> Model:
-        return await means.models.wished(wish)
+        return await deps.models.wished(flags)
 
-    naming = TitleSettings(
-        model=model, redact=means.redact, timeout=slot.timeout or 30.0, language=slot.language
+    settings = TitleSettings(
+        model=model, redact=deps.redact, timeout=slot.timeout or 30.0, language=slot.language
     )
-    titles = SessionTitles(means.store, means.clock, means.price, naming)
+    titles = SessionTitles(deps.store, deps.clock, deps.price, settings)
     async with background_tasks() as group:
 
         def ended(turn: TurnRequest, outcome: Outcome) -> None:

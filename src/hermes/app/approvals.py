@@ -1,4 +1,4 @@
-"""Who may be asked what: the settings' rules, and a model for a first opinion."""
+"""Build the approval service from the settings, with a model for a first opinion."""
 
 import anyio
 from msgspec import Struct
@@ -18,7 +18,7 @@ from hermes.schema.errors import ModelError
 from hermes.schema.messages import Assistant, Text, Trust, User
 
 MAX_OPINION_TOKENS = 16
-"""Tokens: the opinion is one word."""
+"""The opinion is one word."""
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
 
@@ -28,7 +28,7 @@ def build_approvals(
     store: Store,
     clock: Clock,
     models: ModelSelector,
-    carrier: QuestionForwarder,
+    forwarder: QuestionForwarder,
 ) -> ApprovalService:
     settings = config.approvals
     rules = ApprovalRules(
@@ -43,13 +43,13 @@ def build_approvals(
         path=env.get("PATH", ""),
     )
     limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
-    desk = ApprovalService(store, clock, rules, limits, _ModelOpinion(config, models))
-    desk.set_forwarder(carrier)
-    return desk
+    approvals = ApprovalService(store, clock, rules, limits, _ModelOpinion(config, models))
+    approvals.set_forwarder(forwarder)
+    return approvals
 
 
 class _ModelOpinion(Struct, frozen=True):
-    """Asks the model of the slot `auxiliary.approval`, or the usual one."""
+    """Asks the model of the slot `auxiliary.approval`, or the default one."""
 
     config: Config
     models: ModelSelector
@@ -57,13 +57,13 @@ class _ModelOpinion(Struct, frozen=True):
     async def __call__(self, system: str, question: str) -> str:
         slot = self.config.auxiliary.approval
         with anyio.fail_after(slot.timeout or 30):
-            wish = auxiliary_flags(self.config, slot)
-            model = await (self.models.wished(wish) if wish else self.models.find())
-            asked = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
+            flags = auxiliary_flags(self.config, slot)
+            model = await (self.models.wished(flags) if flags else self.models.find())
+            message = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
             effort = slot.reasoning_effort or None
-            request = ModelRequest(system, [asked], max_output=MAX_OPINION_TOKENS, effort=effort)
+            request = ModelRequest(system, [message], max_output=MAX_OPINION_TOKENS, effort=effort)
             async with model.stream(request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Assistant):
                         return chunk.text
-        raise ModelError("There was no answer.")
+        raise ModelError("The model gave no answer.")

@@ -1,4 +1,4 @@
-"""The sessions of a home and the files they name, opened without the rest of the program."""
+"""Open the session store and blobs of a home without the rest of the program."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -14,19 +14,24 @@ _MAX_LISTED = 1000
 
 
 def open_archive(home: Home, clock: Clock) -> AbstractAsyncContextManager[SqliteStore]:
-    """Creates the database when it is missing; ask `home.state_db.exists()` before a mere look."""
+    """Creates a missing database; check `home.state_db.exists()` first if that is unwanted."""
     return open_store(home.state_db, clock)
 
 
 async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
-    """One without a title is listed by how it began, in quotes, and cut off where there is no room.
+    """Find a session without a title by its quoted, possibly truncated preview.
 
-    Of several that began so, it is the one that was used last.
+    If several match, the most recently used one is returned.
     """
-    begun = name.strip("“”\"' ").rstrip("…")
-    digests = await archive.list(SessionFilter(), _MAX_LISTED) if begun else ()
+    beginning = name.strip("“”\"' ").rstrip("…")
+    summaries = await archive.list(SessionFilter(), _MAX_LISTED) if beginning else ()
     return next(
-        (one.session for one in digests if single_line(one.preview).startswith(begun)), None
+        (
+            summary.session
+            for summary in summaries
+            if single_line(summary.preview).startswith(beginning)
+        ),
+        None,
     )
 
 

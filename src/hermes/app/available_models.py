@@ -1,4 +1,4 @@
-"""Which models can be reached from here: local servers, and providers that have a key."""
+"""List the models that can be reached: on local servers, and from providers with a key."""
 
 from collections.abc import Sequence
 
@@ -15,21 +15,21 @@ LIST_TIMEOUT = 5.0
 
 
 class ProviderModels(Struct, frozen=True, kw_only=True):
-    """One provider and what it has; `trouble` says why nothing could be listed."""
+    """One provider and its models."""
 
     provider: str
     base_url: str
     models: tuple[str, ...] = ()
     local: bool = False
-    trouble: str = ""
+    trouble: str = ""  # why they could not be listed
 
 
 async def find_available(settings: ModelSettings, env: EnvLookup) -> Sequence[ProviderModels]:
-    """Asks all at once and waits a few seconds for the slowest."""
+    """Ask all providers concurrently, for a few seconds at most."""
     found: list[ProviderModels] = []
-    asked: dict[str, ProviderModels] = {}
+    listed: dict[str, ProviderModels] = {}
 
-    async def look_around() -> None:
+    async def find_local() -> None:
         found.extend(
             ProviderModels(
                 provider=server.provider,
@@ -41,20 +41,20 @@ async def find_available(settings: ModelSettings, env: EnvLookup) -> Sequence[Pr
         )
 
     async def ask(target: ModelTarget) -> None:
-        asked[target.provider] = await _list_provider(target)
+        listed[target.provider] = await _list_provider(target)
 
     targets = _provider_targets(settings, env)
     async with anyio.create_task_group() as group:
-        group.start_soon(look_around)
+        group.start_soon(find_local)
         for target in targets:
             group.start_soon(ask, target)
     known = {offer.base_url for offer in found}
-    others = [asked[target.provider] for target in targets]
+    others = [listed[target.provider] for target in targets]
     return [*found, *(offer for offer in others if offer.base_url not in known)]
 
 
 def _embedded_servers(settings: ModelSettings) -> Sequence[LocalServer]:
-    """The models that run inside Hermes, as far as they are here."""
+    """Installed embedded models."""
     from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - for lists only
     from hermes.models.embedded.target import local_server_in  # noqa: PLC0415 - as above
 
@@ -78,14 +78,12 @@ async def _list_provider(target: ModelTarget) -> ProviderModels:
 
 
 def _provider_targets(settings: ModelSettings, env: EnvLookup) -> list[ModelTarget]:
-    """Every provider that could be asked: it has a key, or an address of its own."""
-    own_address = settings.base_url or env("OPENAI_BASE_URL")
+    """Every provider that can be asked: those with a key or a custom URL."""
+    custom_url = settings.base_url or env("OPENAI_BASE_URL")
     names = ["", *(one.name for one in settings.custom_providers)]
-    # A key that was set for an address of one's own is not shown to OpenAI.
+    # A key set for a custom URL is not sent to OpenAI.
     names += [
-        one.name
-        for one in PROVIDERS
-        if not one.local and not (own_address and one.name == "openai")
+        one.name for one in PROVIDERS if not one.local and not (custom_url and one.name == "openai")
     ]
     targets: dict[str, ModelTarget] = {}
     for name in names:

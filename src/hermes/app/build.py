@@ -1,4 +1,4 @@
-"""Build one profile's object graph, and take it down again in order."""
+"""Build one profile's object graph, and close it again in order."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -58,12 +58,7 @@ if TYPE_CHECKING:
 
 
 class AppOptions(Struct, frozen=True, kw_only=True):
-    """What the one who starts the program asks for; unset means as the settings say.
-
-    `without` are toolsets that are left out in any case. `looks_back` is for a process that goes
-    on after a turn, and so has the time to learn from it. `logs` writes the home's log files:
-    for a process that is ours; the loggers of somebody else's are not.
-    """
+    """Command-line choices; unset means as configured."""
 
     workspace: str
     source: str = "cli"
@@ -72,16 +67,16 @@ class AppOptions(Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     api_key: str | None = None
     toolsets: tuple[str, ...] | None = None
-    without: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()  # toolsets that are always left out
     max_steps: int | None = None
     system_prompt: str = ""
-    looks_back: bool = False
-    logs: bool = False
+    looks_back: bool = False  # the process continues after a turn, so reviews can run
+    logs: bool = False  # write the home's log files; only in a process of our own
     log_share: LogScope = LogScope.EVERYTHING
 
 
 class App:
-    """One profile, open and ready to talk."""
+    """One open profile."""
 
     def __init__(
         self, home: Home, loaded: LoadedConfig, store: SqliteStore, parts: "_AppDeps"
@@ -122,31 +117,31 @@ class App:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """Those of where the program was started from."""
+        """The tools for the platform this app was started from."""
         return self.toolbox.on(self._source)
 
     def add_log_redactor(self, redactor: Redactor) -> None:
-        """Mask the secrets of another home, too, in what this one's log files get."""
+        """Also mask another home's secrets in this home's log files."""
         if self._logs is not None:
             self._logs.mask_also(redactor)
 
     def talk(self, origin: SessionOptions) -> Conversation:
-        """A conversation of its own; any number may go on at the same time."""
-        # References are for who sits at this machine: elsewhere an @ is part of somebody's words.
+        """Create a conversation; any number can run at the same time."""
+        # References work only at this machine: elsewhere "@" is ordinary text.
         expand = self._expanded if origin.source == "cli" else unchanged_parts
         return Conversation(self.store, self.clock, self.runner, origin, expand)
 
     async def _expanded(self, session: Session, parts: MessageParts) -> MessageParts:
         if not any("@" in part.text for part in parts if isinstance(part, Text)):
             return parts
-        from hermes.app.references import build_references  # noqa: PLC0415 - few questions refer
+        from hermes.app.references import build_references  # noqa: PLC0415 - few messages use them
 
         workspace, profile = session.cwd, self.home.profile
         scope = Scope(profile=profile, session=session.id, run="", workspace=workspace)
         return await build_references(self).expand(parts, scope)
 
     def use_runtime(self, runtime: Runtime) -> None:
-        """Have every turn of the own conversation run by this one, whatever the settings say."""
+        """Run every turn of the app's own conversation in this runtime, whatever is configured."""
         planner = RuntimePlanner(runtime, self.planner)
         runner = Runner(self.store, self.clock, planner, price, self.home.profile)
         runner.lease_renewer = self.runner.lease_renewer
@@ -162,7 +157,7 @@ class App:
             ("tools", ", ".join(self.models.told(session, self.tools)) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
             *([("runtime", self.codex.status())] if self.codex.on else []),
-            *([("mcp", told)] if (told := self.servers.status()) else []),
+            *([("mcp", status)] if (status := self.servers.status()) else []),
         ]
 
 
@@ -191,7 +186,7 @@ class _AppDeps(Struct, frozen=True, kw_only=True):
 
 
 class _AppBase(Struct, frozen=True, kw_only=True):
-    """What all parts of a profile stand on."""
+    """What the other parts of a profile are built on."""
 
     home: Home
     env: Env
@@ -211,7 +206,7 @@ class _AppBase(Struct, frozen=True, kw_only=True):
 
 
 class _DelegationRef:
-    """Subagents need the runner, whose tools need them: they are asked for when one is called."""
+    """Breaks the cycle between subagents, the runner and its tools: resolved on first use."""
 
     delegations: Delegations
 
@@ -221,57 +216,59 @@ class _DelegationRef:
 
 @asynccontextmanager
 async def open_app(
-    home: Home, env: Env, choices: AppOptions, room: ModelServerPool | None = None
+    home: Home, env: Env, options: AppOptions, model_servers: ModelServerPool | None = None
 ) -> AsyncGenerator[App]:
-    """`room` is for embedded models that several profiles of a process share.
+    """Open a profile; `room` has the embedded models that several profiles of a process share.
 
-    Raises `ConfigError` when the home or its settings are wrong.
+    Raises `ConfigError` if the home or its settings are wrong.
     """
     async with AsyncExitStack() as stack:
-        opened = stack.enter_async_context
-        on = await _open_base(home, env, choices, stack)
-        env, config, store, clock = on.env, on.config, on.store, on.clock
-        desk = ModelSelector(home, env, model_settings(config), on.blobs, clock, _flags(choices))
-        await opened(open_models(desk, env, on.door, room))
-        processes = await opened(open_process_registry(_process_deps(on)))
-        learning = Learning(home, env, config, store, clock)
-        hands, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
-        bench = ToolFactory(
-            home, env, config, on.redactor, on.blobs, on.door, clock, processes,
-            store=store, delegates=hands.delegates, learning=learning, poster=outgoing,
-        )  # fmt: skip
-        toolbox = bench.toolbox(choices.toolsets, choices.without)
-        chats = ChatSettings(config)
-        approvals = build_approvals(config, env, store, clock, desk, outgoing)
-        turns = _turn_settings(on, learning)
-        planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
-        planner.asks(approvals, bench.watch())
-        servers = await opened(open_mcp_servers(_mcp_deps(on, toolbox), planner))
-        near = ProxyDeps(
-            blobs=on.blobs, clock=clock, store=store, later=on.later, counsel=approvals
+        enter = stack.enter_async_context
+        base = await _open_base(home, env, options, stack)
+        env, config, store, clock = base.env, base.config, base.store, base.clock
+        models = ModelSelector(
+            home, env, model_settings(config), base.blobs, clock, _flags(options)
         )
-        afterwards = build_followups(config, env, near)
-        codex = await opened(open_codex(_codex_deps(on, planner, approvals)))
-        chosen = codex.planner(planner, with_proxy(planner, config, env, near, afterwards))
-        means = CompactionDeps(store, clock, price, desk, on.redactor.redact)
-        shortened = build_compaction(config, means)
-        runner = Runner(store, clock, chosen, price, home.profile, shortened)
-        await opened(aclosing(runner))
-        runner.minds(approvals)
-        await opened(open_titles(config, means, runner))
-        looking = _review_deps(on, planner, desk, learning, runner)
-        reviews = await opened(open_reviews(looking, runner))
-        delegated = delegation_deps(config, store, runner, clock, on.later)
-        hands.delegations = await opened(open_delegations(delegated))
-        parts = _AppDeps(
-            blobs=on.blobs, clock=clock, models=desk, toolbox=toolbox, planner=planner,
-            chats=chats, env=env, logs=on.logs, redactor=on.redactor, runner=runner,
-            later=on.later, afterwards=afterwards, codex=codex, servers=servers,
-            approvals=approvals, processes=processes, delegations=hands.delegations,
-            learning=learning, reviews=reviews, outgoing=outgoing,
-            origin=SessionOptions(source=choices.source, cwd=choices.workspace),
+        await enter(open_models(models, env, base.door, model_servers))
+        processes = await enter(open_process_registry(_process_deps(base)))
+        learning = Learning(home, env, config, store, clock)
+        delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
+        factory = ToolFactory(
+            home, env, config, base.redactor, base.blobs, base.door, clock, processes,
+            store=store, delegates=delegation_ref.delegates, learning=learning, poster=outgoing,
         )  # fmt: skip
-        yield App(home, on.loaded, store, parts)
+        toolbox = factory.toolbox(options.toolsets, options.without)
+        chats = ChatSettings(config)
+        approvals = build_approvals(config, env, store, clock, models, outgoing)
+        turns = _turn_settings(base, learning)
+        planner = StandardPlanner(models, toolbox, chats, turns, home.soul, clock)
+        planner.asks(approvals, factory.watch())
+        servers = await enter(open_mcp_servers(_mcp_deps(base, toolbox), planner))
+        proxy_deps = ProxyDeps(
+            blobs=base.blobs, clock=clock, store=store, later=base.later, counsel=approvals
+        )
+        afterwards = build_followups(config, env, proxy_deps)
+        codex = await enter(open_codex(_codex_deps(base, planner, approvals)))
+        chosen = codex.planner(planner, with_proxy(planner, config, env, proxy_deps, afterwards))
+        compaction_deps = CompactionDeps(store, clock, price, models, base.redactor.redact)
+        compaction = build_compaction(config, compaction_deps)
+        runner = Runner(store, clock, chosen, price, home.profile, compaction)
+        await enter(aclosing(runner))
+        runner.minds(approvals)
+        await enter(open_titles(config, compaction_deps, runner))
+        review_deps = _review_deps(base, planner, models, learning, runner)
+        reviews = await enter(open_reviews(review_deps, runner))
+        delegation = delegation_deps(config, store, runner, clock, base.later)
+        delegation_ref.delegations = await enter(open_delegations(delegation))
+        parts = _AppDeps(
+            blobs=base.blobs, clock=clock, models=models, toolbox=toolbox, planner=planner,
+            chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
+            later=base.later, afterwards=afterwards, codex=codex, servers=servers,
+            approvals=approvals, processes=processes, delegations=delegation_ref.delegations,
+            learning=learning, reviews=reviews, outgoing=outgoing,
+            origin=SessionOptions(source=options.source, cwd=options.workspace),
+        )  # fmt: skip
+        yield App(home, base.loaded, store, parts)
 
 
 async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExitStack) -> _AppBase:
@@ -298,63 +295,67 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
     )
 
 
-def _process_deps(on: _AppBase) -> ProcessDeps:
+def _process_deps(base: _AppBase) -> ProcessDeps:
     return ProcessDeps(
-        store=on.store,
-        clock=on.clock,
-        later=on.later,
-        present=on.later.present,
-        redact=on.redactor.redact,
-        logs=on.home.cache / "output" / "processes",
+        store=base.store,
+        clock=base.clock,
+        later=base.later,
+        present=base.later.present,
+        redact=base.redactor.redact,
+        logs=base.home.cache / "output" / "processes",
     )
 
 
-def _mcp_deps(on: _AppBase, toolbox: Toolbox) -> McpDeps:
+def _mcp_deps(base: _AppBase, toolbox: Toolbox) -> McpDeps:
     return McpDeps(
-        home=on.home,
-        env=on.env,
-        loaded=on.loaded,
+        home=base.home,
+        env=base.env,
+        loaded=base.loaded,
         toolbox=toolbox,
-        blobs=on.blobs,
-        clock=on.clock,
-        redactor=on.redactor,
-        workspace=on.choices.workspace,
-        early=on.choices.looks_back and on.config.main_model.openai_runtime != CODEX_RUNTIME,
+        blobs=base.blobs,
+        clock=base.clock,
+        redactor=base.redactor,
+        workspace=base.choices.workspace,
+        early=base.choices.looks_back and base.config.main_model.openai_runtime != CODEX_RUNTIME,
     )
 
 
 def _codex_deps(
-    on: _AppBase, planner: StandardPlanner, approvals: ApprovalService
+    base: _AppBase, planner: StandardPlanner, approvals: ApprovalService
 ) -> CodexHostDeps:
     return CodexHostDeps(
-        home=on.home,
-        config=on.config,
-        env=on.env,
-        flags=_flags(on.choices),
-        door=on.door,
-        store=on.store,
-        clock=on.clock,
-        blobs=on.blobs,
+        home=base.home,
+        config=base.config,
+        env=base.env,
+        flags=_flags(base.choices),
+        door=base.door,
+        store=base.store,
+        clock=base.clock,
+        blobs=base.blobs,
         counsel=approvals,
         watch=planner.watch,
-        proxied=proxy_url(on.config, on.env) is not None,
+        proxied=proxy_url(base.config, base.env) is not None,
     )
 
 
 def _review_deps(
-    on: _AppBase, planner: StandardPlanner, desk: ModelSelector, learning: Learning, runner: Runner
+    base: _AppBase,
+    planner: StandardPlanner,
+    models: ModelSelector,
+    learning: Learning,
+    runner: Runner,
 ) -> BackgroundReviewDeps:
     return BackgroundReviewDeps(
-        config=on.config,
-        store=on.store,
-        clock=on.clock,
+        config=base.config,
+        store=base.store,
+        clock=base.clock,
         planner=planner,
         price=price,
-        models=desk,
+        models=models,
         learning=learning,
         compressing=runner.compressing,
-        profile=on.home.profile,
-        on=on.choices.looks_back and proxy_url(on.config, on.env) is None,
+        profile=base.home.profile,
+        on=base.choices.looks_back and proxy_url(base.config, base.env) is None,
     )
 
 
@@ -378,29 +379,28 @@ def _logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -
     return set_up_logs(home.logs, settings, redactor, choices.log_share)
 
 
-def _no_logs() -> None:
-    """There are no logs to close."""
+def _no_logs() -> None: ...
 
 
-def _turn_settings(on: _AppBase, learning: Learning) -> TurnSettings:
-    config, choices = on.config, on.choices
-    rails = config.tool_loop_guardrails
+def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
+    config, choices = base.config, base.choices
+    guardrails = config.tool_loop_guardrails
     return TurnSettings(
         steps=choices.max_steps or config.agent.max_turns,
         guard=GuardLimits(
-            warns=rails.warnings_enabled,
-            stops=rails.hard_stop_enabled,
-            warn_same_failure=rails.warn_after.exact_failure,
-            warn_tool_failures=rails.warn_after.same_tool_failure,
-            warn_no_progress=rails.warn_after.idempotent_no_progress,
-            stop_same_failure=rails.hard_stop_after.exact_failure,
-            stop_tool_failures=rails.hard_stop_after.same_tool_failure,
-            stop_no_progress=rails.hard_stop_after.idempotent_no_progress,
+            warns=guardrails.warnings_enabled,
+            stops=guardrails.hard_stop_enabled,
+            warn_same_failure=guardrails.warn_after.exact_failure,
+            warn_tool_failures=guardrails.warn_after.same_tool_failure,
+            warn_no_progress=guardrails.warn_after.idempotent_no_progress,
+            stop_same_failure=guardrails.hard_stop_after.exact_failure,
+            stop_tool_failures=guardrails.hard_stop_after.same_tool_failure,
+            stop_no_progress=guardrails.hard_stop_after.idempotent_no_progress,
         ),
         effort=config.agent.reasoning_effort or None,
         personality=partial(personality_text, config),
-        briefing=PromptContext(on.home, config, learning, on.clock),
-        user_home=user_home(on.env),
+        briefing=PromptContext(base.home, config, learning, base.clock),
+        user_home=user_home(base.env),
         extra_prompt="\n\n".join(
             filter(
                 None,
@@ -416,15 +416,15 @@ def _turn_settings(on: _AppBase, learning: Learning) -> TurnSettings:
             for name, effort in config.agent.reasoning_overrides.items()
             if isinstance(effort, str)
         },
-        prefill=_prefill(on.home, config),
-        purse=SpendGuard(on.store, on.clock, _spend_caps(config)),
+        prefill=_prefill(base.home, config),
+        purse=SpendGuard(base.store, base.clock, _spend_caps(config)),
     )
 
 
 def _prefill(home: Home, config: Config) -> Sequence[Message]:
     if not config.prefill_messages_file.strip():
         return ()
-    from hermes.app.prefill import read_prefill  # noqa: PLC0415 - few people have any
+    from hermes.app.prefill import read_prefill  # noqa: PLC0415 - rarely configured
 
     return read_prefill(home, config.prefill_messages_file.strip())
 
@@ -439,9 +439,9 @@ def _spend_caps(config: Config) -> SpendCaps:
 
 
 def _secrets(home: Home, loaded: LoadedConfig, env: Env, choices: AppOptions) -> list[str]:
-    """Every value that must not show up in a log, a result or an error."""
+    """Every value that must not appear in a log, a result or an error."""
     if not loaded.config.security.redact_secrets:
         return []
     given = [choices.api_key] if choices.api_key else []
-    kept = stored_secrets(home.auth) if home.auth.exists() else []
-    return [*given, *kept, *secrets_in(loaded.raw), *secret_values(env)]
+    stored = stored_secrets(home.auth) if home.auth.exists() else []
+    return [*given, *stored, *secrets_in(loaded.raw), *secret_values(env)]

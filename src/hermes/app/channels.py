@@ -1,4 +1,4 @@
-"""The channels of a profile: which are wanted, which can be had, and opening them."""
+"""Open the channels that a profile's settings enable."""
 
 import asyncio
 import hashlib
@@ -19,11 +19,11 @@ from hermes.schema.errors import ConfigError
 T = TypeVar("T")
 
 SURFACES = frozenset({"api_server"})
-"""Named among the platforms, but served by the process itself."""
+"""Listed among the platforms, but served by the process itself."""
 
 
 class ProcessResources:
-    """What all profiles of a process share, and who uses which credential."""
+    """Resources shared by the profiles of a process, and which profile uses which credential."""
 
     def __init__(self, stack: AsyncExitStack, model_servers: ModelServerPool) -> None:
         self.model_servers = model_servers
@@ -37,25 +37,25 @@ class ProcessResources:
         return cast("T", self._made[name])
 
     def claim(self, platform: str, credential: str, profile: str) -> None:
-        """Two listeners on one account would each get half of what is said."""
-        mark = f"{platform}:{hashlib.sha256(credential.encode()).hexdigest()}"
-        other = self._users.setdefault(mark, profile)
+        """Refuse a second listener on one account: each would get only part of the messages."""
+        account = f"{platform}:{hashlib.sha256(credential.encode()).hexdigest()}"
+        other = self._users.setdefault(account, profile)
         if other != profile:
             raise ConfigError(
-                f"The profiles {other} and {profile} use the same account of {platform}.",
-                hint="Give each profile an account of its own, or route chats between them with "
+                f"The profiles {other} and {profile} use the same {platform} account.",
+                hint="Give each profile its own account, or route chats between profiles with "
                 "gateway.profile_routes.",
             )
 
 
 @asynccontextmanager
 async def open_process_resources() -> AsyncGenerator[ProcessResources]:
-    async with open_model_servers() as room, AsyncExitStack() as stack:
-        yield ProcessResources(stack, room)
+    async with open_model_servers() as model_servers, AsyncExitStack() as stack:
+        yield ProcessResources(stack, model_servers)
 
 
 class ConfiguredChannels:
-    """What a profile's settings and variables ask for."""
+    """The channels enabled by a profile's settings and environment."""
 
     def __init__(self, app: App, more: Mapping[str, ChannelManifest] | None = None) -> None:
         self._app = app
@@ -68,16 +68,16 @@ class ConfiguredChannels:
 
     @property
     def missing(self) -> list[str]:
-        """Platforms that this installation does not have."""
+        """Enabled platforms that are not installed."""
         return [name for name in self._enabled() if name not in self._known]
 
     async def open(self, name: str, stack: AsyncExitStack, shared: ProcessResources) -> Channel:
-        """Raises `ConfigError` when its settings are wrong, a package is missing, or it hangs."""
+        """Raises `ConfigError` for wrong settings, a missing package or a timeout."""
         app, manifest = self._app, self._known[name]
         settings = app.config.platforms.get(name) or Platform()
         if credential := _credential(manifest, settings, app.env):
             shared.claim(name, credential, app.home.profile)
-        parts = ChannelDeps(
+        deps = ChannelDeps(
             name=name,
             profile=app.home.profile,
             home=app.home.path,
@@ -88,13 +88,13 @@ class ConfiguredChannels:
         )
         limit = app.config.gateway.platform_connect_timeout
         try:
-            # No scope of anyio: what the channel opens outlives it.
+            # Not an anyio scope: what the channel opens outlives it.
             async with asyncio.timeout(limit or None):
-                return await stack.enter_async_context(_load_factory(manifest)(parts))
+                return await stack.enter_async_context(_load_factory(manifest)(deps))
         except TimeoutError as error:
             raise ConfigError(
-                f"It did not connect within {limit:g} seconds.",
-                hint="See gateway.platform_connect_timeout, and restart the gateway to try again.",
+                f"Could not connect within {limit:g} seconds.",
+                hint="Raise gateway.platform_connect_timeout, or restart the gateway to try again.",
             ) from error
 
     def _enabled(self) -> list[str]:
@@ -104,16 +104,16 @@ class ConfiguredChannels:
 def enabled_platforms(
     config: Config, env: Mapping[str, str], known: Mapping[str, ChannelManifest] = MANIFESTS
 ) -> list[str]:
-    """All that the settings or the variables ask for, whether they can be had or not."""
+    """All platforms enabled by settings or environment, installed or not."""
     named = [name for name, settings in config.platforms.items() if settings.enabled]
     by_variable = [
         manifest.name
         for manifest in known.values()
         if is_true(env.get(platform_variable(manifest.name, "ENABLED"), ""))
-        or any(env.get(one, "").strip() for one in manifest.enabled_by)
+        or any(env.get(variable, "").strip() for variable in manifest.enabled_by)
     ]
-    wanted = dict.fromkeys([*named, *by_variable])
-    return [name for name in wanted if name not in SURFACES]
+    names = dict.fromkeys([*named, *by_variable])
+    return [name for name in names if name not in SURFACES]
 
 
 def _credential(manifest: ChannelManifest, settings: Platform, env: Mapping[str, str]) -> str:
@@ -127,6 +127,6 @@ def _load_factory(manifest: ChannelManifest) -> ChannelFactory:
         return cast("ChannelFactory", getattr(import_module(module), name))
     except ImportError as error:
         raise ConfigError(
-            f"The channel {manifest.name} needs a package that is not here: {error.name}.",
+            f"The {manifest.name} channel needs a missing package: {error.name}.",
             hint=f"Install it with: pip install 'hermes[{manifest.name}]'",
         ) from error

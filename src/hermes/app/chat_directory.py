@@ -1,4 +1,4 @@
-"""The chats a profile has met, in `channel_directory.json`, so that people can name them."""
+"""Remember the chats of a profile in `channel_directory.json`, so they can be found by name."""
 
 import logging
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from hermes.ports.channel import Inbound
 log = logging.getLogger(__name__)
 
 MAX_CHATS = 500
-"""Chats of one platform; those that were met last are kept."""
+"""Per platform; the most recently seen chats are kept."""
 
 SAVE_INTERVAL = 30.0
 
@@ -37,7 +37,7 @@ class _DirectoryFile(Struct):
 
 
 class ChatDirectory:
-    """`meet` is cheap; `run` writes what is new, now and then, and at its end."""
+    """Collects chats in memory; `run` saves new ones periodically and at its end."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class ChatDirectory:
     def meet(self, inbound: Inbound) -> None:
         about, address = inbound.about, inbound.address
         if platform_of(address.channel) != address.channel:
-            # Somebody else's account: by the platform's name alone it could not be reached.
+            # Another profile's account: the platform name alone would not reach it.
             return
         if about.chat_type == CALL_TYPE:
             return
@@ -61,15 +61,15 @@ class ChatDirectory:
             del known[next(iter(known))]
 
     async def run(self) -> None:
-        """Until cancelled; begins with what an earlier process knew."""
+        """Save changes until cancelled; starts with the chats saved earlier."""
         for platform, chats in (await run_sync(self._read)).items():
-            met = self._chats.get(platform, {})
+            seen = self._chats.get(platform, {})
             known = (
-                _directory_chat(one.id, one.name, one.type)
-                for one in chats
-                if one.type != CALL_TYPE
+                _directory_chat(chat.id, chat.name, chat.type)
+                for chat in chats
+                if chat.type != CALL_TYPE
             )
-            self._chats[platform] = {chat.id: chat for chat in known} | met
+            self._chats[platform] = {chat.id: chat for chat in known} | seen
         try:
             while True:
                 await self._changed.wait()
@@ -81,12 +81,12 @@ class ChatDirectory:
 
     async def _save(self) -> None:
         self._changed = anyio.Event()
-        # What does not count as changed any more is on its way to the disk, also at the end.
+        # The change is no longer flagged, so it must be saved even when cancelled.
         with anyio.CancelScope(shield=True):
             try:
                 await run_sync(self._write, self._whole())
             except (OSError, ValueError) as error:
-                log.warning("%s cannot be written: %s", self._path, error)
+                log.warning("cannot write %s: %s", self._path, error)
 
     def _read(self) -> Mapping[str, list[DirectoryChat]]:
         try:
@@ -96,19 +96,19 @@ class ChatDirectory:
         try:
             return msgspec.json.decode(data, type=_DirectoryFile, strict=False).platforms
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            self._begin_anew(error)
+            self._move_damaged(error)
             return {}
 
-    def _begin_anew(self, error: Exception) -> None:
+    def _move_damaged(self, error: Exception) -> None:
         try:
-            kept = keep_aside(self._path, self._clock.now())
+            backup = keep_aside(self._path, self._clock.now())
         except OSError as failure:
-            log.warning("%s is damaged and cannot be kept: %s", self._path, failure)
+            log.warning("%s is damaged and cannot be moved aside: %s", self._path, failure)
             return
-        log.warning("%s is damaged (%s); it is kept as %s", self._path, error, kept)
+        log.warning("%s is damaged (%s); moved to %s", self._path, error, backup)
 
     def _whole(self) -> _DirectoryFile:
-        """A copy, because chats are met while a thread writes."""
+        """A copy, because chats are added while a thread writes it."""
         platforms = {name: list(chats.values()) for name, chats in self._chats.items()}
         return _DirectoryFile(self._clock.now().isoformat(), platforms)
 
@@ -117,11 +117,11 @@ class ChatDirectory:
 
 
 def _directory_chat(chat: str, name: str, kind: str) -> DirectoryChat:
-    """A direct chat is named as whoever is in it pleases: nobody is found by such a name."""
+    """Direct chats get no name: their users choose it, so it must not be used to find them."""
     name = "" if kind == _DIRECT else name
     return DirectoryChat(_encodable(chat), _encodable(name), _encodable(kind))
 
 
 def _encodable(text: str) -> str:
-    """Half a character, as some platforms let through, fits into no file."""
+    """Replace lone surrogates, which some platforms send and no file can hold."""
     return text.encode(errors="replace").decode()

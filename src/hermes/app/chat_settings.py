@@ -1,4 +1,4 @@
-"""What a profile's settings say about a talk by where it goes on, and who asks there."""
+"""Settings that depend on the chat: platform, permissions, overrides, prompts."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -23,7 +23,7 @@ from hermes.schema.scope import Address, Role, Scope
 
 
 class ChatSettings:
-    """Light enough for a single question from a terminal; `chat_rules` has the rest."""
+    """Cheap enough for a single question from a terminal; `app.gateway` has the rest."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -33,7 +33,7 @@ class ChatSettings:
         return self._config.platforms.get(name) or Platform()
 
     def section(self, platform: str) -> ChatPlatform | Discord | Matrix | None:
-        """The platform's own section at the root of the settings."""
+        """The platform's own top-level section of the settings."""
         config = self._config
         sections: Mapping[str, ChatPlatform | Discord | Matrix] = {
             "discord": config.discord,
@@ -49,14 +49,16 @@ class ChatSettings:
         return self._powers(platform)[role]
 
     def override(self, address: Address | None) -> ChannelOverride:
-        """What one chat is given in place of the profile's own."""
+        """Settings of one chat that override the profile's."""
         if address is None:
             return ChannelOverride()
-        given = self.platform(platform_of(address.channel)).channel_overrides
-        return given.get(address.thread or "") or given.get(address.chat) or ChannelOverride()
+        overrides = self.platform(platform_of(address.channel)).channel_overrides
+        return (
+            overrides.get(address.thread or "") or overrides.get(address.chat) or ChannelOverride()
+        )
 
     def prompt(self, scope: Scope) -> str:
-        """What the prompt says about the place where the talk goes on."""
+        """The part of the prompt about the chat."""
         if scope.address is None:
             return ""
         platform = platform_of(scope.address.channel)
@@ -71,9 +73,9 @@ class ChatSettings:
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     def _permissions_on(self, platform: str) -> Mapping[Role, RolePermissions]:
-        usual = (
+        defaults = (
             AUTHENTICATED_PERMISSIONS
             if is_authenticated_platform(platform)
             else DEFAULT_PERMISSIONS
         )
-        return role_permissions_from(self.platform(platform).extra, usual)
+        return role_permissions_from(self.platform(platform).extra, defaults)

@@ -1,4 +1,4 @@
-"""The checkpoints of a profile, as its settings want them."""
+"""Build the checkpoint service from the settings."""
 
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
@@ -19,9 +19,9 @@ def build_checkpoints(
     clock: Clock,
     protected: ProtectedPaths,
 ) -> Checkpoints | None:
-    """None where they are turned off. `sandbox` runs git on this machine."""
-    wanted = config.checkpoints
-    if not wanted.enabled:
+    """None if disabled. `sandbox` runs git on this machine."""
+    settings = config.checkpoints
+    if not settings.enabled:
         return None
     from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - likewise
         CheckpointDeps,
@@ -33,22 +33,22 @@ def build_checkpoints(
         find_git,
     )
 
-    own = user_home(env)
+    user_folder = user_home(env)
     return GitCheckpoints(
         CheckpointDeps(
             sandbox=sandbox,
             git=find_git(env.get("PATH", "")),
             folder=home.checkpoints,
-            places=SessionPaths(own, protected),
+            places=SessionPaths(user_folder, protected),
             clock=clock,
-            home=own,
+            home=user_folder,
             keeping=RetentionPolicy(
-                snapshots=wanted.max_snapshots,
+                snapshots=settings.max_snapshots,
                 limits=CheckpointLimits(
-                    file=wanted.max_file_size_mb * _MB, total=wanted.max_total_size_mb * _MB
+                    file=settings.max_file_size_mb * _MB, total=settings.max_total_size_mb * _MB
                 ),
-                days=wanted.retention_days,
-                prune=wanted.auto_prune,
+                days=settings.retention_days,
+                prune=settings.auto_prune,
             ),
         )
     )

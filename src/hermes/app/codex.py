@@ -1,4 +1,4 @@
-"""Whether turns of a profile are run by codex, and how it is started for that."""
+"""Run the turns of a profile in codex, if configured."""
 
 import re
 import shutil
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 AUTO_RUNTIME, CODEX_RUNTIME = "auto", "codex_app_server"
 CODEX_PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
-"""Those whose models codex can ask; a session with another one stays here."""
+"""Providers whose models codex can use; sessions with other providers stay here."""
 MIN_VERSION = (0, 163, 0)
-"""What tests run; older ones know less of what is asked of them here."""
+"""The oldest tested version."""
 CODEX_VARIABLES = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 SHARED_TOOLS = frozenset(
     {
@@ -71,17 +71,17 @@ SHARED_TOOLS = frozenset(
         "web_search",
     }
 )
-"""Tools of ours that codex may call; for files and commands it has its own."""
+"""Our tools that codex may call; it has its own for files and commands."""
 EXCLUDED_SOURCES = frozenset({"api_server", "subagent"})
-"""Sources whose askers say which tools there are in a turn, which codex would not keep to."""
+"""Sources whose clients choose the tools of a turn, which codex would ignore."""
 NEVER_COMPACT = 1_000_000_000_000
-"""Tokens that no thread has: codex shortens none before nine tenths of its window are full."""
+"""More tokens than any thread has: codex then compacts only at 90 % of its window."""
 REQUIRED_TOOL = "terminal"
-"""Who may not run commands here may not let codex run them either."""
+"""Without permission to run commands here, codex is not used either."""
 
 
 class CodexHostDeps(Struct, frozen=True, kw_only=True):
-    """What of this house codex needs."""
+    """What the codex integration needs from the profile."""
 
     home: Home
     config: Config
@@ -97,27 +97,27 @@ class CodexHostDeps(Struct, frozen=True, kw_only=True):
 
     @property
     def leave(self) -> Approvals:
-        """Whom codex itself asks: those who look on come first."""
+        """Approvals for codex itself: hooks are asked first."""
         if self.watch is None:
             return self.counsel
-        from hermes.app.shell_hooks import HookedApprovals  # noqa: PLC0415 - few people have any
+        from hermes.app.shell_hooks import HookedApprovals  # noqa: PLC0415 - hooks are rare
 
         return HookedApprovals(self.counsel, self.watch)
 
 
 def codex_program(env: Mapping[str, str]) -> str:
-    """The executable; where there is none its name, so that the failure to start it says so."""
-    named = env.get("CODEX_PATH", "").strip()
-    return named or shutil.which("codex", path=env.get("PATH")) or "codex"
+    """The executable; a bare name if it is not found, so that starting it fails clearly."""
+    configured = env.get("CODEX_PATH", "").strip()
+    return configured or shutil.which("codex", path=env.get("PATH")) or "codex"
 
 
 def codex_service_deps(
-    home: Home, config: Config, env: Env, door: Spawner, program: str
+    home: Home, config: Config, env: Env, spawner: Spawner, program: str
 ) -> "CodexServiceDeps":
-    from hermes.runtimes.codex.service import CodexServiceDeps  # noqa: PLC0415 - few homes have it
+    from hermes.runtimes.codex.service import CodexServiceDeps  # noqa: PLC0415 - rarely used
 
     def launch(command: "ProcessCommand") -> AbstractAsyncContextManager[Process]:
-        return door.open(
+        return spawner.open(
             SpawnRequest(
                 argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called="codex"
             )
@@ -135,7 +135,7 @@ def codex_service_deps(
 
 
 def codex_env(env: Mapping[str, str]) -> dict[str, str]:
-    """What a program needs, and the keys of its own provider; none of our other secrets."""
+    """Base variables and the keys of codex's own provider; none of our other secrets."""
     return {
         name: value
         for name, value in env.items()
@@ -144,7 +144,7 @@ def codex_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
-    """In the words of codex's own settings."""
+    """Translate MCP servers into codex's own settings."""
     given: dict[str, object] = {}
     for name, server in servers.items():
         if not server.enabled:
@@ -167,7 +167,7 @@ def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
 
 
 def thread_config(config: Config) -> dict[str, object]:
-    """What each thread is given beside codex's own settings."""
+    """Settings of each thread in addition to codex's own."""
     given: dict[str, object] = {}
     if servers := codex_mcp_settings(config.mcp_servers):
         given["mcp_servers"] = servers
@@ -177,13 +177,13 @@ def thread_config(config: Config) -> dict[str, object]:
 
 
 def compaction_share(settings: Compression) -> float:
-    """The share of its window from which on we have a thread shortened; 0 leaves it to codex."""
+    """The share of its window at which we compact a thread; 0 leaves it to codex."""
     return settings.threshold if settings.codex_app_server_auto == "hermes" else 0.0
 
 
 def git_executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
-    """What a command of codex shall not write: what the owner's git would execute."""
-    from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - only codex needs them here
+    """Paths that codex commands must not write, because the owner's git would execute them."""
+    from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - only for codex
     from hermes.sandbox.git_guard import GitGuard  # noqa: PLC0415 - as above
 
     owner = owner_git_config(env, str(user_home(env)))
@@ -191,46 +191,46 @@ def git_executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
 
 
 def blocked_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
-    """What a command of codex shall not see: this home, and the keys of the person.
+    """Paths that codex commands must not read: this home and the user's keys.
 
-    A folder on the way to the working folder stays open; what lies beside the way does not.
+    Parents of the working folder stay open, but their other content is blocked.
     """
     user = user_home(env)
     secrets = [path for name in HOME_SECRETS for path in user.glob(name)]
-    place = Path(workspace).resolve()
-    closed: set[str] = set()
-    waiting = [home.root, *secrets]
-    while waiting:
-        path = waiting.pop()
-        if place == path.resolve():
+    folder = Path(workspace).resolve()
+    blocked: set[str] = set()
+    pending = [home.root, *secrets]
+    while pending:
+        path = pending.pop()
+        if folder == path.resolve():
             continue
-        if place.is_relative_to(path.resolve()):
-            waiting += path.iterdir()
+        if folder.is_relative_to(path.resolve()):
+            pending += path.iterdir()
         elif path.exists():
-            closed.add(str(path))
-    return sorted(closed)
+            blocked.add(str(path))
+    return sorted(blocked)
 
 
 class Codex:
-    """The choice of the runtime, and what is open for it; nothing is, before the first turn."""
+    """Chooses the runtime, and opens codex on first use."""
 
-    def __init__(self, near: CodexHostDeps, group: TaskGroup) -> None:
-        self._near = near
+    def __init__(self, deps: CodexHostDeps, group: TaskGroup) -> None:
+        self._near = deps
         self._group = group
         self._opening = anyio.Lock()
         self._parts: CodexDeps | None = None
-        self.on = near.config.main_model.openai_runtime == CODEX_RUNTIME
+        self.on = deps.config.main_model.openai_runtime == CODEX_RUNTIME
 
     def current(self) -> str:
         return CODEX_RUNTIME if self.on else AUTO_RUNTIME
 
     def status(self) -> str:
-        """Who runs the turns, and how much of the account is used up as far as codex told."""
+        """The runtime, and how much of the account codex reports as used."""
         used = self._parts.service.limits.words if self._parts is not None else ""
         return f"{self.current()} (used: {used})" if used else self.current()
 
     async def choose(self, name: str) -> str:
-        """Counts from the next message on, and after a restart. Returns a sentence for people."""
+        """Switch the runtime from the next message on, permanently. Returns a message."""
         near = self._near
         if name not in {AUTO_RUNTIME, CODEX_RUNTIME}:
             raise UsageError(
@@ -246,38 +246,38 @@ class Codex:
         await run_sync(write)
         self.on = name == CODEX_RUNTIME
         if self.on:
-            return f"Turns are run by codex {found} from the next message on."
-        return "Turns are run by our own loop from the next message on."
+            return f"codex {found} runs turns from the next message on."
+        return "Hermes runs turns itself from the next message on."
 
     async def version(self) -> str:
-        """Raises `UsageError` when codex is not there, or too old."""
+        """Raises `UsageError` if codex is missing or too old."""
         program = codex_program(self._near.env)
         start = SpawnRequest(
             argv=(program, "--version"), cwd="/", env=codex_env(self._near.env), called="codex"
         )
-        said = b""
+        output = b""
         try:
             with anyio.fail_after(20):
                 async with self._near.door.open(start) as child:
                     while data := await child.read():
-                        said = (said + data)[:10_000]
+                        output = (output + data)[:10_000]
                     await child.wait()
         except (SandboxError, TimeoutError) as error:
             raise UsageError(
                 f"Codex cannot be started: {error}",
-                hint="Install it (npm package @openai/codex) or name it in CODEX_PATH.",
+                hint="Install it (npm package @openai/codex) or set CODEX_PATH.",
             ) from error
-        found = re.search(rb"codex-cli (\d+)\.(\d+)\.(\d+)", said)
+        found = re.search(rb"codex-cli (\d+)\.(\d+)\.(\d+)", output)
         if found is None or tuple(map(int, found.groups())) < MIN_VERSION:
             oldest = ".".join(map(str, MIN_VERSION))
-            raise UsageError(f"Codex {oldest} or newer is needed.", hint="Install a newer one.")
+            raise UsageError(f"Codex {oldest} or newer is required.", hint="Update codex.")
         return ".".join(part.decode() for part in found.groups())
 
     def planner(self, standard: StandardPlanner, usual: Planner) -> "CodexPlanner":
         return CodexPlanner(self, standard, usual, self._near)
 
     async def parts(self) -> "CodexDeps":
-        """Open it; the process itself starts with the first turn."""
+        """Open it; the process starts with the first turn."""
         async with self._opening:
             if self._parts is None:
                 self._parts = self._open()
@@ -287,22 +287,22 @@ class Codex:
         from hermes.runtimes.codex.runtime import CodexDeps  # noqa: PLC0415 - as above
         from hermes.runtimes.codex.service import CodexService  # noqa: PLC0415 - as above
 
-        near = self._near
-        program = codex_program(near.env)
-        parts = codex_service_deps(near.home, near.config, near.env, near.door, program)
+        deps = self._near
+        program = codex_program(deps.env)
+        parts = codex_service_deps(deps.home, deps.config, deps.env, deps.door, program)
         return CodexDeps(
             service=CodexService(parts, self._group),
-            store=near.store,
-            clock=near.clock,
-            blobs=near.blobs,
-            counsel=near.leave,
+            store=deps.store,
+            clock=deps.clock,
+            blobs=deps.blobs,
+            counsel=deps.leave,
             look=self._look,
         )
 
     def _look(
         self, command: str, folder: str, began: float | None, others: str, scope: Scope
     ) -> "WatchedCommand":
-        """As our own commands are looked at."""
+        """Observe a codex command as our own commands are observed."""
         from hermes.tools.provenance.command_provenance import WatchedCommand  # noqa: PLC0415 - as above
 
         at_work = Path(others) if others else None
@@ -310,12 +310,12 @@ class Codex:
 
     @cached_property
     def _origins(self) -> "FileProvenance":
-        """It notes what it sees in the same file as our own tools."""
+        """Records file provenance in the same file as our own tools."""
         return file_provenance(self._near.home, self._near.clock)
 
 
 class _CodexModel(Struct, frozen=True):
-    """What is known of the model that codex will ask."""
+    """What is known of the model that codex uses."""
 
     name: str
     provider: str = "openai"
@@ -323,15 +323,15 @@ class _CodexModel(Struct, frozen=True):
 
 
 class CodexPlanner:
-    """Entrusts turns to codex while it is chosen, and leaves all others to the `usual` planner."""
+    """Plans turns for codex while it is enabled, and leaves the rest to the `usual` planner."""
 
     def __init__(
-        self, codex: Codex, standard: StandardPlanner, usual: Planner, near: CodexHostDeps
+        self, codex: Codex, standard: StandardPlanner, usual: Planner, deps: CodexHostDeps
     ) -> None:
         self._codex = codex
         self._standard = standard
         self._usual = usual
-        self._near = near
+        self._near = deps
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
@@ -362,19 +362,19 @@ class CodexPlanner:
         history: Sequence[Message],
         offered: Mapping[str, Tool],
     ) -> RuntimePlan:
-        from hermes.runtimes.codex.runtime import CodexRuntime  # noqa: PLC0415 - few homes have it
+        from hermes.runtimes.codex.runtime import CodexRuntime  # noqa: PLC0415 - rarely used
         from hermes.runtimes.codex.threads import ThreadSettings  # noqa: PLC0415 - as above
 
-        near = self._near
-        model = session.model or near.flags.model or near.config.main_model.default
+        deps = self._near
+        model = session.model or deps.flags.model or deps.config.main_model.default
         settings = ThreadSettings(
             model=model.removeprefix("openai/"),
-            effort=session.effort or near.config.agent.reasoning_effort or "",
-            config=thread_config(near.config),
+            effort=session.effort or deps.config.agent.reasoning_effort or "",
+            config=thread_config(deps.config),
             parent=session.parent,
-            compact_at=compaction_share(near.config.compression),
-            closed=await run_sync(blocked_paths, near.home, near.env, scope.workspace),
-            read_only=await run_sync(git_executed_paths, near.env, scope.workspace),
+            compact_at=compaction_share(deps.config.compression),
+            closed=await run_sync(blocked_paths, deps.home, deps.env, scope.workspace),
+            read_only=await run_sync(git_executed_paths, deps.env, scope.workspace),
         )
         tools = {name: tool for name, tool in offered.items() if name in SHARED_TOOLS}
         for tool in tools.values():
@@ -387,14 +387,14 @@ class CodexPlanner:
             system=self._standard.prompt(session, scope, _CodexModel(model or "codex"), tools),
             history=history,
             tools=tools,
-            counsel=near.counsel,
-            clock=near.clock,
+            counsel=deps.counsel,
+            clock=deps.clock,
             watch=self._standard.watch,
         )
 
 
 @asynccontextmanager
-async def open_codex(near: CodexHostDeps) -> AsyncGenerator[Codex]:
-    """For as long as a profile is open; leaving the block ends its process."""
+async def open_codex(deps: CodexHostDeps) -> AsyncGenerator[Codex]:
+    """Open codex for a profile; leaving the block ends its process."""
     async with background_tasks() as group:
-        yield Codex(near, group)
+        yield Codex(deps, group)

@@ -1,4 +1,4 @@
-"""What slash commands ask of an open profile: its settings, its tools, and facts about itself."""
+"""Implement the services that slash commands use on an open profile."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ from hermes.schema.tools import ToolSpec
 def command_services(
     app: App, *, platforms: PlatformControl | None = None, restart: RestartGateway | None = None
 ) -> CommandServices:
-    """For every command of one profile; a terminal has neither platforms nor a restart."""
+    """Services for the commands of one profile; a terminal has no platforms or restart."""
     return CommandServices(
         settings=SettingsWriter(app),
         house=HomeInfo(app.home, app.config),
@@ -67,7 +67,7 @@ def command_services(
 
 
 class SettingsWriter:
-    """What was written counts here at once, and elsewhere after the next start."""
+    """Changes apply here immediately and elsewhere after a restart."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -102,19 +102,19 @@ class SettingsWriter:
         platform = platform_of(address.channel)
         if platform != address.channel:
             raise UsageError(
-                "This chat is reached through the account of another profile.",
-                hint="A home is a chat of the profile's own account.",
+                "This chat uses another profile's account.",
+                hint="A home channel must be in an account of this profile.",
             )
         for variable in home_variables(platform):
             if self._app.env.get(variable):
                 raise UsageError(
-                    f"The variable {variable} says where the home of {platform} is, and it wins.",
-                    hint="Take it out of the .env first.",
+                    f"The variable {variable} already sets the home channel of {platform}.",
+                    hint="Remove it from .env first.",
                 )
         home = HomeChannel(
             platform=platform, chat_id=address.chat, thread_id=address.thread or "", name=name
         )
-        # JSON is YAML in one line that quotes whatever a platform names its chats.
+        # JSON is single-line YAML that safely quotes chat names.
         text = msgspec.json.encode({key: value for key, value in asdict(home).items() if value})
         await self._write(f"platforms.{platform}.home_channel", text.decode())
         config = self._app.config
@@ -126,11 +126,11 @@ class SettingsWriter:
     async def shown(self) -> str:
         from hermes.config.effective import as_yaml, printable_settings  # noqa: PLC0415 - as below
 
-        shown = await run_sync(printable_settings, self._app.home, self._app.env)
-        return as_yaml(shown) if shown else "Everything has its default."
+        settings = await run_sync(printable_settings, self._app.home, self._app.env)
+        return as_yaml(settings) if settings else "All settings have their defaults."
 
     async def _write(self, name: str, text: str) -> None:
-        from hermes.config.editor import set_setting  # noqa: PLC0415 - a turn never edits settings
+        from hermes.config.editor import set_setting  # noqa: PLC0415 - rarely used
 
         await run_sync(set_setting, self._app.home, self._app.env, name, text)
 
@@ -175,7 +175,7 @@ def _file_size(path: Path) -> int:
 
 
 class ConfiguredModels:
-    """The models that the settings name, and those that run inside; nobody else is asked."""
+    """Models named in the settings, and embedded ones; providers are not asked."""
 
     def __init__(self, config: Config, home: Home) -> None:
         self._config = config
@@ -188,8 +188,11 @@ class ConfiguredModels:
             one if isinstance(one, str) else _model_argument(one.provider, one.model)
             for one in config.fallback_providers
         ]
-        given = [*((one.name, one) for one in config.custom_providers), *config.providers.items()]
-        for provider, one in given:
+        providers = [
+            *((one.name, one) for one in config.custom_providers),
+            *config.providers.items(),
+        ]
+        for provider, one in providers:
             models = as_list(one.models) or list(as_mapping(one.models) or ())
             names += [
                 _model_argument(provider, str(model)) for model in [one.model, *models] if model
@@ -249,21 +252,21 @@ class ToolsetSettings:
         config = load_config(self._home, self._env).config
         if platform:
             toolsets.check_platform(platform, config)
-        plain = toolsets.expand_toolsets(names, config)
-        written = (toolsets.settings_to_enable if on else toolsets.settings_to_disable)(
-            config, plain, platform or None
+        selected = toolsets.expand_toolsets(names, config)
+        changes = (toolsets.settings_to_enable if on else toolsets.settings_to_disable)(
+            config, selected, platform or None
         )
-        for name, value in written.items():
+        for name, value in changes.items():
             set_setting(self._home, self._env, name, msgspec.json.encode(value).decode())
-        if not written:
-            return "It was so already; nothing was changed."
-        where = f"on {platform}" if platform else "on all platforms"
-        how = "offered" if on else "no longer offered"
-        return f"{', '.join(plain)}: {how} {where}, from the next start on."
+        if not changes:
+            return "No change: it is already set that way."
+        scope = f"on {platform}" if platform else "on all platforms"
+        state = "enabled" if on else "disabled"
+        return f"{', '.join(selected)}: {state} {scope} from the next start."
 
 
 class SessionJobs:
-    """The background processes and the delegated work of one session at a time."""
+    """The background processes and delegated tasks of a session."""
 
     def __init__(self, app: App) -> None:
         self._processes = app.processes
@@ -271,7 +274,7 @@ class SessionJobs:
         self._clock = app.clock
 
     async def begin(self, scope: Scope, prompt: str) -> str:
-        # What somebody else than the owner asks for is not done in the owner's name.
+        # Requests by anyone but the owner count as untrusted.
         task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
         return await self._delegations.dispatch(scope, [task], asked=True)
 
@@ -301,8 +304,8 @@ class SessionJobs:
 
     async def end(self, session: Session) -> int:
         delegated = self._delegations.end_all(session.id, session.key)
-        whose = _SessionOwner(session.id, session.key)
-        return delegated + await self._processes.end_all(whose, "/stop")
+        owner = _SessionOwner(session.id, session.key)
+        return delegated + await self._processes.end_all(owner, "/stop")
 
 
 class _SessionOwner(Struct, frozen=True):
@@ -315,12 +318,12 @@ class BlobImageLoader:
         self._blobs = blobs
 
     async def load(self, path: str) -> Media:
-        (picture,) = await load_images(self._blobs, [path])
-        return picture
+        (image,) = await load_images(self._blobs, [path])
+        return image
 
 
 class GatewayPlatforms:
-    """The platforms of a gateway, as its supervisor knows them."""
+    """The state of the gateway's platforms."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor

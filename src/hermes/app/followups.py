@@ -1,4 +1,4 @@
-"""How what ends after its turn comes back, whatever kind of conversation began it."""
+"""Route follow-up messages to the chat or session that started the work."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,57 +12,57 @@ from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Role, Scope
 
 MAX_SESSIONS = 10_000
-"""Sessions that somebody may still look at; in others the next turn finds what was brought."""
+"""How many sessions `has_news` knows; elsewhere the next turn finds the message."""
 
 
 class FollowupMessage(User, frozen=True, tag="user"):
-    """A message that a turn is begun for, with the rights of who had begun what it tells of."""
+    """A message that starts a turn, with the role of the requester of the work."""
 
     role: Role = Role.OWNER
     news: bool = False
 
 
 class FollowupRouter:
-    """Implements `hermes.ports.followups.Later`.
+    """Implements `hermes.ports.followups.Followups`.
 
-    To a chat it is a letter. To any other conversation it is a message in the inbox of its
-    session, which the next turn there takes up before it answers.
+    A chat gets the message as if it had been sent there. In any other session it is an inbox
+    item that the next turn picks up before it answers.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.chats = ChatFollowups()
         self._news: dict[str, None] = {}
-        self._elsewhere: Callable[[Scope], None] = _ignore_wake
+        self._wake_elsewhere: Callable[[Scope], None] = _ignore_wake
 
-    def set_wake_elsewhere(self, ring: Callable[[Scope], None]) -> None:
-        """Who is told when something was brought to a conversation that is no chat."""
-        self._elsewhere = ring
+    def set_wake_elsewhere(self, wake: Callable[[Scope], None]) -> None:
+        """Set the callback for follow-ups in sessions that are not chats."""
+        self._wake_elsewhere = wake
 
     async def present(self, scope: Scope) -> Scope:
-        """Where the conversation of a scope goes on by now."""
+        """The scope in which the session continues now, such as after a reset."""
         return await current_scope(self._store, scope)
 
     def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         if is_chat(scope):
             return self.chats.brought(scope, key, text)
-        said = FollowupMessage(key, (Text(text),), Trust.DATA, scope.role, news=True)
-        body = Raw(msgspec.json.encode(said))
+        message = FollowupMessage(key, (Text(text),), Trust.DATA, scope.role, news=True)
+        body = Raw(msgspec.json.encode(message))
         return [EnqueueItem(QueueItem(key=key, lane=INBOX, topic=scope.session, body=body))]
 
     def ring(self, scope: Scope) -> None:
         if is_chat(scope):
             self.chats.ring(scope)
         else:
-            # The last place is of who was rung for last: those in front are forgotten first.
+            # Keep the most recent session last: the oldest ones are dropped first.
             self._news.pop(scope.session, None)
             self._news[scope.session] = None
             while len(self._news) > MAX_SESSIONS:
                 del self._news[next(iter(self._news))]
-            self._elsewhere(scope)
+            self._wake_elsewhere(scope)
 
     async def has_news(self, session: str) -> bool:
-        """Whether something was brought to a session that no turn has taken up yet."""
+        """Whether a session has a follow-up that no turn has picked up yet."""
         if session not in self._news:
             return False
         if session in await self._store.queues.topics(INBOX):
@@ -71,5 +71,4 @@ class FollowupRouter:
         return False
 
 
-def _ignore_wake(scope: Scope) -> None:
-    """The next turn there takes it up."""
+def _ignore_wake(scope: Scope) -> None: ...

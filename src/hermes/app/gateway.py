@@ -1,4 +1,4 @@
-"""One profile's gateway, put together from its open app."""
+"""Build one profile's gateway from its open app."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> AccessControl:
-    """Who may speak through this profile's own channels; several profiles need names in keys."""
+    """Access control for the profile's own channels; `multiplexed` puts its name into keys."""
     space = app.home.profile if multiplexed else ""
     rules = {
         platform_of(name): platform_rules(platform_of(name), app.config, app.chats, app.env)
@@ -65,45 +65,42 @@ def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool
 
 
 class GatewayOptions(Struct, frozen=True, kw_only=True):
-    """`lent` are channels of other profiles; `park` sets interrupted turns aside.
-
-    `retry` says how soon whatever fails is tried again, if not as usual.
-    """
+    """What the service passes to a profile's gateway."""
 
     channels: Mapping[str, Channel]
     door: AccessControl
     directory: ChatDirectory
-    lent: Mapping[str, BorrowedChannel] = {}
+    lent: Mapping[str, BorrowedChannel] = {}  # channels of other profiles
     pacers: Mapping[str, RateLimiter] = {}
     hooks: Hooks = NoHooks()
     linger: Callable[[], Awaitable[None]] = no_borrowers
     restart: Callable[[], None] | None = None
-    park: bool = False
-    retry: Backoff | None = None
+    park: bool = False  # set interrupted turns aside
+    retry: Backoff | None = None  # overrides the default backoff
 
 
 def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
     built: list[Gateway] = []
-    elsewhere = remote_models(app.config, app.env)
+    remote = remote_models(app.config, app.env)
 
-    async def begin_again(asker: Address | None) -> None:
+    async def restart_and_notify(asker: Address | None) -> None:
         if asker is not None:
             await request_restart_notice(app.store, asker)
         if parts.restart is not None:
             parts.restart()
 
-    restart = None if parts.restart is None else begin_again
+    restart = None if parts.restart is None else restart_and_notify
 
     def context(conversation: Conversation) -> CommandContext:
         platforms = GatewayPlatforms(built[0].supervisor)
         services = command_services(app, platforms=platforms, restart=restart)
-        if elsewhere is None:
+        if remote is None:
             return CommandContext(conversation, app.models, app, services=services)
-        services = structs.replace(services, offers=elsewhere)
-        return CommandContext(conversation, elsewhere, app, services=services)
+        services = structs.replace(services, offers=remote)
+        return CommandContext(conversation, remote, app, services=services)
 
     registry = standard_commands()
-    house = GatewayDeps(
+    deps = GatewayDeps(
         store=app.store,
         clock=app.clock,
         runner=app.runner,
@@ -132,7 +129,7 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     if parts.retry is not None:
         rules = _with_backoff(rules, parts.retry)
-    built.append(Gateway(house, rules))
+    built.append(Gateway(deps, rules))
     app.later.chats.set_wake(built[0].actors.wake)
     app.reviews.set_posted_callback(built[0].posted)
     app.outgoing.set_posted_callback(built[0].posted)
@@ -149,11 +146,11 @@ def _with_backoff(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
 
 
 def process_start_times(app: App, session: Session) -> Sequence[datetime]:
-    """When the processes began that run for a session, or ran for the one before it."""
+    """Start times of the processes of a session, or of the session before it."""
     return [
-        one.started
-        for one in app.processes.running
-        if one.scope.session == session.id or (session.key and one.scope.key == session.key)
+        process.started
+        for process in app.processes.running
+        if process.scope.session == session.id or (session.key and process.scope.key == session.key)
     ]
 
 
@@ -169,38 +166,38 @@ def _answer_footer(app: App) -> AnswerFooter:
 
 
 def chat_workspace(home: Home, config: Config, env: Mapping[str, str]) -> str:
-    """Where the agent works for people who have no folder of their own: theirs is a chat.
+    """The working folder for people without one, that is, in chats.
 
-    Unless somebody named another one it is a folder of the profile, not the user's own home:
-    what a chat may change is never where a shell or a key is looked for. Where commands run on
-    another machine, `terminal.cwd` is a folder of that one.
+    By default a folder of the profile rather than the user's home, so that chats cannot change
+    files where a shell or a key is looked for. If commands run on another machine,
+    `terminal.cwd` is a folder there.
     """
-    here = "" if config.terminal.backend == "ssh" else config.terminal.cwd
-    given = env.get("MESSAGING_CWD", "").strip() or here
-    path = Path(given).expanduser()
+    configured = "" if config.terminal.backend == "ssh" else config.terminal.cwd
+    folder = env.get("MESSAGING_CWD", "").strip() or configured
+    path = Path(folder).expanduser()
     return str(path if path.is_absolute() else home.path / "workspace")
 
 
 def _target_resolver(
     app: App, channels: Mapping[str, Channel]
 ) -> Callable[[str], tuple[Address, ...]]:
-    def places(text: str) -> tuple[Address, ...]:
-        """What cannot be reached is logged, and the answer goes where the question came from."""
+    def resolve(text: str) -> tuple[Address, ...]:
+        """Log unreachable targets; without any the answer goes back to the requester."""
         homes = home_channels(app.env, app.config.platforms)
         try:
-            found = resolve_targets(parse_targets(text), homes, platforms=channels)
+            targets = resolve_targets(parse_targets(text), homes, platforms=channels)
         except UsageError as error:
-            log.warning("nothing can be delivered to %r: %s", text, error.sentence)
+            log.warning("cannot deliver to %r: %s", text, error.sentence)
             return ()
-        for one in found.unreached:
-            log.warning("%s", _unresolved_text(one))
-        return found.addresses
+        for target in targets.unreached:
+            log.warning("%s", _unresolved_text(target))
+        return targets.addresses
 
-    return places
+    return resolve
 
 
-def _unresolved_text(one: UnresolvedTarget) -> str:
-    return f"{one.target} leads nowhere: {one.why}"
+def _unresolved_text(unresolved: UnresolvedTarget) -> str:
+    return f"cannot deliver to {unresolved.target}: {unresolved.why}"
 
 
 def session_key_rules(config: Config, space: str) -> SessionKeyRules:
@@ -213,7 +210,7 @@ def session_key_rules(config: Config, space: str) -> SessionKeyRules:
 
 def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
     turns = config.max_concurrent_sessions or ActorLimits().turns
-    named = {*config.platforms, *config.display.platforms}
+    platforms = {*config.platforms, *config.display.platforms}
     return GatewayRules(
         actors=ActorRules(
             busy=BusyMode(config.display.busy_input_mode),
@@ -228,9 +225,9 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
             edit=max(config.streaming.edit_interval, 0.1),
             old=config.streaming.fresh_final_after_seconds,
         ),
-        shows={name: _progress_display(config, name) for name in named},
+        shows={name: _progress_display(config, name) for name in platforms},
         usual=_progress_display(config, ""),
-        unsigned=frozenset(name for name in named if not _reactions_enabled(chats, name)),
+        unsigned=frozenset(name for name in platforms if not _reactions_enabled(chats, name)),
         resets=_reset_policy(config),
         stamps=config.gateway.message_timestamps.enabled,
         replies={name: one.reply_to_mode for name, one in config.platforms.items()},
@@ -256,8 +253,8 @@ def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
     matrix = isinstance(section, Matrix)
     free = section.free_response_rooms if matrix else section.free_response_channels
     only = section.allowed_rooms if matrix else section.allowed_channels
-    said = env.get(platform_variable(platform, "REQUIRE_MENTION"), "")
-    require = is_true(said) if said.strip() else bool(section.require_mention)
+    variable = env.get(platform_variable(platform, "REQUIRE_MENTION"), "")
+    require = is_true(variable) if variable.strip() else bool(section.require_mention)
     return GroupRules(require_mention=require, free=frozenset(free), only=frozenset(only))
 
 
@@ -281,8 +278,8 @@ def _progress_display(config: Config, platform: str) -> ProgressDisplay:
 
 def _reactions_enabled(chats: ChatSettings, platform: str) -> bool:
     section = chats.section(platform)
-    wish = section.reactions if isinstance(section, ChatPlatform | Discord) else None
-    return wish not in {False, "off", "false"}
+    setting = section.reactions if isinstance(section, ChatPlatform | Discord) else None
+    return setting not in {False, "off", "false"}
 
 
 def _reset_policy(config: Config) -> ResetPolicy:
@@ -301,6 +298,6 @@ def _zone(name: str) -> tzinfo | None:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigError(
-            f"The setting `timezone` is {name!r}, which is no time zone.",
-            hint="Write it as Europe/Berlin, or leave it empty for this machine's own.",
+            f"The setting `timezone` is {name!r}, which is not a time zone.",
+            hint="Use a name such as Europe/Berlin, or leave it empty for this machine's.",
         ) from error

@@ -1,4 +1,4 @@
-"""The hooks in a profile's home: found, checked, and loaded each under a name of its own."""
+"""Find, check and load the hooks in a profile's home."""
 
 import logging
 import os
@@ -33,11 +33,11 @@ from hermes.schema.errors import ConfigError
 log = logging.getLogger(__name__)
 
 MAX_HOOKS = 64
-"""Hooks of one profile; each has a thread, and those of commands have two."""
+"""Each hook has a thread, and command hooks have two."""
 
 
 class _HookManifest(Struct, frozen=True):
-    """What `HOOK.yaml` says."""
+    """The content of `HOOK.yaml`."""
 
     name: str = ""
     description: str = ""
@@ -45,7 +45,7 @@ class _HookManifest(Struct, frozen=True):
 
 
 class FoundHooks(Struct, frozen=True):
-    """Hooks that can be loaded, and why others cannot; `modules` fills as they are."""
+    """Loadable hooks, warnings about the others, and the names of the modules loaded so far."""
 
     sources: tuple[HookSource, ...]
     warnings: tuple[str, ...]
@@ -56,7 +56,7 @@ class FoundHooks(Struct, frozen=True):
 async def open_profile_hooks(
     home: Home, clock: Clock, rules: HookRules | None = None
 ) -> AsyncGenerator[HookBus]:
-    """The hooks of one profile, for as long as the block runs; shared with nobody."""
+    """The hooks of one profile, open during the block."""
     found = await run_sync(find_hooks, home.hooks)
     for warning in found.warnings:
         log.warning("%s", warning)
@@ -70,59 +70,59 @@ async def open_profile_hooks(
 
 
 def find_hooks(folder: Path) -> FoundHooks:
-    """Look at every folder that has a `HOOK.yaml`, in the order of their names."""
+    """Check every folder with a `HOOK.yaml`, in order of name."""
     sources: list[HookSource] = []
     warnings: list[str] = []
     modules: list[str] = []
     try:
-        places = sorted(path.parent for path in folder.glob("*/HOOK.yaml"))
+        folders = sorted(path.parent for path in folder.glob("*/HOOK.yaml"))
     except OSError as error:
-        return FoundHooks((), (f"{folder} cannot be read: {error.strerror}",), modules)
-    if len(places) > MAX_HOOKS:
-        warnings.append(f"{folder} has more than {MAX_HOOKS} hooks; the others are left out")
-    for place in places[:MAX_HOOKS]:
+        return FoundHooks((), (f"Cannot read {folder}: {error.strerror}",), modules)
+    if len(folders) > MAX_HOOKS:
+        warnings.append(f"{folder} has more than {MAX_HOOKS} hooks; the rest are skipped")
+    for hook in folders[:MAX_HOOKS]:
         try:
-            sources.append(_hook_source(folder, place, warnings, modules))
+            sources.append(_hook_source(folder, hook, warnings, modules))
         except ConfigError as error:
-            warnings.append(f"the hook {place.name} is left out: {error}")
+            warnings.append(f"hook {hook.name} skipped: {error}")
         except OSError as error:
-            why = f"{error.filename or place}: {error.strerror or error}"
-            warnings.append(f"the hook {place.name} is left out: {why}")
+            reason = f"{error.filename or hook}: {error.strerror or error}"
+            warnings.append(f"hook {hook.name} skipped: {reason}")
     return FoundHooks(tuple(sources), tuple(warnings), modules)
 
 
-def _hook_source(folder: Path, place: Path, warnings: list[str], modules: list[str]) -> HookSource:
-    manifest_file, handler = place / "HOOK.yaml", place / "handler.py"
-    for path in (folder, place, manifest_file, handler):
+def _hook_source(folder: Path, hook: Path, warnings: list[str], modules: list[str]) -> HookSource:
+    manifest_file, handler = hook / "HOOK.yaml", hook / "handler.py"
+    for path in (folder, hook, manifest_file, handler):
         _check_permissions(path)
     manifest = _read_manifest(manifest_file)
     unknown = [event for event in manifest.events if not _is_event(event)]
     if unknown:
-        warnings.append(f"{manifest_file}: there is no event {', '.join(unknown)}")
+        warnings.append(f"{manifest_file}: unknown event {', '.join(unknown)}")
     events = tuple(event for event in manifest.events if event not in unknown)
     if not events:
-        raise ConfigError(f"{manifest_file}: it names no event that there is")
+        raise ConfigError(f"{manifest_file}: no known event in `events`")
 
     def load() -> HookHandler:
         return _load_handler(handler, modules)
 
-    return HookSource(name=place.name, events=events, load=load)
+    return HookSource(name=hook.name, events=events, load=load)
 
 
 def _check_permissions(path: Path) -> None:
-    """Whoever can write here runs code as us, so it must be nobody but us."""
+    """A hook runs as us, so no one else may be able to write it."""
     found = path.stat()
     if found.st_uid not in {os.geteuid(), 0}:
-        raise ConfigError(f"{path} belongs to somebody else")
+        raise ConfigError(f"{path} belongs to another user")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError(f"{path} can be written by others than its owner: chmod go-w {path}")
+        raise ConfigError(f"{path} is writable by others; run: chmod go-w {path}")
 
 
 def _read_manifest(file: Path) -> _HookManifest:
     text = read_regular_file(file).decode("utf-8", "replace")
     value, _ = read_yaml(text, file)
     if as_mapping(value) is None:
-        raise ConfigError(f"{file}: it is no mapping")
+        raise ConfigError(f"{file}: not a mapping")
     try:
         return msgspec.convert(value, _HookManifest)
     except msgspec.ValidationError as error:
@@ -136,7 +136,7 @@ def _is_event(event: str) -> bool:
 
 
 def _load_handler(file: Path, modules: list[str]) -> HookHandler:
-    """Import by path, under a name that nothing else has; errors name the file."""
+    """Import by path under a unique module name; errors name the file."""
     name = f"hermes_hook_{new_id('hook')}"
     module = ModuleType(name)
     module.__file__ = str(file)
@@ -144,10 +144,10 @@ def _load_handler(file: Path, modules: list[str]) -> HookHandler:
     sys.modules[name] = module
     try:
         code = compile(read_regular_file(file), str(file), "exec")
-        exec(code, module.__dict__)  # noqa: S102 - the owner's own code, from a file only they write
+        exec(code, module.__dict__)  # noqa: S102 - the owner's code, from a file only they can write
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{file}: {type(error).__name__}: {error}") from error
     handle: object = module.__dict__.get("handle")
     if not callable(handle):
-        raise ConfigError(f"{file}: it has no function handle(event_type, context)")
+        raise ConfigError(f"{file}: no function handle(event_type, context)")
     return handle

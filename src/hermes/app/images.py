@@ -1,4 +1,4 @@
-"""Pictures that a person hands over, taken into the blob store."""
+"""Load images that a person attaches into the blob store."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from hermes.schema.messages import Media
 
 
 async def load_images(blobs: Blobs, names: Sequence[str]) -> list[Media]:
-    """Raises `UsageError` for a file that is not there or is no picture we know."""
+    """Raises `UsageError` for a missing file or an unsupported format."""
     return [await _load_image(blobs, await anyio.Path(name).expanduser()) for name in names]
 
 
@@ -21,12 +21,12 @@ async def _load_image(blobs: Blobs, path: anyio.Path) -> Media:
             data = await file.read(MAX_IMAGE_BYTES + 1)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}.",
-            hint="Check the name, and that you may read it.",
+            f"Cannot read {path}: {error.strerror}.",
+            hint="Check the name and the permissions.",
         ) from error
     kind = image_type(data)
     if kind is None:
-        raise UsageError(f"{path} is no picture.", hint="PNG, JPEG, GIF and WebP are understood.")
+        raise UsageError(f"{path} is not an image.", hint="PNG, JPEG, GIF and WebP are supported.")
     if len(data) > MAX_IMAGE_BYTES:
         raise UsageError(
             f"{path} is larger than {MAX_IMAGE_BYTES:,} bytes.", hint="Make it smaller first."

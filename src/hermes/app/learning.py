@@ -1,6 +1,6 @@
-"""What a profile learns, and where it lies: memory, skills, and the book of their changes.
+"""Memory, skills and the ledger of their changes, for one profile.
 
-Everything here is made when it is first needed: most turns need none of it.
+Everything is created on first use: most turns need none of it.
 """
 
 import shutil
@@ -36,7 +36,7 @@ class Learning:
         self._store = store
         self._clock = clock
         self.memory_approval = config.memory.write_approval
-        """Whether every change of memory is the person's to decide; can be changed by them."""
+        """Whether changes of memory need approval; can be switched at runtime."""
 
     @cached_property
     def ledger(self) -> "Ledger":
@@ -57,8 +57,8 @@ class Learning:
     def shelf(self) -> "SkillCatalog":
         from hermes.learning.skills.catalog import SkillCatalog
 
-        elsewhere = [Path(name).expanduser() for name in self._config.skills.external_dirs]
-        return SkillCatalog(self._home.skills, elsewhere, self._home.path / SNAPSHOT_FILE)
+        external = [Path(name).expanduser() for name in self._config.skills.external_dirs]
+        return SkillCatalog(self._home.skills, external, self._home.path / SNAPSHOT_FILE)
 
     @cached_property
     def usage(self) -> "SkillUsageLog":
@@ -80,7 +80,9 @@ class Learning:
         return SkillEditor(self._home.path, self.shelf, self.usage, self.ledger, self._clock)
 
     async def accept(self, proposal: "Proposal") -> None:
-        """A person wants it. Raises `Unfit`, `Full`, `BadSkill` or `Drifted` when it cannot be."""
+        """Apply an accepted proposal. Raises `InvalidOperation`, `MemoryFull`, `InvalidSkill` or
+        `FileConflict`.
+        """
         from hermes.learning.skills.editor import SKILL_KIND, accept_proposal
 
         if proposal.kind == SKILL_KIND:
@@ -94,17 +96,17 @@ class Learning:
         from hermes.learning.skills.catalog import SkillEnvironment
 
         settings, path = self._config.skills, self._env.get("PATH", "")
-        off = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
+        disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
         return SkillEnvironment(
             tools=tools,
             toolsets=toolsets,
             has_variable=lambda name: bool(self._env.get(name, "")),
             has_program=lambda name: shutil.which(name, path=path) is not None,
-            disabled=off,
+            disabled=disabled,
         )
 
     def knowledge(self, tools: Callable[[], Collection[str]]) -> LearningDeps:
-        """For the tools: what the toolbox has is asked for when a skill wants to know."""
+        """Dependencies of the learning tools; `tools` is called when a skill asks for them."""
         return LearningDeps(
             notebook=lambda: self.notebook,
             shelf=lambda: self.shelf,

@@ -1,4 +1,4 @@
-"""What the agent has learned, as slash commands ask for it."""
+"""Slash commands for memory, skills and proposed changes."""
 
 from collections.abc import Sequence
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 ALL_PROPOSALS = "all"
 _MAX_EXAMINED, _MAX_SHOWN = 500, 10
-"""Changes among which those of the curator are looked for, and how many of them are told."""
+"""How many changes to search for those of the curator, and how many to show."""
 
 
 class LearningCommands:
-    """Implements `hermes.commands.services.Lessons`."""
+    """Implements `hermes.commands.services.LearningControl`."""
 
     def __init__(self, home: Home, env: Env, learning: Learning) -> None:
         self._home = home
@@ -45,28 +45,28 @@ class LearningCommands:
         self._learning = learning
 
     async def memory(self) -> str:
-        sheets = [await self._learning.notebook.read(target) for target in MemoryTarget]
+        files = [await self._learning.notebook.read(target) for target in MemoryTarget]
         parts = [
-            f"{sheet.target.file}  {sheet.usage}\n{join_entries(sheet.entries) or '(nothing yet)'}"
-            for sheet in sheets
+            f"{file.target.file}  {file.usage}\n{join_entries(file.entries) or '(nothing yet)'}"
+            for file in files
         ]
         waiting = len(await self._learning.ledger.waiting(MEMORY))
-        return "\n\n".join([*parts, *([f"{waiting} wait: /memory pending"] if waiting else [])])
+        return "\n\n".join([*parts, *([f"{waiting} pending: /memory pending"] if waiting else [])])
 
     async def waiting(self, kind: str | None = None) -> Sequence[str]:
-        return [proposal_line(one) for one in await self._learning.ledger.waiting(kind)]
+        return [proposal_line(proposal) for proposal in await self._learning.ledger.waiting(kind)]
 
     async def accept(self, name: str, kind: str | None = None) -> Sequence[str]:
-        found = await self._meant(name, kind)
-        if not found:
-            return ["Nothing waits for a decision."]
-        return [await self._accepted(one) for one in found]
+        proposals = await self._meant(name, kind)
+        if not proposals:
+            return ["Nothing is waiting for a decision."]
+        return [await self._accepted(proposal) for proposal in proposals]
 
     async def reject(self, name: str, kind: str | None = None) -> int:
-        found = await self._meant(name, kind)
-        for proposal in found:
+        proposals = await self._meant(name, kind)
+        for proposal in proposals:
             await self._learning.ledger.decide(proposal, accepted=False)
-        return len(found)
+        return len(proposals)
 
     async def changes(self, limit: int) -> Sequence[str]:
         return [entry_line(entry) for entry in await self._learning.ledger.log(limit=limit)]
@@ -81,16 +81,14 @@ class LearningCommands:
         try:
             undone = await self._learning.notebook.undo(name)
         except MemoryFull as error:
-            raise UsageError(
-                f"It cannot be put back: {error}.", hint="/memory shows all."
-            ) from error
-        return f"Done: {undone.summary}. /changes undo {short_id(undone.id)} takes that back, too."
+            raise UsageError(f"Cannot restore it: {error}.", hint="See /memory.") from error
+        return f"Done: {undone.summary}. Revert with /changes undo {short_id(undone.id)}."
 
     def asks(self) -> bool:
         return self._learning.memory_approval
 
     async def set_memory_approval(self, *, on: bool) -> None:
-        from hermes.config.editor import set_setting  # noqa: PLC0415 - a turn never edits settings
+        from hermes.config.editor import set_setting  # noqa: PLC0415 - rarely used
 
         home, env = self._home, self._env
         await run_sync(set_setting, home, env, "memory.write_approval", "true" if on else "false")
@@ -102,19 +100,19 @@ class LearningCommands:
     async def curation_report(self) -> str:
         last = await run_sync(self._learning.curator.last)
         if last is None:
-            return "The skills were not looked after yet. `hermes skills curate` does it now."
+            return "Skills have not been curated yet. Run `hermes skills curate` to do it now."
         entries = await self._learning.ledger.log(limit=_MAX_EXAMINED)
-        done = [one for one in entries if one.change.by is Author.CURATOR][-_MAX_SHOWN:]
+        done = [entry for entry in entries if entry.change.by is Author.CURATOR][-_MAX_SHOWN:]
         return "\n".join(
             [
-                f"The skills were last looked after on {last.astimezone():%Y-%m-%d at %H:%M}.",
-                *(map(entry_line, done) if done else ["Nothing was put away for lack of use."]),
-                "`hermes skills curate --dry-run` tells what it would do now.",
+                f"Skills were last curated on {last.astimezone():%Y-%m-%d at %H:%M}.",
+                *(map(entry_line, done) if done else ["Nothing was archived as unused."]),
+                "`hermes skills curate --dry-run` shows what it would do now.",
             ]
         )
 
     async def bundles(self) -> Sequence[SkillSummary]:
-        from hermes.learning.skills.bundles import list_bundles  # noqa: PLC0415 - few people have any
+        from hermes.learning.skills.bundles import list_bundles  # noqa: PLC0415 - rarely used
 
         return [
             SkillSummary(name=one.name, description=one.description, marks=one.skills)
@@ -131,12 +129,12 @@ class LearningCommands:
         await run_sync(pin)
 
     def skill_for_command(self, name: str) -> str:
-        shelf = self._learning.shelf
-        found = shelf.find(name) or shelf.find(name.replace("_", "-"))
-        if found is None:
+        catalog = self._learning.shelf
+        skill = catalog.find(name) or catalog.find(name.replace("_", "-"))
+        if skill is None:
             bundle = self._bundle(name)
             return "" if bundle is None else bundle.name
-        return "" if found.name in self._learning.here((), ()).disabled else found.name
+        return "" if skill.name in self._learning.here((), ()).disabled else skill.name
 
     async def opened(self, name: str, session: str) -> str:
         return await run_sync(self._opened, name, session)
@@ -156,9 +154,9 @@ class LearningCommands:
     def _skill(self, name: str) -> str:
         skill = self._found(name)
         record = self._learning.usage.of(skill.name)
-        marks = ", ".join(record.marks(builtin=skill.builtin)) or "yours"
+        labels = ", ".join(record.marks(builtin=skill.builtin)) or "yours"
         body = self._learning.shelf.read(skill).body
-        head = f"{skill.name}: {skill.head.description}\n{skill.folder}  ({marks})"
+        head = f"{skill.name}: {skill.head.description}\n{skill.folder}  ({labels})"
         return f"{head}\n\n{body}"
 
     def _opened(self, name: str, session: str) -> str:
@@ -166,19 +164,21 @@ class LearningCommands:
         if bundle is None:
             return self._followed(name, session)
         disabled = self._learning.here((), ()).disabled
-        there = [
-            one for one in bundle.skills if one not in disabled and self._learning.shelf.find(one)
+        available = [
+            skill
+            for skill in bundle.skills
+            if skill not in disabled and self._learning.shelf.find(skill)
         ]
-        missing = [one for one in bundle.skills if one not in there]
-        if not there:
-            raise UsageError(f"None of the skills of {name} is here.", hint="/skills lists them.")
-        parts = [self._followed(one, session) for one in there]
+        missing = [skill for skill in bundle.skills if skill not in available]
+        if not available:
+            raise UsageError(f"None of the skills of {name} is available.", hint="See /skills.")
+        parts = [self._followed(skill, session) for skill in available]
         if missing:
-            parts.append(f"[Not here, of the same bundle: {', '.join(missing)}.]")
+            parts.append(f"[Not available, from the same bundle: {', '.join(missing)}.]")
         return "\n\n".join([*parts, bundle.instruction]).strip()
 
     def _bundle(self, name: str) -> "Bundle | None":
-        from hermes.learning.skills.bundles import find_bundle  # noqa: PLC0415 - few people have any
+        from hermes.learning.skills.bundles import find_bundle  # noqa: PLC0415 - rarely used
 
         home = self._home.path
         return find_bundle(home, name) or find_bundle(home, name.replace("_", "-"))
@@ -195,7 +195,7 @@ class LearningCommands:
     def _found(self, name: str) -> Skill:
         skill = self._learning.shelf.find(name)
         if skill is None:
-            raise UsageError(f"There is no skill {name!r}.", hint="/skills lists them.")
+            raise UsageError(f"There is no skill {name!r}.", hint="See /skills.")
         return skill
 
     async def _meant(self, name: str, kind: str | None) -> Sequence[Proposal]:

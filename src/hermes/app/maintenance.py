@@ -1,4 +1,4 @@
-"""What a long-running process does for its store once a day: forget, tidy, prune as asked."""
+"""Daily maintenance of a profile: delete old data, prune sessions, curate skills."""
 
 import logging
 from datetime import timedelta
@@ -15,18 +15,18 @@ from hermes.session.run_failures import prune_failures
 log = logging.getLogger(__name__)
 
 FIRST_DELAY = 300.0
-"""Seconds: a start is busy enough."""
+"""Seconds after the start."""
 
 QUEUE_RETENTION = timedelta(days=30)
-"""How long it is known that something was done: platforms repeat themselves for less."""
+"""How long completed keys are remembered; platforms repeat updates for less time."""
 
 RUN_RETENTION = timedelta(hours=24)
 MAX_RUN_BYTES = 200 * 1024 * 1024
-"""How long the events of ended runs are kept for readers, and how much of them."""
+"""How long, and how much, events of ended runs are kept."""
 
 RESPONSE_RETENTION = timedelta(days=30)
 MAX_RESPONSE_BYTES = 200 * 1024 * 1024
-"""How long responses can be gone on from, and how much of them is kept."""
+"""How long, and how much, responses are kept."""
 
 CHANGE_RETENTION = timedelta(days=365)
 """How long a change of memory or a skill can be undone."""
@@ -39,7 +39,7 @@ class ProfileMaintenance:
         self._app = app
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         pause = FIRST_DELAY
         while True:
             await self._app.clock.sleep(pause)
@@ -47,7 +47,7 @@ class ProfileMaintenance:
             try:
                 await self.once()
             except StoreError as error:
-                log.warning("the store could not be tidied: %s", error)
+                log.warning("store maintenance failed: %s", error)
 
     async def once(self) -> None:
         store, sessions = self._app.store, self._app.config.sessions
@@ -67,7 +67,7 @@ class ProfileMaintenance:
                 await store.vacuum()
         await store.optimize()
         log.info(
-            "upkeep: forgot %d settled parcels, %d runs and %d responses, pruned %d sessions",
+            "maintenance: deleted %d completed items, %d runs and %d responses, pruned %d sessions",
             forgotten,
             runs,
             responses,
@@ -75,24 +75,24 @@ class ProfileMaintenance:
         )
 
     async def _prune(self, age: timedelta) -> int:
-        """Sessions that ended, or were last used, before that; the oldest go first."""
+        """Delete sessions that ended, or were last used, before that age, oldest first."""
         now = self._app.clock.now()
         archive = self._app.store.archive_for(OWNER)
         where = SessionFilter(started_before=now - age, reviews=True)
         pruned, kept = 0, 0
         while found := await archive.list(where, PRUNE_BATCH, kept):
-            old = [one.session.id for one in found if one.last_at < now - age]
+            old = [summary.session.id for summary in found if summary.last_at < now - age]
             kept += len(found) - len(old)
             pruned += await archive.delete(old)
         return pruned
 
 
 MAX_DUPLICATES = 5
-"""Entries of memory whose removal is proposed in one go."""
+"""Removals of memory entries proposed at a time."""
 
 
 async def curate_if_due(app: App) -> None:
-    """As often as the settings say, and only after a while in which nothing was said."""
+    """Curate skills at the configured interval, and only when the profile is idle."""
     settings = app.config.curator
     if not settings.enabled or not app.home.skills.is_dir():
         return
@@ -102,29 +102,29 @@ async def curate_if_due(app: App) -> None:
     if not await _is_idle(app, timedelta(hours=settings.min_idle_hours)):
         return
     try:
-        found = await curator.curate(curation_limits(app.config))
+        changes = await curator.curate(curation_limits(app.config))
     except HermesError as error:
-        log.warning("the skills could not be looked after: %s", error)
+        log.warning("skills could not be curated: %s", error)
         return
-    for one in found:
-        log.info("skill %s is now %s: not used for %d days", one.name, one.becomes, one.days)
+    for change in changes:
+        log.info("skill %s is now %s: unused for %d days", change.name, change.becomes, change.days)
     if settings.consolidate:
         try:
             await propose_merges(app)
         except HermesError as error:
-            log.warning("no merges could be proposed: %s", error)
+            log.warning("merges could not be proposed: %s", error)
 
 
 async def propose_merges(app: App) -> None:
-    """What says the same twice waits for the person as proposals."""
+    """Propose to remove duplicates, for the owner to decide."""
     from hermes.learning.memory.duplicates import find_duplicates, propose_removal  # noqa: PLC0415 - once a week
 
     proposals = list(await app.learning.curator.propose_merges(curation_limits(app.config).keep))
-    notebook = app.learning.notebook
-    doubles = (await find_duplicates(notebook))[:MAX_DUPLICATES]
-    proposals += [await propose_removal(notebook, double) for double in doubles]
-    for one in proposals:
-        log.info("proposed: %s (%s)", one.summary, one.why)
+    memory = app.learning.notebook
+    duplicates = (await find_duplicates(memory))[:MAX_DUPLICATES]
+    proposals += [await propose_removal(memory, duplicate) for duplicate in duplicates]
+    for proposal in proposals:
+        log.info("proposed: %s (%s)", proposal.summary, proposal.why)
 
 
 async def _is_idle(app: App, long: timedelta) -> bool:

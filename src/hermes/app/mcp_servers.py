@@ -1,6 +1,6 @@
-"""The MCP servers of a profile: settings become connections, and those become tools.
+"""Connect a profile's MCP servers and add their tools.
 
-Nothing is loaded or started before the first turn, and nothing at all where there is no server.
+Nothing is loaded or started before the first turn, nor if there are no servers.
 """
 
 import logging
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SDK_TIMEOUT = 30.0
-"""Seconds that a turn waits at most for the SDK itself, which takes about one."""
+"""Seconds a turn waits for the SDK to load, which takes about one."""
 STOP_TIMEOUT = 10.0
-"""Seconds that a server has to end, asked and then forced, before another takes its place."""
+"""Seconds for a server to end before it is replaced."""
 MAX_LOG_BYTES = 1_000_000
 _INSTALL = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
 
 
 class McpDeps(Struct, frozen=True, kw_only=True):
-    """What of a profile its servers need; `early` connects them before the first turn."""
+    """What the servers need from the profile."""
 
     home: Home
     env: Env
@@ -60,51 +60,56 @@ class McpDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     redactor: Redactor
     workspace: str
-    early: bool = False
+    early: bool = False  # connect before the first turn
 
 
 def missing_sdk() -> str:
-    """Why no server can be talked to, and what to do; empty where the SDK is installed."""
+    """Why MCP cannot be used, and what to do; empty if the SDK is installed."""
     if find_spec("mcp") is not None:
         return ""
     return f"MCP servers need a package that is not installed. Install it: {_INSTALL}"
 
 
 def load_sdk() -> str:
-    """In a thread, because it takes so long. Returns why it cannot be used.
+    """Load the SDK (in a thread, as it is slow); returns why it cannot be used.
 
-    The boundary to packages of others: whatever they raise, a profile goes on without servers.
+    Third-party code may raise anything; the profile then works without servers.
     """
     try:
         import_module("hermes.mcp.tools")
     except Exception as error:
-        log.exception("the package of MCP servers cannot be loaded")
-        why = f"their package cannot be loaded ({one_line(str(error), 200)})"
-        return f"MCP servers cannot be used: {why}. Install it anew: {_INSTALL}"
+        log.exception("cannot load the MCP package")
+        reason = one_line(str(error), 200)
+        return f"Cannot load the MCP package ({reason}). Reinstall it: {_INSTALL}"
     return ""
 
 
 @asynccontextmanager
 async def launch_program(sandbox: Sandbox, program: "StdioEndpoint") -> AsyncGenerator[Process]:
-    """Through the one door. The owner named the program; without `sandbox` no wall holds it."""
-    reach = ProcessPermissions(beyond=True, network=True)
+    """Start a server's program. It is unsandboxed unless the owner configured `sandbox`."""
+    permissions = ProcessPermissions(beyond=True, network=True)
     if program.walled:
-        wall = (await sandbox.confinement()).wall
-        if not wall:
-            raise SandboxError("it is to run in the sandbox, and there is none here")
-        reach = ProcessPermissions(network=True, writable=(program.cwd,), wall=wall)
-    job = ProcessSpec(
-        argv=program.argv, cwd=program.cwd, env=program.env, timeout=0, reach=reach, apart=True
+        isolation = (await sandbox.confinement()).wall
+        if not isolation:
+            raise SandboxError("it must run in a sandbox, and none is available")
+        permissions = ProcessPermissions(network=True, writable=(program.cwd,), wall=isolation)
+    spec = ProcessSpec(
+        argv=program.argv,
+        cwd=program.cwd,
+        env=program.env,
+        timeout=0,
+        reach=permissions,
+        apart=True,
     )
-    async with sandbox.open(job) as process:
+    async with sandbox.open(spec) as process:
         yield process
 
 
 class _ServerTask:
-    """A connection in a task of its own, until it is let go."""
+    """A connection running in its own task."""
 
-    def __init__(self, link: "McpConnection") -> None:
-        self.link = link
+    def __init__(self, connection: "McpConnection") -> None:
+        self.link = connection
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
 
@@ -116,7 +121,7 @@ class _ServerTask:
             self._ended.set()
 
     async def let_go(self) -> None:
-        """Until what was started has ended: the next may need its port, or its lock."""
+        """Wait until the server has ended: the next one may need its port or lock."""
         self._scope.cancel()
         with anyio.move_on_after(STOP_TIMEOUT) as limit:
             await self._ended.wait()
@@ -125,7 +130,7 @@ class _ServerTask:
 
 
 class McpServers:
-    """All of a profile's. Connected with the first plan, and then kept by their own tasks."""
+    """All MCP servers of a profile, connected with the first plan and kept by their tasks."""
 
     def __init__(self, parts: McpDeps, group: TaskGroup, stderr: RotatingFile) -> None:
         self._parts = parts
@@ -133,7 +138,7 @@ class McpServers:
         self._stderr = stderr
         self._given = parts.loaded.config.mcp_servers
         self._extra_redactor = Redactor()
-        """What came with settings that were read again."""
+        """Secrets from reloaded settings."""
         self._reloading = anyio.Lock()
         self._links: dict[str, _ServerTask] = {}
         self._acting: ActingTools | None = None
@@ -141,7 +146,7 @@ class McpServers:
         self._loaded = anyio.Event()
         self._until = 0.0
         self.troubles: dict[str, str] = {}
-        """Servers that cannot even be tried, each with why."""
+        """Servers that cannot be tried, with the reason."""
 
     def begin(self) -> None:
         """Start connecting, once."""
@@ -150,18 +155,18 @@ class McpServers:
             self._group.start_soon(self._load)
 
     async def ready(self) -> None:
-        """Before a plan: servers that are quick are there with the first, others with a later."""
+        """Wait before a plan: fast servers are there for the first turn, others for later ones."""
         if not self._given:
             return
         self.begin()
         with anyio.move_on_after(SDK_TIMEOUT):
             await self._loaded.wait()
         with anyio.CancelScope(deadline=self._until):
-            for kept in [*self._links.values()]:
-                await kept.link.settled.wait()
+            for task in [*self._links.values()]:
+                await task.link.settled.wait()
 
     async def _load(self) -> None:
-        """The SDK takes about a second to load, which nobody else has to wait for."""
+        """Load the SDK, which takes about a second, and connect."""
         usable, self.troubles = self._looked_at()
         if usable and (why := await run_sync(load_sdk)):
             self.troubles |= {server.name: why for server in usable}
@@ -171,46 +176,48 @@ class McpServers:
             self._acting = await run_sync(ActingTools, self._parts.home.acting_tools)
             for server in usable:
                 self._connect(server)
-        for trouble in dict.fromkeys(self.troubles.values()):
-            log.warning("%s", trouble)
+        for error in dict.fromkeys(self.troubles.values()):
+            log.warning("%s", error)
         self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
         self._loaded.set()
 
     def _looked_at(self) -> tuple[list["ServerConfig"], dict[str, str]]:
         """The servers that can be tried, and why the others cannot."""
-        from hermes.app.mcp_settings import ServerFolders, server_config  # noqa: PLC0415 - most homes have none
+        from hermes.app.mcp_settings import ServerFolders, server_config  # noqa: PLC0415 - only with servers
 
         usable: list[ServerConfig] = []
-        troubles: dict[str, str] = {}
+        errors: dict[str, str] = {}
         parts = self._parts
         may_offer = parts.toolbox.may_offer
-        ground = ServerFolders(parts.env, parts.home.path, parts.workspace)
-        wanted = {name: one for name, one in self._given.items() if one.enabled and may_offer(name)}
-        for name, given in wanted.items():
+        folders = ServerFolders(parts.env, parts.home.path, parts.workspace)
+        enabled = {
+            name: one for name, one in self._given.items() if one.enabled and may_offer(name)
+        }
+        for name, settings in enabled.items():
             try:
-                server = server_config(name, given, ground, wanted)
+                server = server_config(name, settings, folders, enabled)
             except ConfigError as error:
-                troubles[name] = error.sentence
+                errors[name] = error.sentence
             else:
                 usable.append(server)
         if usable and (why := missing_sdk()):
-            return [], troubles | {server.name: why for server in usable}
-        return usable, troubles
+            return [], errors | {server.name: why for server in usable}
+        return usable, errors
 
     def warnings(self) -> list[str]:
-        """What is wrong with the settings, or missing."""
+        """Problems with the settings, or a missing package."""
         return list(dict.fromkeys(self._looked_at()[1].values())) if self._given else []
 
     def _connect(self, server: "ServerConfig") -> None:
-        from hermes.mcp.connection import McpConnection  # noqa: PLC0415 - most homes have no server
+        from hermes.mcp.connection import McpConnection  # noqa: PLC0415 - only with servers
 
-        link = McpConnection(server, self._link_parts())
-        kept = self._links[server.name] = _ServerTask(link)
+        link = McpConnection(server, self._connection_deps())
+        task = self._links[server.name] = _ServerTask(link)
         self._parts.toolbox.join((), toolset=server.name)
         link.wake()
-        self._group.start_soon(kept.run)
+        self._group.start_soon(task.run)
 
-    def _link_parts(self) -> "McpConnectionDeps":
+    def _connection_deps(self) -> "McpConnectionDeps":
         from hermes.mcp.connection import McpConnectionDeps  # noqa: PLC0415 - as above
 
         return McpConnectionDeps(
@@ -225,8 +232,8 @@ class McpServers:
         from hermes.mcp.results import ResultReader  # noqa: PLC0415 - as above
         from hermes.mcp.tools import server_tools  # noqa: PLC0415 - as above
 
-        kept = self._links.get(link.server.name)
-        if kept is None or kept.link is not link:
+        task = self._links.get(link.server.name)
+        if task is None or task.link is not link:
             return
         tools = server_tools(link, ResultReader(self._parts.blobs, self._redact))
         self._parts.toolbox.join(tools, toolset=link.server.name)
@@ -241,18 +248,18 @@ class McpServers:
         try:
             await run_sync(self._stderr.append, lines.encode())
         except OSError as error:
-            log.warning("%s cannot be written: %s", self._stderr.path, error.strerror)
+            log.warning("cannot write %s: %s", self._stderr.path, error.strerror)
 
     def states(self) -> list[tuple[str, str]]:
-        """Each server by name, and how it is, for people."""
-        told = dict(self.troubles)
-        for name, kept in self._links.items():
-            link = kept.link
+        """Each server's name and status, for people."""
+        states = dict(self.troubles)
+        for name, task in self._links.items():
+            link = task.link
             tools = plural(len(link.tools), "tool")
-            told[name] = (
+            states[name] = (
                 f"{link.state}: {link.trouble}" if link.trouble else f"{link.state}, {tools}"
             )
-        return sorted(told.items())
+        return sorted(states.items())
 
     def status(self) -> str:
         return "; ".join(f"{name} {state}" for name, state in self.states())
@@ -262,7 +269,7 @@ class McpServers:
         return self._parts.loaded.config.approvals.mcp_reload_confirm
 
     async def reload(self) -> str:
-        """Calls that run are lost, and whoever waits for them is told so."""
+        """Reconnect with the current settings; running calls fail."""
         async with self._reloading:
             if self._begun:
                 await self._loaded.wait()
@@ -273,26 +280,26 @@ class McpServers:
         env = profile_env(parts.home.dotenv, parts.env)
         loaded = await run_sync(load_config, parts.home, env)
         before, self._links, self.troubles = self._links, {}, {}
-        async with anyio.create_task_group() as leaving:
-            for name, kept in before.items():
+        async with anyio.create_task_group() as stopping:
+            for name, task in before.items():
                 parts.toolbox.leave(name)
-                leaving.start_soon(kept.let_go)
+                stopping.start_soon(task.let_go)
         parts.toolbox.update_settings(loaded.config)
         self._given = loaded.config.mcp_servers
-        hides = loaded.config.security.redact_secrets
-        self._extra_redactor = Redactor(secrets_in(loaded.raw) if hides else ())
+        redacts = loaded.config.security.redact_secrets
+        self._extra_redactor = Redactor(secrets_in(loaded.raw) if redacts else ())
         self._parts = structs.replace(parts, loaded=loaded, env=env)
         self._loaded, self._begun = anyio.Event(), False
         if not self._given:
-            return "There are no MCP servers in the settings."
+            return "No MCP servers are configured."
         await self.ready()
-        states = self.states() or [("all", "switched off")]
+        states = self.states() or [("all", "disabled")]
         return "\n".join(f"{name}: {state}" for name, state in states)
 
 
 @asynccontextmanager
 async def open_mcp_servers(parts: McpDeps, planner: StandardPlanner) -> AsyncGenerator[McpServers]:
-    """For as long as a profile is open; leaving the block ends what was started."""
+    """Keep a profile's servers connected during the block."""
     stderr = RotatingFile(parts.home.logs / "mcp-stderr.log", MAX_LOG_BYTES, 1)
     with closing(stderr):
         async with background_tasks() as group:
@@ -304,17 +311,17 @@ async def open_mcp_servers(parts: McpDeps, planner: StandardPlanner) -> AsyncGen
 
 
 class ConnectionTest(Struct, frozen=True, kw_only=True):
-    """What came of connecting once; `trouble` says why nothing did."""
+    """The result of connecting once."""
 
     version: str = ""
     tools: Sequence[ToolSpec] = ()
-    trouble: str = ""
+    trouble: str = ""  # why it failed
 
 
 async def test_connection(
     server: "ServerConfig", sandbox: Sandbox, redactor: Redactor, home: Home
 ) -> ConnectionTest:
-    """Connect to one server, look at what it has, and leave it."""
+    """Connect to one server, list its tools and disconnect."""
     if why := missing_sdk() or await run_sync(load_sdk):
         return ConnectionTest(trouble=why)
     from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - as above
@@ -323,17 +330,17 @@ async def test_connection(
     from hermes.mcp.tools import server_tools  # noqa: PLC0415 - as above
     from hermes.store.blobs import FileBlobs  # noqa: PLC0415 - as above
 
-    async def unheard(name: str, text: str) -> None:
-        """The last line is told with the failure."""
+    async def ignore_stderr(name: str, text: str) -> None:
+        """The last line is part of the error."""
 
-    parts = McpConnectionDeps(
+    deps = McpConnectionDeps(
         launch=partial(launch_program, sandbox),
-        log=unheard,
+        log=ignore_stderr,
         redact=redactor.redact,
         listed=lambda link: None,
         acting=await run_sync(ActingTools, home.acting_tools),
     )
-    link = McpConnection(server, parts)
+    link = McpConnection(server, deps)
     async with background_tasks() as group:
         link.wake()
         settled = link.settled
@@ -341,6 +348,6 @@ async def test_connection(
         await settled.wait()
         if link.trouble:
             return ConnectionTest(trouble=link.trouble)
-        reading = ResultReader(FileBlobs(home.cache / "blobs"), redactor.redact)
-        specs = [one.spec for one in server_tools(link, reading)]
+        reader = ResultReader(FileBlobs(home.cache / "blobs"), redactor.redact)
+        specs = [tool.spec for tool in server_tools(link, reader)]
         return ConnectionTest(version=link.version, tools=specs)

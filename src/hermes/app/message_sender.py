@@ -1,4 +1,4 @@
-"""Words for other chats: found by the names that people write, put into the outbox."""
+"""Send messages to other chats: resolve their names and put the text into the outbox."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,19 +13,18 @@ from hermes.ports.store import Store
 from hermes.schema.scope import Address, Scope
 
 _UNRESOLVED_TEXT = {
-    "no_origin": "there is no chat that this came from",
-    "no_home": "it has no home channel; `/sethome` in a chat makes it one",
+    "no_origin": "the request did not come from a chat",
+    "no_home": "it has no home channel; set one with `/sethome` in a chat",
     "no_home_anywhere": "no platform has a home channel",
-    "unknown_platform": "no such platform is set up",
+    "unknown_platform": "no such platform is configured",
 }
 
 
-def _ignore_posted(address: Address) -> None:
-    """No gateway here: the row waits for one."""
+def _ignore_posted(address: Address) -> None: ...
 
 
 class OutboxSender:
-    """Implements `hermes.ports.message_sender.Poster` for one profile."""
+    """Implements `hermes.ports.message_sender.MessageSender` for one profile."""
 
     def __init__(self, home: Home, env: Env, store: Store, clock: Clock) -> None:
         self._home = home
@@ -35,36 +34,41 @@ class OutboxSender:
         self._announce: Callable[[Address], None] = _ignore_posted
 
     def set_posted_callback(self, announce: Callable[[Address], None]) -> None:
-        """Who is told that something waits for an address."""
+        """Set the callback that is called when a message waits for an address."""
         self._announce = announce
 
     def announce(self, address: Address) -> None:
-        """Something waits for that address."""
+        """Report that a message waits for this address."""
         self._announce(address)
 
     def places(self, scope: Scope, target: str) -> Sequence[TargetResult]:
-        goal, homes = self._goal(scope, target)
+        targets, homes = self._resolve(scope, target)
         near = {*homes, *([scope.address] if scope.address else [])}
-        found = [TargetResult(_address_text(one), near=one in near) for one in goal.addresses]
-        return [*found, *_unresolved_results(goal)]
+        found = [
+            TargetResult(_address_text(address), near=address in near)
+            for address in targets.addresses
+        ]
+        return [*found, *_unresolved_results(targets)]
 
     async def post(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
-        goal, homes = self._goal(scope, target)
-        rows = [(new_id("send"), address) for address in goal.addresses]
-        now, here = self._clock.now(), scope.address
-        # The session that asks for it knows; that of another place is told.
+        targets, homes = self._resolve(scope, target)
+        rows = [(new_id("send"), address) for address in targets.addresses]
+        now, origin = self._clock.now(), scope.address
+        # The requesting session knows about it; the sessions of other chats are notified.
         replies = [
-            (key, OutboxMessage(address=one, text=text, at=now, brought=one != here))
-            for key, one in rows
+            (key, OutboxMessage(address=target, text=text, at=now, brought=target != origin))
+            for key, target in rows
         ]
         await self._store.commit(*(outbox_post(key, reply) for key, reply in replies))
         for _, address in rows:
             self._announce(address)
-        sent = [TargetResult(_address_text(one), key, near=one in homes) for key, one in rows]
-        return [*sent, *_unresolved_results(goal)]
+        sent = [
+            TargetResult(_address_text(target), key, near=target in homes) for key, target in rows
+        ]
+        return [*sent, *_unresolved_results(targets)]
 
     def home_of(self, scope: Scope) -> Address | None:
-        """The home channel of the platform where that is asked, or else another one."""
+        """The home channel of the requester's platform, or any other."""
         from hermes.app.send_targets import load_send_targets  # noqa: PLC0415 - as below
 
         online = [scope.address.channel] if scope.address else []
@@ -74,25 +78,27 @@ class OutboxSender:
         )
 
     async def carry(self, question: str, address: Address, text: str) -> None:
-        """Into the outbox, once for the same question."""
+        """Put a question into the outbox, once."""
         reply = OutboxMessage(address=address, text=text, at=self._clock.now(), question=question)
         await self._store.commit(outbox_post(f"{question}:carried", reply))
         self._announce(address)
 
-    def _goal(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
+    def _resolve(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
         from hermes.app.send_targets import load_send_targets, resolve_names  # noqa: PLC0415 - few turns send
 
         online = [scope.address.channel] if scope.address else []
-        places = load_send_targets(self._home, self._env, online)
-        targets = resolve_names(parse_targets(target), places.chats)
-        goal = resolve_targets(
-            targets, places.homes, origin=scope.address, platforms=places.platforms
+        known = load_send_targets(self._home, self._env, online)
+        requested = resolve_names(parse_targets(target), known.chats)
+        resolved = resolve_targets(
+            requested, known.homes, origin=scope.address, platforms=known.platforms
         )
-        return goal, set(places.homes.values())
+        return resolved, set(known.homes.values())
 
 
-def _unresolved_results(goal: ResolvedTargets) -> list[TargetResult]:
-    return [TargetResult(str(one.target), why=_UNRESOLVED_TEXT[one.why]) for one in goal.unreached]
+def _unresolved_results(targets: ResolvedTargets) -> list[TargetResult]:
+    return [
+        TargetResult(str(one.target), why=_UNRESOLVED_TEXT[one.why]) for one in targets.unreached
+    ]
 
 
 def _address_text(address: Address) -> str:

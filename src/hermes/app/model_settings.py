@@ -1,4 +1,4 @@
-"""From the typed settings to what the choice of a model needs to know."""
+"""Convert the settings into what the model resolver needs."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -9,13 +9,13 @@ from hermes.models.key_ring import KeyStrategy
 from hermes.models.settings import CustomProvider, DeviceLogin, FallbackModel, ModelSettings
 
 SERVICE_TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
-"""Other words for what the provider calls its tiers."""
+"""Aliases for the provider's service tiers."""
 
 PROVIDER_SETTINGS = (
     "model.base_url", "model.api_key", "model.api_mode", "model.keeps_responses",
     "model.context_length", "model.max_tokens",
 )  # fmt: skip
-"""What the settings say of one provider, and must not say of the next."""
+"""Settings of one provider, removed when another one is chosen."""
 
 IMAGE_MODES = {"native": True, "text": False}
 
@@ -58,7 +58,7 @@ def model_settings(config: Config) -> ModelSettings:
 
 
 def _custom_providers(config: Config) -> tuple[CustomProvider, ...]:
-    """Those of the list, and those of the mapping that bring an address of their own."""
+    """Those of the list, and those of the mapping with a base URL."""
     listed = [(one.name, one) for one in config.custom_providers]
     named = [(name, one) for name, one in config.providers.items() if one.base_url and one.enabled]
     return tuple(_custom_provider(name, one) for name, one in (*listed, *named))
@@ -83,7 +83,7 @@ def _custom_provider(name: str, one: sections.Provider) -> CustomProvider:
 
 
 def _windows(models: object) -> Mapping[str, int | None]:
-    """`models` is a list of names, or a mapping from names to what is known of each."""
+    """`models` is a list of names, or a mapping from names to details."""
     match models:
         case list():
             return {str(name): None for name in cast("list[object]", models)}

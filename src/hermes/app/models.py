@@ -1,4 +1,4 @@
-"""Which model a session talks to: the flags, its own past, or the settings decide."""
+"""Choose a session's model: from flags, from the session, or from the settings."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _Tool = TypeVar("_Tool")
 
 WEIGHTS_FOLDER = "local-model"
-"""The folder of embedded models, in the root that all profiles share."""
+"""The folder of embedded models, in the root shared by all profiles."""
 
 
 def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
@@ -46,10 +46,10 @@ NO_MODEL = "no model yet"
 
 
 class ModelSelector:
-    """Builds each model once. `given` is what the process was started with.
+    """Builds each model once. `given` are the flags of the process.
 
-    An address or a key that was given is for the whole process; a model's name is for new
-    sessions, and each session may choose another.
+    A given URL or key applies to the whole process; a given model name to new sessions, and each
+    session can choose another.
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class ModelSelector:
         self._pool = KeyPool(home.auth, clock)
 
     def set_engine(self, engine: Callable[[], "EngineQueue"]) -> None:
-        """What runs the models that need no server; without it they can only be chosen."""
+        """Set what runs embedded models; without it they can be chosen, but not used."""
         self._engine = engine
 
     async def find(self) -> Model:
-        """The model a new session would get. Raises `ConfigError` when there is none."""
+        """The model of a new session. Raises `ConfigError` if there is none."""
         return await self._model(self._given)
 
     async def model_for(self, session: Session, wish: ModelOverrides | None = None) -> Model:
-        """`wish` is for a session that has no model yet, where nothing was given.
+        """The model of a session; `wish` is used if neither session nor flags name one.
 
-        Raises `ConfigError` with the next command to type when there is none.
+        Raises `ConfigError` with the next command to type if there is none.
         """
         if not session.model or self._given.base_url or self._given.api_key:
             return await self._model(
@@ -94,31 +94,31 @@ class ModelSelector:
         try:
             return await self._model(ModelOverrides(model=session.model, provider=session.provider))
         except ConfigError as error:
-            if usual := await self._at_usual_address(session):
-                return usual
+            if default := await self._at_usual_address(session):
+                return default
             log.warning("session %s cannot keep its model: %s", session.id, error)
-            instead = await self._model(self._given)
+            fallback = await self._model(self._given)
             self._lost[pinned] = (
-                f"{session.provider}/{session.model} cannot be used now ({error}): "
-                f"{instead.provider}/{instead.name} answers instead. Choose another: /model NAME"
+                f"{session.provider}/{session.model} is unavailable ({error}); "
+                f"using {fallback.provider}/{fallback.name}. Choose another with /model NAME."
             )
-            return instead
+            return fallback
 
     async def _at_usual_address(self, session: Session) -> Model | None:
-        """An address that only the settings know has no name of its own."""
+        """Try the configured address, which has no provider name of its own."""
         try:
-            usual = await self._model(structs.replace(self._given, model=session.model))
+            default = await self._model(structs.replace(self._given, model=session.model))
         except ConfigError:
-            # What is usual now need not have heard of the session's model.
+            # The default provider may not know the session's model.
             return None
-        return usual if usual.provider == session.provider else None
+        return default if default.provider == session.provider else None
 
     def instead(self, session: Session) -> str:
-        """Why another model than the session's own answers, in a sentence; mostly empty."""
+        """A sentence saying why a fallback model answers; usually empty."""
         return self._lost.get((session.provider, session.model), "")
 
     def told(self, session: Session, tools: Mapping[str, _Tool]) -> Mapping[str, _Tool]:
-        """Those of the tools that its model gets: a small one gets few."""
+        """The tools that the session's model gets: a small one gets few."""
         few = self._allowed_tools(self._flags(session))
         return {name: tools[name] for name in few if name in tools} if few else tools
 
@@ -132,7 +132,7 @@ class ModelSelector:
         return target.profile.tools
 
     def _flags(self, session: Session | None) -> ModelOverrides:
-        """What was given, unless the session has a model of its own that can be used."""
+        """The given flags, unless the session has a usable model of its own."""
         given = self._given
         if session is None or not session.model or given.base_url or given.api_key:
             return given
@@ -141,41 +141,41 @@ class ModelSelector:
         return ModelOverrides(model=session.model, provider=session.provider)
 
     async def choose(self, name: str, provider: str | None) -> Model:
-        """The model of that name, ready to use. Raises `ConfigError` when there is none."""
+        """The model of that name. Raises `ConfigError` if there is none."""
         return await self._model(ModelOverrides(model=name, provider=provider or ""))
 
-    async def wished(self, wish: ModelOverrides) -> Model:
-        """The model of that wish, ready to use. Raises `ConfigError` when there is none."""
-        return await self._model(wish)
+    async def wished(self, flags: ModelOverrides) -> Model:
+        """The model for these flags. Raises `ConfigError` if there is none."""
+        return await self._model(flags)
 
     async def doubt(self, name: str, provider: str | None) -> str:
-        """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
-        from hermes.models.model_check import verify_model  # noqa: PLC0415 - a turn chooses no model
+        """Why the name could not be checked; usually empty. Raises if it is certainly wrong."""
+        from hermes.models.model_check import verify_model  # noqa: PLC0415 - rarely used
 
         return await verify_model(
             (await self.resolve(ModelOverrides(model=name, provider=provider or ""))).primary
         )
 
     def learn(self, provider: CustomProvider) -> None:
-        """One more provider to choose from, for this process."""
+        """Add a provider to choose from, for this process."""
         known = (*self._settings.custom_providers, provider)
         self._settings = structs.replace(self._settings, custom_providers=known)
 
     async def keep(self, model: Model) -> Sequence[str]:
-        """Write it into the settings, for sessions of any later process.
+        """Save the model as the default.
 
-        With another provider, what the settings say of the former one is removed in the same
-        write; returns the names of what was.
+        If the provider changes, settings of the former one are removed in the same write; returns
+        their names.
         """
-        from hermes.config.editor import change_settings  # noqa: PLC0415 - a turn never edits settings
+        from hermes.config.editor import change_settings  # noqa: PLC0415 - rarely used
 
         def changes(config: Config) -> Mapping[str, str | None]:
             before = model_settings(config)
             chosen = {"model.default": model.name, "model.provider": model.provider}
             if is_configured(before, model.provider):
                 return chosen
-            nobodys = () if configured_provider(before) else ("model.api_key",)
-            return chosen | dict.fromkeys(nobodys or PROVIDER_SETTINGS)
+            unowned = () if configured_provider(before) else ("model.api_key",)
+            return chosen | dict.fromkeys(unowned or PROVIDER_SETTINGS)
 
         removed = await run_sync(change_settings, self._home, self._env, changes)
         if not (self._given.base_url or self._given.api_key):
@@ -183,7 +183,7 @@ class ModelSelector:
         return removed
 
     def current(self, session: Session | None = None) -> str:
-        """The model in use, or the one that would be; nothing is asked over the network."""
+        """The current model, or the one that would be used; makes no requests."""
         given = self._flags(session)
         if session is not None and given is not self._given:
             return f"{session.provider}/{session.model}"
@@ -199,7 +199,7 @@ class ModelSelector:
         return f"{target.provider}/{target.model}"
 
     async def nearest(self) -> str:
-        """As `current`; where nothing is set up, what is found on this machine, as a turn does."""
+        """Like `current`; if nothing is configured, searches this machine as a turn would."""
         if (current := self.current()) != NO_MODEL:
             return current
         try:
@@ -223,9 +223,9 @@ class ModelSelector:
         return self._built[flags]
 
     async def _replace_built(self) -> None:
-        """Turns that run with the old tokens keep their models."""
-        worn, self._built = self._built, {}
-        for model in worn.values():
+        """Running turns keep their models with the old tokens."""
+        replaced, self._built = self._built, {}
+        for model in replaced.values():
             await model.replaced()
 
     async def resolve(self, flags: ModelOverrides) -> ResolvedModels:
@@ -234,29 +234,29 @@ class ModelSelector:
         return await resolve_with_discovery(settings, env, flags, self._look_around, list_models)
 
     async def _look_around(self) -> Sequence[LocalServer]:
-        """Servers of this machine; and last the model that needs none, if it is here."""
-        from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - a last resort
+        """Local servers, and last the embedded model, if installed."""
+        from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - last resort
 
         return [*await find_local_servers(self._env.get), *local_server_under(self._home.root)]
 
     def is_small(self, session: Session) -> bool:
-        """Whether its model has enough to do with what it is asked."""
+        """Whether the session's model gets only a few tools."""
         named = session.model, session.provider
         small = [one for one in self._built.values() if one.profile.tools]
         return any((one.name, one.provider) == named for one in small)
 
     def window_of(self, name: str, provider: str) -> int:
-        """How much a model of that name sees at once; 0 where nobody asked it here."""
+        """The context window of a model used here; 0 if unknown."""
         named = ((one.name, one.provider, one.window) for one in self._built.values())
-        return next((window for *who, window in named if who == [name, provider]), 0)
+        return next((window for *model, window in named if model == [name, provider]), 0)
 
     def profile_of(self, model: object) -> ModelProfile:
-        """What a model of this desk can do, and how it wants to be asked."""
+        """The profile of one of our models; a default for others."""
         return model.profile if isinstance(model, ResilientModel) else ModelProfile()
 
 
 def auxiliary_flags(config: Config, slot: AuxiliarySlot) -> ModelOverrides | None:
-    """None where the slot names no model: then the usual one is asked, or none at all."""
+    """None if the slot names no model."""
     if not slot.model:
         return None
     return ModelOverrides(
@@ -269,7 +269,7 @@ def auxiliary_flags(config: Config, slot: AuxiliarySlot) -> ModelOverrides | Non
 
 
 def summary_flags(config: Config) -> ModelOverrides | None:
-    """For summaries; their model has an older name in the settings, too."""
+    """Flags for summaries, whose model also has an older setting."""
     old, slot = config.compression, config.auxiliary.compression
     if slot.model or not old.summary_model:
         return auxiliary_flags(config, slot)

@@ -39,7 +39,7 @@ def no_personality(personality: str) -> str:
 
 
 class ModelInfo(Protocol):
-    """As much of a model as a prompt tells of it."""
+    """What a prompt says about a model."""
 
     @property
     def name(self) -> str: ...
@@ -50,37 +50,31 @@ class ModelInfo(Protocol):
 
 
 class TurnSettings(Struct, frozen=True, kw_only=True):
-    """What the settings and flags say about every turn.
-
-    `personality` gives the words for one of that name; for no name, those of the usual one.
-    `briefing` knows the skills, the project and the memory that a prompt tells of; `purse` says
-    whether there is money left. `efforts` are for single models, by their names; `prefill` stands
-    before every conversation.
-    """
+    """Settings and flags that apply to every turn."""
 
     steps: int
     guard: GuardLimits
     effort: str | None
     user_home: Path
     extra_prompt: str
-    personality: Callable[[str], str] = no_personality
-    briefing: PromptContext | None = None
+    personality: Callable[[str], str] = no_personality  # text by name; "" is the default one
+    briefing: PromptContext | None = None  # the skills, project and memory sections
     purse: SpendGuard | None = None
-    efforts: Mapping[str, str] = {}
-    prefill: Sequence[Message] = ()
+    efforts: Mapping[str, str] = {}  # reasoning effort by model name
+    prefill: Sequence[Message] = ()  # precedes every conversation
 
 
 class StandardPlanner:
     def __init__(
         self,
-        desk: ModelSelector,
+        models: ModelSelector,
         toolbox: Toolbox,
         chats: ChatSettings,
         settings: TurnSettings,
         soul: Path,
         clock: Clock,
     ) -> None:
-        self._desk = desk
+        self._desk = models
         self._toolbox = toolbox
         self._chats = chats
         self._settings = settings
@@ -92,16 +86,16 @@ class StandardPlanner:
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
-    def asks(self, counsel: Approvals, watch: "TurnHooks | None" = None) -> None:
-        """Whom turns turn to when they may not decide by themselves, and who looks on."""
-        self._counsel, self.watch = counsel, watch
+    def asks(self, approvals: Approvals, hooks: "TurnHooks | None" = None) -> None:
+        """Set the approvals and hooks of turns."""
+        self._counsel, self.watch = approvals, hooks
 
     def waits_for(self, ready: Callable[[], Awaitable[None]]) -> None:
-        """What comes before every plan: tools that are still on their way."""
+        """Set what to await before every plan, such as tools still being loaded."""
         self._ready = ready
 
     def change_effort(self, effort: str) -> None:
-        """For every session that chose none, from its next turn on."""
+        """Change the effort of sessions that chose none, from their next turn on."""
         self._effort = effort
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
@@ -114,18 +108,18 @@ class StandardPlanner:
         for tool in offer.restorable:
             tool.restore(session.id, history)
         tools, unlisted = self._told(offer, model)
-        purse = self._settings.purse
-        fresh = partial(self.prompt, session, scope, model, tools)
-        # The session's own prompt again, byte for byte, as long as its model stays. It was written
-        # for the session's principal and may hold their memory, so nobody else is given it.
-        same = (session.model, session.provider) == (model.name, model.provider)
-        same = same and scope.principal == session.principal
+        spend_guard = self._settings.purse
+        build = partial(self.prompt, session, scope, model, tools)
+        # Reuse the session's prompt byte for byte while its model stays the same. It was built for
+        # the session's principal and may contain their memory, so no one else gets it.
+        reusable = (session.model, session.provider) == (model.name, model.provider)
+        reusable = reusable and scope.principal == session.principal
         return Plan(
             scope=scope,
             model=model,
-            system=session.system if session.system and same else fresh(),
-            renew=fresh,
-            allowed=purse.of(session, scope.principal) if purse else None,
+            system=session.system if session.system and reusable else build(),
+            renew=build,
+            allowed=spend_guard.of(session, scope.principal) if spend_guard else None,
             history=history,
             tools=tools,
             steps=self._settings.steps,
@@ -144,7 +138,7 @@ class StandardPlanner:
         return next((efforts[name] for name in names if name in efforts), self._effort)
 
     def listed(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
-        """The tools that a request there tells of."""
+        """The tools listed in a request of this scope."""
         tools, unlisted = self._told(self._offered(scope), model)
         return [tool.spec for name, tool in tools.items() if name not in unlisted]
 
@@ -157,31 +151,31 @@ class StandardPlanner:
         return tools, unlisted
 
     def offered(self, scope: Scope) -> Mapping[str, Tool]:
-        """The tools for who asks there."""
+        """The tools available to the requester."""
         return self._offered(scope).tools
 
     def _offered(self, scope: Scope) -> "_ToolOffer":
-        """What the place offers, as far as the one who asks may use it; and what has a memory."""
+        """The tools of the platform that the requester may use."""
         platform = policy_platform(scope)
-        asked = (platform, scope.role)
+        key = (platform, scope.role)
         tools = self._toolbox.on(platform)
-        known = self._offers.get(asked)
-        if known is None or known.all_tools is not tools:
-            powers = self._chats.powers(platform, scope.role)
+        offer = self._offers.get(key)
+        if offer is None or offer.all_tools is not tools:
+            permissions = self._chats.powers(platform, scope.role)
             specs = permitted_tools(
-                powers, (tool.spec for tool in tools.values()), self._toolbox.tools_named
+                permissions, (tool.spec for tool in tools.values()), self._toolbox.tools_named
             )
             chosen = {spec.name: tools[spec.name] for spec in specs}
-            known = self._offers[asked] = _ToolOffer(tools, chosen)
-        return known.within(scope.bounds)
+            offer = self._offers[key] = _ToolOffer(tools, chosen)
+        return offer.within(scope.bounds)
 
     def prompt(
         self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
     ) -> str:
-        """The prompt of a session that begins now, or has to be told anew what it stands on."""
-        if words := self._desk.profile_of(model).prompt:
-            return self._short_prompt(words, session, scope)
-        brief = self._brief(scope, model, tools)
+        """Build the prompt of a new session, or rebuild it after compaction."""
+        if short := self._desk.profile_of(model).prompt:
+            return self._short_prompt(short, session, scope)
+        sections = self._sections(scope, model, tools)
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
@@ -194,9 +188,9 @@ class StandardPlanner:
                 profile=scope.profile,
                 commands=self._commands(scope, tools),
                 extra=self.extra_instructions(session, scope),
-                skills=brief.skills,
-                project=brief.project,
-                memory=brief.memory,
+                skills=sections.skills,
+                project=sections.project,
+                memory=sections.memory,
             )
         )
 
@@ -207,19 +201,21 @@ class StandardPlanner:
             else ""
         )
 
-    def _short_prompt(self, words: str, session: Session, scope: Scope) -> str:
-        """For a model that takes minutes over what others read in a moment.
+    def _short_prompt(self, prompt: str, session: Session, scope: Scope) -> str:
+        """The prompt for a slow embedded model.
 
-        It is the same in all folders, so that it is read once: paths there are relative anyway.
+        It is the same in all folders, so that it is read once; paths are relative anyway.
         """
         today = self._clock.now().astimezone().date()
-        parts = [words, f"Today is {today:%A, %Y-%m-%d}.", self.extra_instructions(session, scope)]
+        parts = [prompt, f"Today is {today:%A, %Y-%m-%d}.", self.extra_instructions(session, scope)]
         return "\n\n".join(part for part in parts if part)
 
-    def _brief(self, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]) -> PromptSections:
+    def _sections(
+        self, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
+    ) -> PromptSections:
         if self._settings.briefing is None:
             return PromptSections()
-        asked = PromptRequest(
+        request = PromptRequest(
             workspace=scope.workspace,
             role=scope.role,
             platform=policy_platform(scope),
@@ -227,10 +223,10 @@ class StandardPlanner:
             toolsets=sorted({tool.spec.toolset for tool in tools.values()} - {""}),
             window=model.window,
         )
-        return self._settings.briefing.brief(asked)
+        return self._settings.briefing.brief(request)
 
     def extra_instructions(self, session: Session, scope: Scope) -> str:
-        """What the settings say to the model about this place and this session."""
+        """Configured instructions for this chat and session."""
         parts = [
             self._settings.extra_prompt,
             self._chats.prompt(scope),
@@ -240,7 +236,7 @@ class StandardPlanner:
 
 
 class _ToolOffer:
-    """The tools for some place and role, `out_of` all that are there; and what has a memory."""
+    """The permitted tools of a platform and role."""
 
     def __init__(self, all_tools: Mapping[str, Tool], tools: Mapping[str, Tool]) -> None:
         self.all_tools = all_tools
@@ -249,23 +245,23 @@ class _ToolOffer:
         self._told: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
 
     def within(self, bounds: InheritedLimits | None) -> "_ToolOffer":
-        """For who works in another's name: nothing that the other did not have."""
+        """Limit a subagent to the tools that its parent had."""
         if bounds is None or bounds.tools is None:
             return self
-        had = frozenset(bounds.tools)
-        chosen = {name: tool for name, tool in self.tools.items() if name in had}
+        inherited = frozenset(bounds.tools)
+        chosen = {name: tool for name, tool in self.tools.items() if name in inherited}
         return _ToolOffer(self.all_tools, chosen)
 
     def told(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
-        """The tools of a turn, and which of them its requests do not tell of."""
+        """The tools of a turn, and which of them its requests do not list."""
         if window not in self._told:
-            found = toolbox.narrowed(self.tools, window)
-            self._told[window] = (found.tools, found.unlisted) if found else (self.tools, ())
+            limited = toolbox.narrowed(self.tools, window)
+            self._told[window] = (limited.tools, limited.unlisted) if limited else (self.tools, ())
         return self._told[window]
 
 
 class RuntimePlanner:
-    """Entrusts whatever comes to one runtime."""
+    """Plans every turn for one runtime."""
 
     def __init__(self, runtime: Runtime, standard: StandardPlanner) -> None:
         self._runtime = runtime
@@ -289,7 +285,7 @@ def _override_flags(override: ChannelOverride) -> ModelOverrides:
 
 
 class _SoulFile:
-    """Who the agent is, read again only when the file has changed."""
+    """The identity file, read again only if it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -299,7 +295,7 @@ class _SoulFile:
 
     def read(self) -> str:
         try:
-            found = os.stat(self._name)  # noqa: PTH116 - every turn looks
+            found = os.stat(self._name)  # noqa: PTH116 - called every turn
         except OSError:
             self._seen = None
             return _read_soul(self._path)
@@ -316,8 +312,8 @@ def _read_soul(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        hint = f"Make it a file that you may read, or move it away: mv {path} {path}.old"
-        raise file_error(error, f"{path} cannot be read: {error.strerror}.", hint) from error
+        hint = f"Make it a readable file, or move it away: mv {path} {path}.old"
+        raise file_error(error, f"Cannot read {path}: {error.strerror}.", hint) from error
 
 
 @cache

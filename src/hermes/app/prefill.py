@@ -1,4 +1,4 @@
-"""Messages of the owner's own that stand before every conversation, and in no transcript."""
+"""Messages configured by the owner that precede every conversation."""
 
 import json
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content":
 
 
 def read_prefill(home: Home, name: str) -> Sequence[Message]:
-    """A relative path is meant in the home. Raises `ConfigError`."""
+    """Relative paths are inside the home. Raises `ConfigError`."""
     path = home.path / Path(name).expanduser()
     try:
-        given: object = json.loads(read_regular_file(path))
+        content: object = json.loads(read_regular_file(path))
     except OSError as error:
         raise _invalid_file(path, error.strerror or "it cannot be read") from error
     except ValueError as error:
-        raise _invalid_file(path, "it is no JSON") from error
-    entries = as_list(given)
+        raise _invalid_file(path, "it is not valid JSON") from error
+    entries = as_list(content)
     if entries is None:
-        raise _invalid_file(path, "it is no list")
+        raise _invalid_file(path, "it is not a list")
     return [_message(entry, number, path) for number, entry in enumerate(entries, 1)]
 
 
@@ -33,8 +33,8 @@ def _message(entry: object, number: int, path: Path) -> Message:
     fields = as_mapping(entry) or {}
     role, text = fields.get("role"), fields.get("content")
     if not isinstance(text, str) or not text.strip():
-        raise _invalid_file(path, f"entry {number} has no text as its `content`")
-    # The same in every request, so that the provider can remember the beginning of each.
+        raise _invalid_file(path, f"the `content` of entry {number} is not a text")
+    # Fixed ids, so that the provider can cache the start of each request.
     name, parts = f"prefill_{number}", (Text(text),)
     match role:
         case "user":
@@ -47,6 +47,6 @@ def _message(entry: object, number: int, path: Path) -> Message:
 
 def _invalid_file(path: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"{path}, which the setting {SETTING} names, cannot be used: {why}.",
-        hint=f"It should read like {EXAMPLE}; to do without: hermes config unset {SETTING}",
+        f"Cannot use {path} (set by {SETTING}): {why}.",
+        hint=f"Use the form {EXAMPLE}, or remove the setting: hermes config unset {SETTING}",
     )

@@ -1,4 +1,4 @@
-"""Whether the turns of a profile's chats are run by another gateway, and by which."""
+"""Run the turns of a profile's chats in another gateway, if configured."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
     from hermes.runtimes.proxy.followups import RemoteFollowups
 
 NO_TIMEOUT = 10.0 * 365 * 86_400
-"""Seconds: what 0 means where something must be written."""
+"""Seconds; stands for a disabled timeout where a number is required."""
 URL_VARIABLE = "GATEWAY_PROXY_URL"
 KEY_VARIABLE = "GATEWAY_PROXY_KEY"
 
 
 def proxy_url(config: Config, env: Mapping[str, str]) -> str | None:
-    """The address of the other gateway; the environment goes before the settings."""
-    given = env.get(URL_VARIABLE, "").strip() or config.gateway.proxy_url.strip()
-    return given.rstrip("/") or None
+    """The URL of the other gateway; the environment overrides the settings."""
+    url = env.get(URL_VARIABLE, "").strip() or config.gateway.proxy_url.strip()
+    return url.rstrip("/") or None
 
 
 def remote_gateway(config: Config, env: Mapping[str, str]) -> "RemoteGateway | None":
-    """Where it is, and how to be let in there."""
+    """The other gateway's URL, key and timeouts."""
     url = proxy_url(config, env)
     if url is None:
         return None
-    from hermes.runtimes.proxy.chat_runtime import RemoteGateway  # noqa: PLC0415 - most homes have no proxy
+    from hermes.runtimes.proxy.chat_runtime import RemoteGateway  # noqa: PLC0415 - rarely used
 
-    given = config.gateway.proxy
+    settings = config.gateway.proxy
     return RemoteGateway(
         url=url.removesuffix("/v1"),
         key=env.get(KEY_VARIABLE, "").strip(),
-        connect=given.connect_timeout or NO_TIMEOUT,
-        read=given.idle_timeout or NO_TIMEOUT,
-        patience=given.link_timeout,
-        total=given.total_timeout,
+        connect=settings.connect_timeout or NO_TIMEOUT,
+        read=settings.idle_timeout or NO_TIMEOUT,
+        patience=settings.link_timeout,
+        total=settings.total_timeout,
     )
 
 
 class ProxyDeps(Struct, frozen=True, kw_only=True):
-    """What of this house a turn that is run elsewhere needs."""
+    """What a turn in the other gateway needs from this profile."""
 
     blobs: Blobs
     clock: Clock
@@ -67,15 +67,15 @@ class ProxyDeps(Struct, frozen=True, kw_only=True):
 
 
 def build_followups(
-    config: Config, env: Mapping[str, str], near: ProxyDeps
+    config: Config, env: Mapping[str, str], deps: ProxyDeps
 ) -> "RemoteFollowups | None":
-    """Who hears what the other gateway says after a turn; to be run with the chats."""
-    far = remote_gateway(config, env)
-    if far is None:
+    """Receives messages that the other gateway sends after a turn; runs with the chats."""
+    gateway = remote_gateway(config, env)
+    if gateway is None:
         return None
     from hermes.runtimes.proxy.followups import RemoteFollowups  # noqa: PLC0415 - as above
 
-    return RemoteFollowups(far, near.clock, near.store, near.later)
+    return RemoteFollowups(gateway, deps.clock, deps.store, deps.later)
 
 
 def with_proxy(
@@ -83,68 +83,67 @@ def with_proxy(
     config: Config,
     env: Mapping[str, str],
     near: ProxyDeps,
-    afterwards: "RemoteFollowups | None",
+    remote_followups: "RemoteFollowups | None",
 ) -> Planner:
-    """The planner as it is, or one that entrusts the turns of chats to the other gateway."""
-    far = remote_gateway(config, env)
-    if far is None:
+    """Return the planner, or one that runs the turns of chats in the other gateway."""
+    gateway = remote_gateway(config, env)
+    if gateway is None:
         return planner
     from hermes.runtimes.proxy.remote_runtime import RemoteRuntime  # noqa: PLC0415 - as above
     from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps  # noqa: PLC0415 - as above
 
-    parts = RemoteTurnDeps(
-        far=far,
+    deps = RemoteTurnDeps(
+        far=gateway,
         blobs=near.blobs,
         clock=near.clock,
         counsel=near.counsel,
-        afterwards=afterwards,
+        afterwards=remote_followups,
     )
-    return _ProxyPlanner(planner, RemoteRuntime(parts))
+    return _ProxyPlanner(planner, RemoteRuntime(deps))
 
 
 class RemoteModels:
-    """For the chats of a gateway whose turns another one runs: that one chooses the model."""
+    """Model control for chats whose turns another gateway runs: it chooses the model."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     async def choose(self, name: str, provider: str | None) -> Model:
-        raise self._not_here()
+        raise self._unavailable()
 
     async def doubt(self, name: str, provider: str | None) -> str:
-        raise self._not_here()
+        raise self._unavailable()
 
     async def keep(self, model: Model) -> Sequence[str]:
-        raise self._not_here()
+        raise self._unavailable()
 
     def current(self, session: Session) -> str:
-        return f"chosen by the far gateway at {self._url}"
+        return f"chosen by the gateway at {self._url}"
 
     async def offers(self) -> Sequence[str]:
-        raise self._not_here()
+        raise self._unavailable()
 
-    def _not_here(self) -> UsageError:
+    def _unavailable(self) -> UsageError:
         return UsageError(
-            f"The turns of this chat are run by the far gateway at {self._url}, "
-            "and it chooses the model.",
-            hint="Choose another one there.",
+            f"The gateway at {self._url} runs the turns of this chat and chooses the model.",
+            hint="Change the model there.",
         )
 
 
 def remote_models(config: Config, env: Mapping[str, str]) -> RemoteModels | None:
-    """None where the turns of chats are run here."""
+    """None if the turns of chats run here."""
     url = proxy_url(config, env)
     return None if url is None else RemoteModels(url)
 
 
 class _ProxyPlanner:
-    """Only what comes from a chat goes away: who sits at this machine talks to this one.
+    """Runs only the turns of chats in the other gateway.
 
-    So do programs that come in over the API, also where they can be told something later.
+    The terminal and API clients are answered here, even those that accept later messages.
     """
 
-    def __init__(self, here: StandardPlanner, runtime: Runtime) -> None:
-        self._here = here
+    def __init__(self, local: StandardPlanner, runtime: Runtime) -> None:
+        self._here = local
         self._runtime = runtime
 
     async def plan(

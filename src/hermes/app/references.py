@@ -1,7 +1,7 @@
-"""What `@file:notes.md`, `@diff` and the like in a question stand for, attached to it as data.
+"""Expand references such as `@file:notes.md` and `@diff` in a message, attached as data.
 
-The person who types a reference means the file as it is now; it is read by the rules that the
-tools keep to, so what no tool may open is not attached either.
+Files are read as they are now, under the rules of the file tools: what no tool may open is not
+attached either.
 """
 
 import os
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_REFERENCES = 10
 MAX_REFERENCE_CHARACTERS = 50_000
-"""Characters of one reference; of all together four times as many."""
+"""Limit for one reference; the total is four times as much."""
 _MAX_TOTAL_CHARACTERS = 4 * MAX_REFERENCE_CHARACTERS
 _MAX_BYTES = 8_000_000
 _MAX_ENTRIES = 300
@@ -48,7 +48,7 @@ _GIT_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPat
 
 
 class Reference(Struct, frozen=True):
-    """As it was written, what kind it is, and what it names."""
+    """A reference as written, its kind and its target."""
 
     written: str
     kind: str
@@ -56,26 +56,21 @@ class Reference(Struct, frozen=True):
 
 
 class ReferenceSources(Struct, frozen=True, kw_only=True):
-    """From where things are read. `git` is its path, None where there is none.
-
-    `origins` tells who wrote a file. `inside`: whoever refers may also name addresses in this
-    machine's own network; `anywhere`: a page elsewhere may lead there as well. `shunned` tells
-    the sites that are not opened.
-    """
+    """Where references are read from, and what is allowed."""
 
     places: SessionPaths
     sandbox: Sandbox
-    git: str | None
+    git: str | None  # its path, if installed
     path: str
     redact: Callable[[str], str]
-    origins: "Callable[[], FileProvenance] | None" = None
-    inside: bool = False
-    anywhere: bool = False
-    shunned: Callable[[], Collection[str]] = frozenset
+    origins: "Callable[[], FileProvenance] | None" = None  # says who wrote a file
+    inside: bool = False  # URLs may be inside this machine's network
+    anywhere: bool = False  # redirects may lead there, too
+    shunned: Callable[[], Collection[str]] = frozenset  # blocked sites
 
 
 def find_references(text: str) -> list[Reference]:
-    """Each once, in order; a sentence's own marks do not belong to the name."""
+    """Each reference once, in order, without trailing punctuation."""
     found: dict[str, Reference] = {}
     for match in _REFERENCE.finditer(text):
         kind, what = match[1] or match[3], (match[2] or "").strip('"')
@@ -89,87 +84,91 @@ def find_references(text: str) -> list[Reference]:
 
 class References:
     def __init__(self, sources: ReferenceSources) -> None:
-        self._from = sources
+        self._sources = sources
 
     async def expand(self, parts: Sequence[Text | Media], scope: Scope) -> tuple[Text | Media, ...]:
-        """The same, and below it what is referred to; what cannot be attached says why."""
+        """Append what is referred to; for what cannot be attached, the reason."""
         text = "\n".join(part.text for part in parts if isinstance(part, Text))
-        wanted = find_references(text)
-        if not wanted:
+        references = find_references(text)
+        if not references:
             return tuple(parts)
-        # Whose words they are is told by where they stand, so each kind stands by itself.
+        # The header says who wrote a text, so each kind gets its own block.
         blocks: dict[str, list[str]] = {FILES_HEADER: [], UNVERIFIED_HEADER: [], PAGES_HEADER: []}
         room = _MAX_TOTAL_CHARACTERS
-        for one in wanted[:MAX_REFERENCES]:
-            attached, block = await self._block(one, scope, min(MAX_REFERENCE_CHARACTERS, room))
+        for reference in references[:MAX_REFERENCES]:
+            attached, block = await self._block(
+                reference, scope, min(MAX_REFERENCE_CHARACTERS, room)
+            )
             room -= min(len(block), room)
-            blocks[self._head(one, scope) if attached else FILES_HEADER].append(block)
-        if len(wanted) > MAX_REFERENCES:
-            left = plural(len(wanted) - MAX_REFERENCES, "reference")
+            blocks[self._head(reference, scope) if attached else FILES_HEADER].append(block)
+        if len(references) > MAX_REFERENCES:
+            left = plural(len(references) - MAX_REFERENCES, "reference")
             blocks[FILES_HEADER].append(f"({left} more: not attached.)")
         found = (Text("\n\n".join([head, *some])) for head, some in blocks.items() if some)
         return (*parts, *found)
 
-    def _head(self, one: Reference, scope: Scope) -> str:
-        """What stands above it: whether the owner wrote it, as far as is known."""
-        if one.kind == "url":
+    def _head(self, reference: Reference, scope: Scope) -> str:
+        """The header: whether the owner wrote it, as far as known."""
+        if reference.kind == "url":
             return PAGES_HEADER
-        if one.kind == "git":
+        if reference.kind == "git":
             return UNVERIFIED_HEADER
-        if one.kind in {"diff", "staged"} or self._from.origins is None:
+        if reference.kind in {"diff", "staged"} or self._sources.origins is None:
             return FILES_HEADER
-        origins, places = self._from.origins(), self._from.places
-        path = places.find(scope, one.what)
-        if not path.exists() and (lines := _LINE_RANGE.fullmatch(one.what)):
+        origins, places = self._sources.origins(), self._sources.places
+        path = places.find(scope, reference.what)
+        if not path.exists() and (lines := _LINE_RANGE.fullmatch(reference.what)):
             path = places.find(scope, lines[1])
         path = path.resolve()
-        look = origins.is_unverified_location if path.is_dir() else origins.is_unverified
-        return UNVERIFIED_HEADER if look(scope, path) else FILES_HEADER
+        is_unverified = origins.is_unverified_location if path.is_dir() else origins.is_unverified
+        return UNVERIFIED_HEADER if is_unverified(scope, path) else FILES_HEADER
 
-    async def _block(self, one: Reference, scope: Scope, room: int) -> tuple[bool, str]:
-        """Whether it could be attached, and how that reads."""
+    async def _block(self, reference: Reference, scope: Scope, room: int) -> tuple[bool, str]:
+        """Whether it could be attached, and the text."""
         try:
             if room <= 0:
-                raise ToolError("there is too much already")
-            text = head_and_tail(self._from.redact(await self._read(one, scope)), room)
+                raise ToolError("the attachments are already too long")
+            text = head_and_tail(self._sources.redact(await self._read(reference, scope)), room)
         except (HermesError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            return False, f"{one.written}: not attached: {(reason or '').rstrip('.')}."
-        return True, f"{one.written}\n{fenced(text)}"
+            return False, f"{reference.written}: not attached: {(reason or '').rstrip('.')}."
+        return True, f"{reference.written}\n{fenced(text)}"
 
-    async def _read(self, one: Reference, scope: Scope) -> str:
-        match one.kind:
+    async def _read(self, reference: Reference, scope: Scope) -> str:
+        match reference.kind:
             case "file":
-                return self._file(one.what, scope)
+                return self._file(reference.what, scope)
             case "folder":
-                return self._folder(one.what, scope)
+                return self._folder(reference.what, scope)
             case "diff":
                 return await self._git(scope, "diff", "--no-ext-diff", "--no-textconv")
             case "staged":
                 return await self._git(scope, "diff", "--no-ext-diff", "--no-textconv", "--cached")
             case "git":
-                return await self._commits(one.what, scope)
+                return await self._commits(reference.what, scope)
             case _:
-                return await self._page(one.what)
+                return await self._page(reference.what)
 
     async def _page(self, url: str) -> str:
-        from hermes.app.web_pages import PageReader  # noqa: PLC0415 - it loads an HTTP client
+        from hermes.app.web_pages import PageReader  # noqa: PLC0415 - loads an HTTP client
 
         pages = PageReader(
-            inside=self._from.inside, anywhere=self._from.anywhere, shunned=self._from.shunned()
+            inside=self._sources.inside,
+            anywhere=self._sources.anywhere,
+            shunned=self._sources.shunned(),
         )
         return await pages.read(url)
 
     def _file(self, what: str, scope: Scope) -> str:
         path, first, last = what, 1, None
         lines = _LINE_RANGE.fullmatch(what)
-        if lines and not self._from.places.find(scope, what).exists():
+        if lines and not self._sources.places.find(scope, what).exists():
             path, first = lines[1], int(lines[2])
             last = int(lines[3]) if lines[3] else first
         real = self._allowed(path, scope)
         data = read_regular_file(real, _MAX_BYTES)
         if b"\0" in data[:8_000]:
-            raise ToolError("it is no text")
+            raise ToolError("it is not a text file")
         text = data.decode("utf-8", "replace")
         if lines and last is not None:
             return "\n".join(text.splitlines()[max(first, 1) - 1 : last])
@@ -178,7 +177,7 @@ class References:
     def _folder(self, what: str, scope: Scope) -> str:
         real = self._allowed(what, scope)
         if not real.is_dir():
-            raise ToolError("it is no folder")
+            raise ToolError("it is not a folder")
         lines: list[str] = []
         for entry in sorted(real.iterdir()):
             lines.append(f"{entry.name}/" if entry.is_dir() else entry.name)
@@ -190,7 +189,7 @@ class References:
         return "\n".join(lines) or "(empty)"
 
     def _allowed(self, what: str, scope: Scope) -> Path:
-        places = self._from.places
+        places = self._sources.places
         return places.guard(places.find(scope, what), places.blocked_for(scope, private=True))
 
     async def _commits(self, what: str, scope: Scope) -> str:
@@ -202,27 +201,27 @@ class References:
         )
 
     async def _git(self, scope: Scope, *args: str) -> str:
-        if self._from.git is None:
+        if self._sources.git is None:
             raise ToolError("git is not installed")
-        job = ProcessSpec(
-            argv=(self._from.git, *_GIT_OPTIONS, *args),
+        spec = ProcessSpec(
+            argv=(self._sources.git, *_GIT_OPTIONS, *args),
             cwd=scope.workspace,
-            env={"PATH": self._from.path, "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1",
+            env={"PATH": self._sources.path, "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1",
                  "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"},
             timeout=_TIMEOUT,
             keep=4 * MAX_REFERENCE_CHARACTERS,
         )  # fmt: skip
-        done = await self._from.sandbox.run(job)
-        said = done.output.decode("utf-8", "replace").strip()
-        if done.exit_code:
-            raise ToolError(f"git said: {said[:200] or 'nothing'}")
-        return said or "(no changes)"
+        result = await self._sources.sandbox.run(spec)
+        output = result.output.decode("utf-8", "replace").strip()
+        if result.exit_code:
+            raise ToolError(f"git failed: {output[:200] or 'no output'}")
+        return output or "(no changes)"
 
 
 def blocked_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
-    """Their names, from the settings and from lists with a name in each line.
+    """Blocked host names from the settings and from files with one name per line.
 
-    Raises `ToolError` for a list that cannot be read: nobody knows what it forbids.
+    Raises `ToolError` if a file cannot be read, since it is unknown what it blocks.
     """
     if not rules.enabled:
         return frozenset()
@@ -232,23 +231,23 @@ def blocked_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
         try:
             lines += read_regular_file(path, _MAX_BYTES).decode("utf-8-sig", "replace").splitlines()
         except (HermesError, OSError) as error:
-            raise ToolError(f"a list of security.website_blocklist is missing: {path}") from error
+            raise ToolError(f"cannot read a list of security.website_blocklist: {path}") from error
     return frozenset(name for line in lines for name in _ascii_names(_site_name(line)) if name)
 
 
 def _site_name(line: str) -> str:
-    """Also of a whole address, with a port, or of `*.example.org`, which means the same."""
+    """The host name of a URL, a host with a port, or `*.example.org`."""
     name = line.partition("#")[0].strip().lower()
     name = name.rpartition("://")[2].partition("/")[0]
     if name.startswith("["):
         return name[1:].partition("]")[0]
-    # With more colons it is the number of a machine.
+    # More than one colon: an IPv6 address.
     name = name.partition(":")[0] if name.count(":") == 1 else name
     return name.removeprefix("*.").strip(".")
 
 
 def _ascii_names(name: str) -> Collection[str]:
-    """As it stands in an address, where other letters are written by the old rules or the new."""
+    """The name as it appears in URLs, under both IDNA standards."""
     if name.isascii():
         return (name,)
     labels = (
@@ -258,13 +257,13 @@ def _ascii_names(name: str) -> Collection[str]:
     try:
         old = name.encode("idna").decode()
     except UnicodeError:
-        # No address has such a name.
+        # Not a valid host name.
         old = ""
     return (".".join(labels), old)
 
 
 def build_references(app: "App") -> References:
-    """For whoever sits at this profile's own machine."""
+    """References for the user of this machine."""
     path, home = app.env.get("PATH", ""), user_home(app.env)
     private = [*map(Path, private_paths(home, root=os.geteuid() == 0))]
     return References(

@@ -1,7 +1,7 @@
-"""The strongest sandbox of this machine that works, looked for again while it is not the first.
+"""Choose the strongest sandbox that works on this machine, and check again while it is not.
 
-Whoever decides on a job asks for its `Confinement` first, and passes on what was there: a job is
-refused rather than run with less than that. A change is logged once, and told by `state`.
+An approval asks for the `Confinement` first and passes it on: a command is refused rather than
+run with weaker isolation. A change is logged once and shown by `state`.
 """
 
 import logging
@@ -21,44 +21,44 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WEAKER_NOTE = "the weaker wall"
-NO_SANDBOX = "Commands run without a sandbox, with all the rights you have"
+WEAKER_NOTE = "the weaker sandbox"
+NO_SANDBOX = "Commands run without a sandbox, with all your rights"
 APPROVAL_REQUIRED = "Every command needs approval, because the sandbox cannot be set up"
 COMMANDS_REFUSED = "Commands do not run"
 PARTIAL_NOTE = (
-    "as root it does not protect the modes and times of system files, so commands are approved as "
-    "without a sandbox"
+    "as root it does not protect the modes and times of system files, so commands need approval "
+    "as if there were no sandbox"
 )
 _CHANGED = (
-    "The folders it may use changed while the sandbox was set up, or have too many repositories "
-    "deep inside: try again, or work in another folder."
+    "The folders changed while the sandbox was being set up, or contain too many nested "
+    "repositories: try again, or work in another folder."
 )
-_HINT = "`/status` tells more; see docs/sandbox.md."
+_HINT = "See `/status` and docs/sandbox.md."
 
 
 class StrongestSandbox:
-    """`kinds` are the walls to choose from, the stronger first.
+    """Chooses among `kinds` of isolation, strongest first.
 
-    With `fallback` commands run without one where the machine has none. Where it has one that
-    does not work, only what somebody approved runs outside of it. Our own programs, which nobody
-    decides on, run as far as there is a sandbox.
+    With `fallback`, commands run without a sandbox on machines that have none. If there is one
+    that fails, only approved commands run, outside it. Programs of our own, which need no
+    approval, run in whatever sandbox there is.
     """
 
     def __init__(
         self,
-        door: Spawner,
-        walls: "Callable[[], IsolationProbe]",
-        kinds: tuple[str, ...],
-        tidy: Callable[[], Awaitable[None]],
+        spawner: Spawner,
+        probe: "Callable[[], IsolationProbe]",
+        backends: tuple[str, ...],
+        clean_up: Callable[[], Awaitable[None]],
         *,
         owner: "Callable[[], OwnerGitConfig]",
         fallback: bool,
     ) -> None:
-        self._local = LocalSandbox(door)
-        self._door = door
-        self._probe = walls
-        self._kinds = kinds
-        self._tidy = tidy
+        self._local = LocalSandbox(spawner)
+        self._door = spawner
+        self._probe = probe
+        self._kinds = backends
+        self._tidy = clean_up
         self._owner = owner
         self._fallback = fallback
         self._found: Sandbox | None = None
@@ -78,27 +78,27 @@ class StrongestSandbox:
             return self._wall.word if self._wall else ""
         self._reasons = []
         for kind in self._kinds:
-            verdict = self._probe().likely(kind)
-            if verdict.wall is not None:
-                return verdict.wall.word
-            self._reasons.append(verdict.why)
+            result = self._probe().likely(kind)
+            if result.wall is not None:
+                return result.wall.word
+            self._reasons.append(result.why)
         return ""
 
     @property
     def known(self) -> bool:
-        """Whether a trial has shown what there is."""
+        """Whether a trial run has shown what works."""
         return self._known
 
     @property
     def state(self) -> str:
-        """For people: what holds commands back, and why it is no more than that."""
-        wall = self.wall
+        """For people: which sandbox is used, and why not a stronger one."""
+        isolation = self.wall
         reasons = "; ".join(dict.fromkeys(self._reasons))
-        if not wall:
+        if not isolation:
             return f"{self._without()}: {reasons}."
         weaker = f", {WEAKER_NOTE}: {reasons}" if reasons else ""
         partial = f"; {PARTIAL_NOTE}" if self._wall and not self._wall.complete else ""
-        return f"commands are held back by {wall}{weaker}{partial}"
+        return f"commands run in {isolation}{weaker}{partial}"
 
     async def confinement(self) -> Confinement:
         await self.settle()
@@ -126,16 +126,16 @@ class StrongestSandbox:
             yield process
 
     async def settle(self) -> Sandbox | None:
-        """The sandbox that works now; None when the one asked for cannot be used."""
+        """The sandbox that works now; None if the configured one cannot be used."""
         reasons: list[str] = []
         failed = False
         for kind in self._kinds:
-            verdict = await self._probe().certain(kind)
-            if verdict.wall is not None:
-                await self._use(verdict.wall)
+            result = await self._probe().certain(kind)
+            if result.wall is not None:
+                await self._use(result.wall)
                 break
-            reasons.append(verdict.why)
-            failed = failed or verdict.failed
+            reasons.append(result.why)
+            failed = failed or result.failed
         else:
             self._wall = None
             self._found = self._local if self._fallback else None
@@ -143,13 +143,13 @@ class StrongestSandbox:
         self._log_change()
         return self._found
 
-    async def _use(self, wall: "IsolationBackend") -> None:
-        if self._wall is wall:
+    async def _use(self, backend: "IsolationBackend") -> None:
+        if self._wall is backend:
             return
-        from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - the first command pays for it
+        from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - loaded on first use
 
         await self._tidy()
-        self._wall, self._found = wall, IsolatedSandbox(self._door, wall, owner=self._owner())
+        self._wall, self._found = backend, IsolatedSandbox(self._door, backend, owner=self._owner())
 
     def _log_change(self) -> None:
         now = (self.wall, self._failed)
@@ -163,7 +163,7 @@ class StrongestSandbox:
         log.warning("%s", self.state)
 
     async def _for(self, job: ProcessSpec) -> Sandbox:
-        """Raises `SandboxError` where there is less than the job was decided on."""
+        """Raises `SandboxError` if the isolation is weaker than the approved one."""
         if job.reach.beyond:
             return self._found or self._local
         found = await self.settle()
@@ -171,25 +171,25 @@ class StrongestSandbox:
             raise SandboxError(self.state, hint=_HINT)
         if self._is_weaker_than(job.reach.wall):
             raise SandboxError(
-                f"it was to run behind {job.reach.wall}, which is not there any more: {self.state}",
-                hint="Run it again to have it approved for the sandbox there is now.",
+                f"it was approved for {job.reach.wall}, which is no longer available: {self.state}",
+                hint="Run it again to approve it for the current sandbox.",
             )
         return found
 
     @asynccontextmanager
     async def _checked(self, job: ProcessSpec) -> AsyncGenerator[None]:
-        """A sandbox that could not be set up around a job is tried at once.
+        """Check the sandbox again if it could not be set up for a job.
 
-        If it works, the job alone is refused. Raises `SandboxError`.
+        If it works, only this job is refused. Raises `SandboxError`.
         """
-        wall = None if job.reach.beyond else self._wall
+        backend = None if job.reach.beyond else self._wall
         try:
             yield
         except NotStarted as error:
-            if wall is None:
+            if backend is None:
                 raise
             self._probe().doubt()
-            if (await self._probe().certain(wall.name)).wall is None:
+            if (await self._probe().certain(backend.name)).wall is None:
                 raise
             raise SandboxError(str(error), hint=_CHANGED) from error
 
@@ -199,5 +199,5 @@ class StrongestSandbox:
 
     def _without(self) -> str:
         if not self._fallback:
-            return f"{COMMANDS_REFUSED}: the sandbox {self._kinds[0]} cannot be used"
+            return f"{COMMANDS_REFUSED}: the {self._kinds[0]} sandbox cannot be used"
         return APPROVAL_REQUIRED if self._failed else NO_SANDBOX

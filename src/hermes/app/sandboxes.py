@@ -1,6 +1,6 @@
-"""Where the commands of a profile run: the names in the settings become sandboxes.
+"""Build the sandboxes in which a profile's commands run.
 
-Nothing is tried out, and no driver is loaded, before the first command or before somebody asks.
+Drivers are loaded and tried with the first command, or when their state is asked for.
 """
 
 import os
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from hermes.sandbox.isolation_probe import IsolationProbe
 
 ISOLATION_BACKENDS = ("bubblewrap", "landlock")
-"""Walls of this machine, the stronger first."""
+"""Local isolation, strongest first."""
 BACKENDS = ("auto", *ISOLATION_BACKENDS, "local", "docker", "ssh")
 UNSUPPORTED_BACKENDS = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
 
 VISIBLE_IN_HOME = ("bin", "home", "plans", "skill-bundles", "skills", "skins")
-"""All that commands and tools see of the home: no settings, secrets, databases, sessions, logs,
-sockets, nor what others sent or were told, which is in the cache."""
+"""The only parts of the home that commands and tools see: no settings, secrets, databases,
+sessions, logs or sockets, nor other people's data, which is in the cache."""
 WORKSPACE = "workspace"
-"""Seen as well, and changed by whoever works there."""
+"""Visible as well, and writable for commands that work there."""
 
 BLOCKED_IN_HOME = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
@@ -47,15 +47,14 @@ BLOCKED_IN_HOME = (
     "mcp-tokens", "backups", "*.bak", "logs", "sessions", "checkpoints", "whatsapp",
     "webhook_subscriptions.json", "callback.key", "local-model", "cache",
 )  # fmt: skip
-"""What no tool and no command may read or change in a home, also where a workspace is put into it:
-whoever writes here decides where keys are sent, which program runs as the model, or whose words
-count as somebody else's."""
+"""What tools and commands may never read or change in a home, even if a workspace lies in it:
+these files decide where keys are sent, which programs run, and which content is trusted."""
 INSTRUCTION_FOLDERS = ("skills", "skill-bundles")
-"""What tells the agent what to do: written with leave only."""
+"""Folders with instructions for the agent: writing there needs approval."""
 
 
 class SandboxDeps(Struct, frozen=True):
-    """What the sandboxes of a profile are made from."""
+    """What the sandboxes of a profile are built from."""
 
     home: Home
     env: Env
@@ -65,7 +64,7 @@ class SandboxDeps(Struct, frozen=True):
 
 
 class Sandboxes:
-    """The sandboxes of one profile, each made once; `bubblewrap` is another one than is found."""
+    """The sandboxes of one profile, each built once; `bubblewrap` overrides the one found."""
 
     def __init__(
         self,
@@ -81,43 +80,43 @@ class Sandboxes:
 
     @property
     def near(self) -> Sandbox:
-        """On this machine, wherever commands run: for our own programs that read its files."""
+        """The local sandbox, wherever commands run: for our own programs that read local files."""
         name = self._parts.terminal.backend
         return self._sandbox(name if name in (*ISOLATION_BACKENDS, "local") else "auto")
 
     def on(self, platform: str) -> Sandbox:
-        """Where commands run that come from there. Raises `SandboxError` for unknown backends."""
+        """The sandbox for commands from a platform. Raises `SandboxError` for unknown backends."""
         return self._sandbox(backend_on(self._parts.terminal, platform))
 
     def tmp_on(self, platform: str, principal: str = OWNER) -> Path | None:
-        """The folder that commands from there see as `/tmp`, where it is another than ours."""
+        """The folder that commands from a platform see as `/tmp`, if it is not the real one."""
         if self.on(platform).name != "bubblewrap":
             return None
-        from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - who has a wall has loaded it
+        from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - loaded by the sandbox anyway
 
         return Path(tmp_for(str(_tmp_root(self._parts.home)), principal))
 
     def report(self) -> list[str]:
-        """What people should know about the walls, without trying any."""
+        """The state of each sandbox for people, without a trial run."""
         return [
             f"sandbox {name}: {self._line(name, self._sandbox(name))}" for name in self._names()
         ]
 
     async def check(self) -> list[str]:
-        """As `report`, after a trial."""
+        """Like `report`, after a trial run."""
         for name in self._names():
             if isinstance(sandbox := self._sandbox(name), StrongestSandbox):
                 await sandbox.settle()
         return self.report()
 
     def found(self) -> list[str]:
-        """As `report`, of those that commands have shown to work or to fail."""
-        made = self._made.items()
-        chosen = [(name, one) for name, one in made if isinstance(one, StrongestSandbox)]
+        """Like `report`, for sandboxes that commands have already tried."""
+        built = self._made.items()
+        chosen = [(name, one) for name, one in built if isinstance(one, StrongestSandbox)]
         return [f"sandbox {name}: {one.state}" for name, one in chosen if one.known]
 
     def describe(self, platform: str) -> str:
-        """In a few words, what holds back the commands that come from there."""
+        """A short description of the sandbox for commands from a platform."""
         name = backend_on(self._parts.terminal, platform)
         if why := unsupported_reason(name):
             return why
@@ -125,22 +124,22 @@ class Sandboxes:
         terminal = self._parts.terminal
         online = sandbox.wall and network_on(terminal, platform)
         sockets = sandbox.wall == ISOLATION_BACKENDS[0] and terminal.unix_sockets
-        more = ", and have the network" if online else ""
-        return self._line(name, sandbox) + more + (", and use Unix sockets" if sockets else "")
+        more = ", with network access" if online else ""
+        return self._line(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
     def remote_location(self, platform: str) -> str:
-        """For the model: on which machine commands run, where it is not the one of the files."""
+        """For the model: where commands run, if not on the machine with the files."""
         terminal = self._parts.terminal
         folder = remote_folder(terminal, platform)
         if not folder:
             return ""
-        who = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
-        return f"Commands run on {who}{terminal.ssh_host} over ssh, and begin in {folder} there"
+        user = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
+        return f"Commands run on {user}{terminal.ssh_host} over ssh, and start in {folder} there"
 
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
-        wanted = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
-        return [name for name in wanted if not unsupported_reason(name)]
+        names = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
+        return [name for name in names if not unsupported_reason(name)]
 
     def _line(self, name: str, sandbox: Sandbox) -> str:
         if isinstance(sandbox, StrongestSandbox):
@@ -159,18 +158,18 @@ class Sandboxes:
         return self._made[name]
 
     def _make(self, name: str) -> Sandbox:
-        door, terminal = self._parts.door, self._parts.terminal
+        spawner, terminal = self._parts.door, self._parts.terminal
         owner = partial(load_owner_git, self._parts.env)
         match name:
             case "local":
-                return LocalSandbox(door)
+                return LocalSandbox(spawner)
             case "docker":
                 return _docker_sandbox(self._parts)
             case "ssh":
-                return ssh_sandbox(door, terminal, self._parts.env)
+                return ssh_sandbox(spawner, terminal, self._parts.env)
             case "auto":
                 return StrongestSandbox(
-                    door,
+                    spawner,
                     self._load_probe,
                     ISOLATION_BACKENDS,
                     self._tidy,
@@ -179,12 +178,12 @@ class Sandboxes:
                 )
             case _:
                 return StrongestSandbox(
-                    door, self._load_probe, (name,), self._tidy, owner=owner, fallback=False
+                    spawner, self._load_probe, (name,), self._tidy, owner=owner, fallback=False
                 )
 
     def _load_probe(self) -> "IsolationProbe":
         if self._probe is None:
-            from hermes.sandbox.bubblewrap import find_bubblewrap  # noqa: PLC0415 - the first command pays for it
+            from hermes.sandbox.bubblewrap import find_bubblewrap  # noqa: PLC0415 - loaded on first use
             from hermes.sandbox.isolation_probe import IsolationProbe  # noqa: PLC0415 - likewise
             from hermes.sandbox.landlock import landlock_version  # noqa: PLC0415 - likewise
 
@@ -209,14 +208,14 @@ class Sandboxes:
 
 
 def remote_folder(terminal: Terminal, platform: str) -> str:
-    """Where commands from there begin on another machine; empty if they see the files of this."""
+    """Where commands start on a remote machine; empty if they run on this one."""
     if backend_on(terminal, platform) != "ssh":
         return ""
     return terminal.cwd if terminal.cwd.startswith(("/", "~")) else "~"
 
 
 def runs_elsewhere(terminal: Terminal, platform: str) -> bool:
-    """Whether commands from there find other programs than this machine's."""
+    """Whether commands from a platform find other programs than those of this machine."""
     return backend_on(terminal, platform) in {"docker", "ssh"}
 
 
@@ -225,29 +224,29 @@ def backend_on(terminal: Terminal, platform: str) -> str:
 
 
 def network_on(terminal: Terminal, platform: str) -> bool:
-    """Whether commands from there have the network without asking."""
+    """Whether commands from a platform have network access without approval."""
     return terminal.network_by_platform.get(platform, terminal.network)
 
 
 def unsupported_reason(backend: str) -> str:
-    """Why a backend cannot be used by any machine; empty for the ones we have."""
+    """Why a backend cannot be used; empty for supported ones."""
     if backend in BACKENDS:
         return ""
     if backend in UNSUPPORTED_BACKENDS:
-        return f"terminal.backend {backend!r} is not supported: there is no driver for it here"
+        return f"terminal.backend {backend!r} is not supported"
     return f"terminal.backend {backend!r} is not known"
 
 
 def load_owner_git(env: Env) -> "OwnerGitConfig":
-    """Where the owner's own git finds its settings."""
-    from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - the first command pays for it
+    """The owner's git configuration files."""
+    from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - loaded on first use
 
     return owner_git_config(env, str(user_home(env)))
 
 
 def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
     """What the commands of a profile see of this machine."""
-    from hermes.sandbox.filesystem_policy import (  # noqa: PLC0415 - the first command pays for it
+    from hermes.sandbox.filesystem_policy import (  # noqa: PLC0415 - loaded on first use
         GUARDED,
         VISIBLE_IN_RUN,
         FilesystemPolicy,
@@ -260,8 +259,8 @@ def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
     hidden = [str(home.root), *hidden_paths(person, root=root)]
     if agent := parts.env.get("SSH_AUTH_SOCK"):
         hidden.append(agent)
-    ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
-    shown = [*VISIBLE_IN_RUN, *(str(home.path / name) for name in VISIBLE_IN_HOME), *ours]
+    installation = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+    shown = [*VISIBLE_IN_RUN, *(str(home.path / name) for name in VISIBLE_IN_HOME), *installation]
     return FilesystemPolicy(
         tmp=str(_tmp_root(home)),
         hidden=tuple(hidden),
@@ -276,30 +275,30 @@ def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
 
 
 def protected_paths(home: Home) -> ProtectedPaths:
-    """The same for tools that open files themselves: all profiles, except what is open to who asks.
+    """The same rules for tools that open files: all profiles, except what the principal may see.
 
-    By names and not by what is there, since a profile may be made at any time.
+    By pattern rather than by existing files, since profiles may be created at any time.
     """
-    closed = [home.root, *_blocked_in_homes(home), *_blocked_in(home.path)]
-    return ProtectedPaths(closed, partial(_visible_paths, _resolved_home(home)))
+    blocked = [home.root, *_blocked_in_homes(home), *_blocked_in(home.path)]
+    return ProtectedPaths(blocked, partial(_visible_paths, _resolved_home(home)))
 
 
 def _visible_paths(home: Home, principal: str) -> list[Path]:
-    ours = (home.path / name for name in (*VISIBLE_IN_HOME, WORKSPACE))
-    return [*ours, *_own_in_cache(home, principal)]
+    visible = (home.path / name for name in (*VISIBLE_IN_HOME, WORKSPACE))
+    return [*visible, *_own_in_cache(home, principal)]
 
 
 def _own_in_cache(home: Home, principal: str) -> list[Path]:
-    """What may be read of what was printed, put into `/tmp`, or sent: everybody's own.
+    """The principal's own command output and `/tmp`; received files only for the owner.
 
-    What was sent is kept once, whoever sent it, so only the owner reads it there.
+    Received files are stored once, regardless of the sender.
     """
-    from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - who reads files has loaded it
+    from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - loaded by file tools anyway
 
     output = home.cache / "output"
     own = [principal_folder(output, principal), principal_folder(output / "processes", principal)]
-    sent = [home.cache / "blobs"] if principal == OWNER else []
-    return [*own, Path(tmp_for(str(_tmp_root(home)), principal)), *sent]
+    received = [home.cache / "blobs"] if principal == OWNER else []
+    return [*own, Path(tmp_for(str(_tmp_root(home)), principal)), *received]
 
 
 def _resolved_home(home: Home) -> Home:
@@ -311,7 +310,7 @@ def instruction_folders(home: Home) -> list[Path]:
 
 
 def _blocked_in_homes(home: Home) -> list[Path]:
-    """A workspace may lie in the folder of any profile, also of one that is made later."""
+    """A workspace may lie in the folder of any profile, also of a future one."""
     return [*_blocked_in(home.root), *_blocked_in(home.profiles / "*")]
 
 
@@ -324,7 +323,7 @@ def _tmp_root(home: Home) -> Path:
 
 
 def _docker_sandbox(parts: SandboxDeps) -> Sandbox:
-    from hermes.sandbox.docker import Container, Docker  # noqa: PLC0415 - only who asked for it
+    from hermes.sandbox.docker import Container, Docker  # noqa: PLC0415 - only if configured
     from hermes.sandbox.remote import RemoteSandbox  # noqa: PLC0415 - as above
 
     terminal, env = parts.terminal, parts.env
@@ -344,8 +343,8 @@ def _docker_sandbox(parts: SandboxDeps) -> Sandbox:
     return RemoteSandbox(parts.door, Docker(container, _client_env(env)))
 
 
-def ssh_sandbox(door: Spawner, terminal: Terminal, env: Env) -> Sandbox:
-    from hermes.sandbox.remote import RemoteSandbox  # noqa: PLC0415 - only who asked for it
+def ssh_sandbox(spawner: Spawner, terminal: Terminal, env: Env) -> Sandbox:
+    from hermes.sandbox.remote import RemoteSandbox  # noqa: PLC0415 - only if configured
     from hermes.sandbox.ssh import Ssh, SshHost  # noqa: PLC0415 - as above
 
     host = SshHost(
@@ -354,14 +353,14 @@ def ssh_sandbox(door: Spawner, terminal: Terminal, env: Env) -> Sandbox:
         port=terminal.ssh_port,
         key=terminal.ssh_key,
     )
-    return RemoteSandbox(door, Ssh(host, _client_env(env)))
+    return RemoteSandbox(spawner, Ssh(host, _client_env(env)))
 
 
 _CLIENT_VARIABLES = (
     "HOME", "LANG", "LOGNAME", "PATH", "SSH_AUTH_SOCK", "USER", "XDG_RUNTIME_DIR",
     "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_HOST", "DOCKER_TLS_VERIFY",
 )  # fmt: skip
-"""What the programs need that bring a command elsewhere; the command itself gets none of it."""
+"""For the docker and ssh clients; the command itself gets none of these."""
 
 
 def _client_env(env: Env) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where a home can send to: its platforms, their home channels, and the chats known by name."""
+"""List where messages can be sent: platforms, home channels and known chats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,17 +22,17 @@ _PLATFORM_NAMES = {
     "MSGRAPH": "msgraph_webhook",
     "TWILIO": "sms",
 }
-"""Platforms whose variables begin with another word than their name."""
+"""Platforms whose variables have a different prefix."""
 
 
 CALL_TYPE = "webhook"
-"""The type of what was called once and is over: nobody can be met there again."""
+"""The chat type of single webhook calls, which cannot be sent to."""
 _NAME_MARK = "#"
 _DIRECT = "dm"
 
 
 class KnownChat(Struct, frozen=True):
-    """A chat that the gateway has met."""
+    """A chat that the gateway has seen."""
 
     platform: str
     id: str
@@ -48,7 +48,7 @@ class SendTargets(Struct, frozen=True):
 
 
 def load_send_targets(home: Home, process: Env, online: Sequence[str] = ()) -> SendTargets:
-    """`online` are the platforms of a gateway that runs. Raises `ConfigError`."""
+    """`online` are the platforms of a running gateway. Raises `ConfigError`."""
     env = profile_env(home.dotenv, process)
     settings = dict(load_config(home, env).config.platforms)
     for name in (*_platforms_from_env(env), *online):
@@ -63,13 +63,15 @@ def load_send_targets(home: Home, process: Env, online: Sequence[str] = ()) -> S
 
 
 def read_directory(home: Home) -> list[KnownChat]:
-    """The chats in `channel_directory.json`; what cannot be read there is left out."""
+    """The chats in `channel_directory.json`; unreadable entries are skipped."""
     try:
-        whole = msgspec.json.decode(read_regular_file(home.channel_directory), type=_DirectoryFile)
+        directory = msgspec.json.decode(
+            read_regular_file(home.channel_directory), type=_DirectoryFile
+        )
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return []
     found: list[KnownChat] = []
-    for platform, entries in whole.platforms.items():
+    for platform, entries in directory.platforms.items():
         for raw in entries:
             try:
                 entry = msgspec.json.decode(raw, type=_DirectoryEntry)
@@ -81,12 +83,13 @@ def read_directory(home: Home) -> list[KnownChat]:
 
 
 def resolve_names(targets: Sequence[Target], chats: Sequence[KnownChat]) -> tuple[Target, ...]:
-    """The same targets, with names of chats turned into their ids.
+    """Replace chat names in targets by ids.
 
-    Anybody may name a chat as they like, also by another one's id: a name is one only after a `#`.
+    Only names after a `#` are looked up, since anyone may name a chat like another one's id.
     """
     return tuple(
-        _resolve_name(one, chats) if isinstance(one, ChatTarget) else one for one in targets
+        _resolve_name(target, chats) if isinstance(target, ChatTarget) else target
+        for target in targets
     )
 
 
@@ -100,23 +103,23 @@ class _DirectoryEntry(Struct):
     type: str = ""
 
 
-def _resolve_name(place: ChatTarget, chats: Sequence[KnownChat]) -> ChatTarget:
-    here = [chat for chat in chats if chat.platform == place.platform]
-    if not place.chat.startswith(_NAME_MARK) or any(chat.id == place.chat for chat in here):
-        return place
-    wanted = _bare_name(place.chat)
+def _resolve_name(target: ChatTarget, chats: Sequence[KnownChat]) -> ChatTarget:
+    known = [chat for chat in chats if chat.platform == target.platform]
+    if not target.chat.startswith(_NAME_MARK) or any(chat.id == target.chat for chat in known):
+        return target
+    wanted = _bare_name(target.chat)
     ids = {
         chat.id
-        for chat in here
+        for chat in known
         if wanted and chat.type != _DIRECT and _bare_name(chat.name) == wanted
     }
     if len(ids) > 1:
         raise UsageError(
-            f"{len(ids)} chats of {place.platform} are named {place.chat!r}: "
+            f"{len(ids)} {target.platform} chats are named {target.chat!r}: "
             + ", ".join(sorted(ids)),
-            hint="Name the one you mean by its id.",
+            hint="Use the id instead.",
         )
-    return ChatTarget(place.platform, ids.pop(), place.thread) if ids else place
+    return ChatTarget(target.platform, ids.pop(), target.thread) if ids else target
 
 
 def _bare_name(name: str) -> str:
@@ -131,7 +134,7 @@ def _platforms_from_env(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _origin_from_env(env: Mapping[str, str]) -> Address | None:
-    """The chat of the turn that runs this command, if one does."""
+    """The chat of the turn that runs this command, if any."""
     platform = env.get("HERMES_SESSION_CHANNEL", "") or env.get("HERMES_SESSION_PLATFORM", "")
     chat = env.get("HERMES_SESSION_CHAT_ID", "")
     if not platform or not chat:

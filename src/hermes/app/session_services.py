@@ -1,4 +1,4 @@
-"""What the model sees of a session of this profile: how much it is, and what is pinned to it."""
+"""Services for commands about a session: context usage, pins, handoff, instruction files."""
 
 import os
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class SessionWindow:
-    """Looking changes nothing, and does not wait for a turn that is running."""
+    """Context usage and compaction of a session; reading does not wait for a running turn."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -55,11 +55,11 @@ class SessionWindow:
         model = await app.models.model_for(session)
         rows = await app.store.archive_for(session.principal).messages(session.id)
         messages = [row.message for row in rows]
-        compressing = app.runner.compressing
+        compaction = app.runner.compressing
         record, limits = CompactionState(), CompactionLimits()
-        if compressing is not None:
-            record, limits = await compressing.record(session), compressing.limits
-            messages = await compressing.seen(session, messages)
+        if compaction is not None:
+            record, limits = await compaction.record(session), compaction.limits
+            messages = await compaction.seen(session, messages)
         scope = Scope(
             profile=app.home.profile,
             session=session.id,
@@ -85,7 +85,7 @@ class SessionWindow:
     ) -> CompactionResult:
         if self._app.runner.compressing is None:
             raise UsageError(
-                "Compression is switched off.", hint="hermes config set compression.enabled true"
+                "Compression is disabled.", hint="hermes config set compression.enabled true"
             )
         return await self._app.runner.compress(session, wish, preview=preview)
 
@@ -105,7 +105,7 @@ _END_REASON = "another was handed over"
 
 
 class ChatHandoff:
-    """Implements `hermes.commands.services.Handing`."""
+    """Implements `hermes.commands.services.HandoffControl`."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -114,37 +114,37 @@ class ChatHandoff:
         app, address = self._app, self._home_of(platform)
         key = await self._key_at(address)
         now = app.clock.now()
-        here = SessionChange(key=key, system="", ended_at=None, end_reason="")
-        over = SessionChange(ended_at=now, end_reason=_END_REASON)
+        moved = SessionChange(key=key, system="", ended_at=None, end_reason="")
+        ended = SessionChange(ended_at=now, end_reason=_END_REASON)
         name = f" “{session.title}”" if session.title else ""
-        told = f"The session{name} of the terminal goes on here. Write to go on with it."
-        reply = outbox_post(new_id("send"), OutboxMessage(address=address, text=told, at=now))
-        place = location_at(session.id, key, address, now)
+        text = f"The session{name} from the terminal continues here. Send a message to go on."
+        reply = outbox_post(new_id("send"), OutboxMessage(address=address, text=text, at=now))
+        location = location_at(session.id, key, address, now)
         async with app.runner.holding(session.id) as lease:
             while (old := await app.store.archive_for(OWNER).by_key(key)) and old.id != session.id:
-                # Whoever is in the middle of something there is not cut off.
-                async with app.runner.holding(old.id) as theirs:
-                    await app.store.commit(ChangeSession(old.id, over), fence=theirs.fence)
-            moved = ChangeSession(session.id, here)
-            await app.store.commit(moved, place, reply, fence=lease.fence)
+                # Fails if a turn is running there, so it is not interrupted.
+                async with app.runner.holding(old.id) as other:
+                    await app.store.commit(ChangeSession(old.id, ended), fence=other.fence)
+            change = ChangeSession(session.id, moved)
+            await app.store.commit(change, location, reply, fence=lease.fence)
         app.outgoing.announce(address)
         return f"{platform}, chat {address.chat}"
 
     def _home_of(self, platform: str) -> Address:
-        places = load_send_targets(self._app.home, self._app.env)
-        if platform in places.homes:
-            return structs.replace(places.homes[platform], channel=platform)
-        if platform not in places.platforms:
-            known = ", ".join(sorted(places.homes)) or "none"
+        targets = load_send_targets(self._app.home, self._app.env)
+        if platform in targets.homes:
+            return structs.replace(targets.homes[platform], channel=platform)
+        if platform not in targets.platforms:
+            known = ", ".join(sorted(targets.homes)) or "none"
             raise UsageError(
-                f"There is no platform {platform!r}.", hint=f"Those with a home channel: {known}."
+                f"There is no platform {platform!r}.", hint=f"With a home channel: {known}."
             )
         raise UsageError(
-            f"{platform} has no home channel.", hint="/sethome in a chat there makes it one."
+            f"{platform} has no home channel.", hint="Set one with /sethome in a chat there."
         )
 
     async def _key_at(self, address: Address) -> str:
-        """Under which name the owner has spoken there; in a group others may have, too."""
+        """The session key of the owner's chat at this address; a group may have several."""
         keys = await keys_at(self._app.store, address)
         archive = self._app.store.archive_for(OWNER)
         for key in keys:
@@ -154,12 +154,12 @@ class ChatHandoff:
         if len(keys) == 1:
             return keys[0]
         raise UsageError(
-            "You have not spoken with me in that chat yet.", hint="Write something there first."
+            "You have not talked to me in that chat yet.", hint="Send a message there first."
         )
 
 
 class ProjectInstructions:
-    """Implements `hermes.commands.services.Guides`."""
+    """Implements `hermes.commands.services.InstructionFiles`."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home
@@ -170,34 +170,36 @@ class ProjectInstructions:
         return file_provenance(self._home, self._clock)
 
     def of(self, workspace: str) -> list[InstructionFile]:
-        place = Path(workspace)
+        folder = Path(workspace)
         if not workspace:
             return []
         return [
-            InstructionFile(printable(path), self._origins.speaks(path, data, place), _decode(data))
-            for path, data in instruction_files(place)
+            InstructionFile(
+                printable(path), self._origins.speaks(path, data, folder), _decode(data)
+            )
+            for path, data in instruction_files(folder)
         ]
 
     def vouch(self, workspace: str, name: str) -> InstructionFile:
-        """As it stands now; a change of it has to be vouched for anew."""
+        """Trust a file with its current content; after a change it has to be trusted again."""
         if not workspace:
-            raise UsageError("This session has no folder in which a file could be trusted.")
+            raise UsageError("This session has no working folder.")
         path = Path(os.path.realpath(workspace), name)
         real = Path(os.path.realpath(path))
-        known = [os.path.realpath(one) for one, _ in instruction_files(Path(workspace))]
+        known = [os.path.realpath(file) for file, _ in instruction_files(Path(workspace))]
         inside = real.is_relative_to(os.path.realpath(workspace)) and real.name in INSTRUCTION_FILES
         if not inside and str(real) not in known:
             raise UsageError(
-                f"{name} does not tell how things are done here.",
-                hint=f"Such files are called {', '.join(INSTRUCTION_FILES)}; "
+                f"{name} is not an instruction file.",
+                hint=f"Instruction files are named {', '.join(INSTRUCTION_FILES)}; "
                 "/trust lists those in use.",
             )
         try:
             data = read_instructions(real)
         except OSError as error:
-            raise UsageError(f"{printable(path)} cannot be read: {error.strerror}.") from error
+            raise UsageError(f"Cannot read {printable(path)}: {error.strerror}.") from error
         except ToolError as error:
-            raise UsageError(f"{printable(path)} cannot be read: {error}") from error
+            raise UsageError(f"Cannot read {printable(path)}: {error}") from error
         self._keep(real, data)
         return InstructionFile(printable(real), True, _decode(data))
 
@@ -206,11 +208,9 @@ class ProjectInstructions:
             self._origins.trusted.keep(real, data)
         except OSError as error:
             raise UsageError(
-                f"{printable(real)} is not followed: that you vouch for it could not be written "
-                f"down: {error.filename}: {error.strerror}.",
-                hint=write_error_hint(
-                    error, "Make that a file that you may write, then try again."
-                ),
+                f"{printable(real)} is not trusted: cannot save that to {error.filename}: "
+                f"{error.strerror}.",
+                hint=write_error_hint(error, "Make that file writable, then try again."),
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Which programs the owner has agreed to have run at which event, word for word."""
+"""Run the shell hooks of the settings, each only with the owner's consent."""
 
 import logging
 import os
@@ -31,12 +31,12 @@ from hermes.schema.scope import Scope
 
 
 class HookConsent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`seal` is what the files that the command names had in them; of old there is none."""
+    """Consent to run a command at an event."""
 
     event: str
     command: str
     approved_at: str = ""
-    seal: str = ""
+    seal: str = ""  # hash of the files named in the command; older entries have none
 
 
 class _ConsentFile(Struct):
@@ -44,20 +44,20 @@ class _ConsentFile(Struct):
 
 
 class HookConsents:
-    """The list in a home. Whoever can write it decides what runs, so nobody else may."""
+    """The consent file of a home. It decides what runs, so no one else may be able to write it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def all(self) -> Sequence[HookConsent]:
-        """Raises `ConfigError` when it cannot be trusted."""
+        """Raises `ConfigError` if the file is unreadable or writable by others."""
         try:
             found = self._path.stat()
             if found.st_uid not in {os.geteuid(), 0} or found.st_mode & (
                 stat.S_IWGRP | stat.S_IWOTH
             ):
                 raise ConfigError(
-                    f"{self._path} can be written by others than you.",
+                    f"{self._path} is writable by others.",
                     hint=f"chmod 600 {self._path}",
                 )
             return msgspec.json.decode(read_regular_file(self._path), type=_ConsentFile).approvals
@@ -65,38 +65,39 @@ class HookConsents:
             return ()
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(
-                f"{self._path} cannot be read: {error}", hint="Move it away and accept them anew."
+                f"Cannot read {self._path}: {error}",
+                hint="Move it away and accept the hooks again.",
             ) from error
 
     def given(self, event: str, command: str) -> bool:
-        """For this very command, whose files are as they were."""
+        """Whether exactly this command was accepted, and its files are unchanged."""
         return any(
             (one.event, one.command) == (event, command) and one.seal in {"", hook_seal(command)}
             for one in self.all()
         )
 
-    def give(self, wanted: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
-        """Those that are new."""
+    def give(self, hooks: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
+        """Accept hooks; returns those not accepted before."""
         new = [
             HookConsent(
                 event=event, command=line, approved_at=now.isoformat(), seal=hook_seal(line)
             )
-            for event, line in dict.fromkeys(wanted)
+            for event, line in dict.fromkeys(hooks)
             if not self.given(event, line)
         ]
-        again = {(one.event, one.command) for one in new}
+        replaced = {(one.event, one.command) for one in new}
         if new:
-            old = [one for one in self.all() if (one.event, one.command) not in again]
+            old = [one for one in self.all() if (one.event, one.command) not in replaced]
             self._write([*old, *new])
         return new
 
     def take_back(self, command: str) -> int:
-        """Of a command, at whatever event, or of all; how many there were."""
-        kept = [one for one in self.all() if command and one.command != command]
-        gone = len(self.all()) - len(kept)
-        if gone:
-            self._write(kept)
-        return gone
+        """Revoke a command at every event, or all if empty; returns how many."""
+        remaining = [one for one in self.all() if command and one.command != command]
+        revoked = len(self.all()) - len(remaining)
+        if revoked:
+            self._write(remaining)
+        return revoked
 
     def _write(self, approvals: list[HookConsent]) -> None:
         data = msgspec.json.format(msgspec.json.encode(_ConsentFile(approvals)))
@@ -104,18 +105,18 @@ class HookConsents:
 
 
 def hook_argv(command: str) -> list[str]:
-    """As it is started, without a shell. Raises `ValueError` for what cannot be."""
+    """Split a command that runs without a shell. Raises `ValueError` if it is invalid."""
     words = [
         str(Path(one).expanduser()) if one[:2] == "~/" else one for one in shlex.split(command)
     ]
     if not words or ("/" in words[0] and not words[0].startswith("/")):
-        # Beside the files that the agent works on, somebody else may have put another.
-        raise ValueError("a program is named by its whole path, or found in PATH")
+        # A relative path could name a file that someone put into the workspace.
+        raise ValueError("a program must have an absolute path or be found in PATH")
     return words
 
 
 def hook_seal(command: str) -> str:
-    """What the files that are named in full have in them."""
+    """A hash of the files that the command names by absolute path."""
     digest = sha256()
     try:
         for word in hook_argv(command):
@@ -137,23 +138,23 @@ HOOK_EVENTS = (
 )
 BEFORE_TOOL, AFTER_TOOL, BEFORE_MODEL, SESSION_STARTED, SESSION_ENDED = HOOK_EVENTS
 MAX_OUTPUT = 64_000
-"""Bytes of what one prints that are read, and characters of a result that it is told."""
+"""Bytes of output that are read, and characters of a result that is passed on."""
 MAX_CONTEXT = 10_000
-"""Characters that may be added to a question."""
+"""Maximum characters of context that a hook may add."""
 ACCEPT_COMMAND = "hermes hooks accept"
 _ANSWER_FIELDS = ("decision", "reason", "action", "message", "context")
 _DECISIONS = ("decision", "action")
 _BLOCKS = frozenset({"block", "deny"})
 _ALLOWS = frozenset({"", "allow", "approve", "continue"})
 _ECHO = "hook_event_name"
-"""A key of what a program reads: one that prints its input again, as `tee` does, only logs."""
+"""An input field: a hook that prints its input, as `tee` does, makes no decision."""
 _LIKE_JSON = re.compile(
     r"""\ufeff*(?:[{"]|\[\s*[\[{"\]])|.*["'](?:decision|action)["']\s*:""", re.IGNORECASE
 )
 
 
 class HookCall(Struct, frozen=True, kw_only=True):
-    """What a program is told of."""
+    """What a hook gets as input."""
 
     event: str
     scope: Scope
@@ -163,7 +164,7 @@ class HookCall(Struct, frozen=True, kw_only=True):
 
 
 class HookAnswer(Struct, frozen=True):
-    """What a program printed; `failure` says why there is no answer."""
+    """What a hook printed; `failure` says why there is no answer."""
 
     words: Mapping[str, str] = {}
     failure: str = ""
@@ -178,37 +179,37 @@ class HookAnswer(Struct, frozen=True):
 
 
 class HookDeps(Struct, frozen=True, kw_only=True):
-    """`accepts`: the owner wants whatever the settings name to be run unasked."""
+    """What shell hooks need."""
 
     sandbox: Sandbox
     env: Callable[[Scope], Mapping[str, str]]
     redact: Callable[[str], str]
     home: Path
     consents: HookConsents
-    accepts: bool = False
+    accepts: bool = False  # run every configured hook without consent
     profile: str = DEFAULT_PROFILE
 
 
 class ShellHooks:
-    """Implements `hermes.ports.hooks.Watch`."""
+    """Implements `hermes.ports.hooks.TurnHooks`."""
 
-    def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], means: HookDeps) -> None:
+    def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], deps: HookDeps) -> None:
         self._hooks = hooks
-        self._means = means
+        self._deps = deps
         self._complained: set[str] = set()
 
     async def before(self, scope: Scope, tool: str, args: Raw) -> str:
-        about = HookCall(event=BEFORE_TOOL, scope=scope, tool=tool, args=args)
-        for hook in self._for(about):
+        hook_call = HookCall(event=BEFORE_TOOL, scope=scope, tool=tool, args=args)
+        for hook in self._for(hook_call):
             name = one_line(hook.command, 120)
             if why := await run_sync(self.unaccepted, BEFORE_TOOL, hook):
-                return f"Not run: the hook `{name}` guards this call, and {why}."
-            answer = await self.ask(hook, about)
+                return f"Not run: the hook `{name}` checks this call, and {why}."
+            answer = await self.ask(hook, hook_call)
             if answer.failure:
-                return f"Not run: the hook `{name}`, which guards this call, {answer.failure}."
+                return f"Not run: the hook `{name}`, which checks this call, {answer.failure}."
             if answer.blocks:
-                said = head_and_tail(self._means.redact(answer.reason), MAX_CONTEXT)
-                return f"Not run: {said or f'the hook `{name}` forbids it.'}"
+                reason = head_and_tail(self._deps.redact(answer.reason), MAX_CONTEXT)
+                return f"Not run: {reason or f'the hook `{name}` forbids it.'}"
         return ""
 
     async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
@@ -219,8 +220,8 @@ class ShellHooks:
         if new:
             await self._tell(HookCall(event=SESSION_STARTED, scope=scope))
         extra = {"user_message": words, "is_first_turn": new}
-        told = await self._tell(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
-        texts = (self._means.redact(one.words.get("context", "")).strip() for one in told)
+        answers = await self._tell(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
+        texts = (self._deps.redact(answer.words.get("context", "")).strip() for answer in answers)
         return head_and_tail("\n\n".join(filter(None, texts)), MAX_CONTEXT)
 
     async def ended(self, scope: Scope, outcome: Outcome) -> None:
@@ -229,53 +230,55 @@ class ShellHooks:
         )
 
     def warnings(self) -> list[str]:
-        """What is not done, or not allowed, as things stand."""
-        told = [
-            f"hooks.{event}: there is no such event here, so nothing is run for it"
+        """Configured hooks that do not run."""
+        warnings = [
+            f"hooks.{event}: there is no such event, so its hooks do not run"
             for event in self._hooks
             if event not in HOOK_EVENTS
         ]
-        told += [
-            f"the hook `{one_line(hook.command, 120)}` of {event} is not run: {why}"
+        warnings += [
+            f"the hook `{one_line(hook.command, 120)}` of {event} does not run: {why}"
             for event, hook in configured_hooks(self._hooks)
             if (why := self.unaccepted(event, hook))
         ]
-        return told
+        return warnings
 
-    async def ask(self, hook: ShellHook, about: HookCall) -> HookAnswer:
-        """Have it run; whether it may be, is the caller's business.
+    async def ask(self, hook: ShellHook, hook_call: HookCall) -> HookAnswer:
+        """Run a hook; the caller has checked that it may run.
 
-        Not where the agent writes: programs load what lies in the folder they start in.
+        Not in the workspace, since programs may load files from the folder they start in.
         """
-        scope = about.scope
+        scope = hook_call.scope
         try:
-            done = await self._means.sandbox.run(
+            result = await self._deps.sandbox.run(
                 ProcessSpec(
                     argv=tuple(hook_argv(hook.command)),
-                    cwd=str(self._means.home),
-                    env=self._means.env(scope),
+                    cwd=str(self._deps.home),
+                    env=self._deps.env(scope),
                     timeout=hook.timeout,
-                    stdin=_hook_input(about),
+                    stdin=_hook_input(hook_call),
                     keep=MAX_OUTPUT,
                 )
             )
         except (SandboxError, ValueError) as error:
             return HookAnswer(failure=f"could not be run: {one_line(str(error), 300)}")
-        if done.timed_out:
+        if result.timed_out:
             return HookAnswer(failure=f"did not answer within {hook.timeout:g} s")
-        answer = parse_answer(done.output, decides=about.event == BEFORE_TOOL)
-        if done.exit_code and not answer.blocks:
-            said = one_line(self._means.redact(done.output.decode("utf-8", "replace")), 300)
-            return HookAnswer(failure=f"ended with code {done.exit_code}: {said}")
+        answer = parse_answer(result.output, decides=hook_call.event == BEFORE_TOOL)
+        if result.exit_code and not answer.blocks:
+            output = one_line(self._deps.redact(result.output.decode("utf-8", "replace")), 300)
+            return HookAnswer(failure=f"ended with code {result.exit_code}: {output}")
         return answer
 
-    async def _tell(self, about: HookCall) -> list[HookAnswer]:
-        """Nothing depends on it: who cannot be told is only logged, and that once."""
+    async def _tell(self, hook_call: HookCall) -> list[HookAnswer]:
+        """Run hooks that do not decide; a failing one is logged once."""
         answers: list[HookAnswer] = []
-        for hook in self._for(about):
-            why = await run_sync(self.unaccepted, about.event, hook)
+        for hook in self._for(hook_call):
+            why = await run_sync(self.unaccepted, hook_call.event, hook)
             answer = (
-                HookAnswer(failure=f"is not run: {why}") if why else await self.ask(hook, about)
+                HookAnswer(failure=f"does not run: {why}")
+                if why
+                else await self.ask(hook, hook_call)
             )
             if answer.failure and hook.command not in self._complained:
                 self._complained.add(hook.command)
@@ -283,47 +286,51 @@ class ShellHooks:
             answers.append(answer)
         return answers
 
-    def _for(self, about: HookCall) -> list[ShellHook]:
-        hooks = self._hooks.get(about.event, ())
-        return [one for one in hooks if about.tool is None or matches_tool(one.matcher, about.tool)]
+    def _for(self, hook_call: HookCall) -> list[ShellHook]:
+        hooks = self._hooks.get(hook_call.event, ())
+        return [
+            hook
+            for hook in hooks
+            if hook_call.tool is None or matches_tool(hook.matcher, hook_call.tool)
+        ]
 
     def unaccepted(self, event: str, hook: ShellHook) -> str:
-        """Why it may not be run; empty when it may."""
+        """Why it may not run; empty if it may."""
         try:
-            if self._means.accepts or self._means.consents.given(event, hook.command):
+            if self._deps.accepts or self._deps.consents.given(event, hook.command):
                 return ""
         except ConfigError as error:
             return error.sentence
-        accept = with_profile_flag(ACCEPT_COMMAND, self._means.profile)
-        return f"its owner has not accepted it as it is now. They can: {accept}"
+        accept = with_profile_flag(ACCEPT_COMMAND, self._deps.profile)
+        return f"it has not been accepted in its current form; the owner can accept it: {accept}"
 
 
 class HookedApprovals:
-    """For a runtime with hands of its own: what it asks leave for is a call like any other."""
+    """Asks the hooks first: for a runtime with its own tools, an approval is like a tool call."""
 
-    def __init__(self, counsel: Approvals, watch: TurnHooks) -> None:
-        self._watch = watch
-        self._counsel = counsel
-        self.inquire = counsel.inquire
+    def __init__(self, approvals: Approvals, hooks: TurnHooks) -> None:
+        self._watch = hooks
+        self._counsel = approvals
+        self.inquire = approvals.inquire
 
     async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        named = "command" if wish.shell else "path" if wish.tool == "patch" else "action"
-        args = Raw(msgspec.json.encode({named: wish.action, "workdir": wish.folder}))
+        argument = "command" if wish.shell else "path" if wish.tool == "patch" else "action"
+        args = Raw(msgspec.json.encode({argument: wish.action, "workdir": wish.folder}))
         if why := await self._watch.before(scope, wish.tool, args):
             return Decision(allowed=False, why=why)
         return await self._counsel.rule(scope, wish, tell)
 
 
 def configured_hooks(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, ShellHook]]:
-    """All that can be run, with its event."""
+    """All hooks of known events."""
     return ((event, hook) for event in HOOK_EVENTS for hook in hooks.get(event, ()))
 
 
 def parse_answer(output: bytes, *, decides: bool = True) -> HookAnswer:
-    """What is printed as JSON, in whole or in single lines: other text may stand around it.
+    """Parse JSON output, complete or in single lines among other text.
 
-    Of a program that `decides`, everything that may be meant as a decision but is none that is
-    known is a failure, so that the call is held back. Plain text decides nothing.
+    For a hook that `decides`, anything that may be meant as a decision but is not a known one is a
+    failure, so that the call is blocked. Plain text decides nothing.
     """
     text = output.decode("utf-8-sig", "replace").strip()
     answers = [_answer(value) for value in _printed(text)]
@@ -332,15 +339,15 @@ def parse_answer(output: bytes, *, decides: bool = True) -> HookAnswer:
             return answer
     failures = [answer for answer in answers if answer.failure]
     if not answers and ("\ufffd" in text or "\0" in text):
-        failures = [HookAnswer(failure="printed something that is not text in UTF-8")]
+        failures = [HookAnswer(failure="printed output that is not UTF-8 text")]
     if failures and decides:
         return failures[0]
-    understood = [answer for answer in answers if not answer.failure]
-    return (understood or failures or [HookAnswer()])[0]
+    valid = [answer for answer in answers if not answer.failure]
+    return (valid or failures or [HookAnswer()])[0]
 
 
 def _printed(text: str) -> list[object]:
-    """The JSON values of a text; `Raw` for what looks like one and cannot be read."""
+    """The JSON values of a text; `Raw` for what looks like JSON but is invalid."""
     try:
         return [msgspec.json.decode(text)]
     except (msgspec.DecodeError, RecursionError):
@@ -359,29 +366,29 @@ def _printed(text: str) -> list[object]:
 
 def _answer(value: object) -> HookAnswer:
     if isinstance(value, Raw):
-        return HookAnswer(failure="answered with JSON that cannot be read")
+        return HookAnswer(failure="answered with invalid JSON")
     if not isinstance(value, dict):
-        return HookAnswer(failure='answered with something else than {"decision": ...}')
+        return HookAnswer(failure='answered with something other than {"decision": ...}')
     entries = cast("dict[str, object]", value)
-    said = {name.lower(): inside for name, inside in entries.items()}
-    words = {name: str(said[name] or "").strip() for name in _ANSWER_FIELDS if name in said}
+    fields = {name.lower(): entry for name, entry in entries.items()}
+    answer = {name: str(fields[name] or "").strip() for name in _ANSWER_FIELDS if name in fields}
     for name in _DECISIONS:
-        given = said.get(name)
-        known = given is None or (
-            isinstance(given, str) and given.strip().lower() in _BLOCKS | _ALLOWS
+        decision = fields.get(name)
+        known = decision is None or (
+            isinstance(decision, str) and decision.strip().lower() in _BLOCKS | _ALLOWS
         )
         if not known:
-            shown = one_line(str(given), 80)
+            shown = one_line(str(decision), 80)
             return HookAnswer(
-                failure=f"answered with an unknown {name}, {shown}; say block or allow"
+                failure=f"answered with an unknown {name}, {shown}; use block or allow"
             )
-    if said and not words and _ECHO not in said:
-        return HookAnswer(failure="answered with JSON that holds no decision")
-    return HookAnswer(words)
+    if fields and not answer and _ECHO not in fields:
+        return HookAnswer(failure="answered with JSON that contains no decision")
+    return HookAnswer(answer)
 
 
 def matches_tool(matcher: str, tool: str) -> bool:
-    """What is no pattern means every tool: a guard is rather asked once too often."""
+    """An invalid pattern matches every tool, so that a check is not skipped."""
     pattern = _pattern(matcher)
     return pattern is None or pattern.fullmatch(tool) is not None
 
@@ -394,14 +401,14 @@ def _pattern(matcher: str) -> re.Pattern[str] | None:
         return None
 
 
-def _hook_input(about: HookCall) -> bytes:
-    scope = about.scope
-    told = {
-        "hook_event_name": about.event,
-        "tool_name": about.tool,
-        "tool_input": about.args,
+def _hook_input(hook_call: HookCall) -> bytes:
+    scope = hook_call.scope
+    fields = {
+        "hook_event_name": hook_call.event,
+        "tool_name": hook_call.tool,
+        "tool_input": hook_call.args,
         "session_id": scope.session,
         "cwd": scope.workspace,
-        "extra": {"run": scope.run, "source": scope.source, **about.extra},
+        "extra": {"run": scope.run, "source": scope.source, **hook_call.extra},
     }
-    return msgspec.json.encode(told) + b"\n"
+    return msgspec.json.encode(fields) + b"\n"

@@ -1,4 +1,4 @@
-"""Where skills come from: a folder, an archive, or a repository that git fetches inside a wall."""
+"""Fetch skills from a folder, an archive or a git repository (cloned in a sandbox)."""
 
 import re
 import shutil
@@ -47,72 +47,70 @@ def is_remote(source: str) -> bool:
 
 
 async def fetch_skill(parts: SkillFetchDeps, source: str, path: str = "") -> SkillPackage:
-    """One skill, in memory; `path` says which, where there are several. Raises `BadSkill`."""
+    """Read one skill into memory; `path` selects one of several. Raises `InvalidSkill`."""
     files = await _clone_and_read(parts, source) if is_remote(source) else _read_local(source)
     return choose_package(find_packages(files), path)
 
 
 def normalized_source(source: str) -> str:
-    """As it is written down: found again from whatever folder."""
+    """The source as stored: absolute, so that it is found from any folder."""
     return source if is_remote(source) else str(Path(source).expanduser().absolute())
 
 
 def _read_local(source: str) -> dict[str, bytes]:
-    place = Path(source).expanduser()
-    if place.is_dir():
-        return read_folder(place)
-    if not place.is_file():
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return read_folder(path)
+    if not path.is_file():
         raise UsageError(
-            f"{source} is neither a folder, nor an archive, nor the address of a repository.",
+            f"{source} is not a folder, an archive or a repository URL.",
             hint="For example: hermes skills install ~/skills/tea",
         )
     try:
-        return read_archive(read_regular_file(place, MAX_ARCHIVE_BYTES))
+        return read_archive(read_regular_file(path, MAX_ARCHIVE_BYTES))
     except OSError as error:
-        raise InvalidSkill(f"{source} cannot be read: {error.strerror}.") from error
+        raise InvalidSkill(f"Cannot read {source}: {error.strerror}.") from error
 
 
 def choose_package(found: dict[str, SkillPackage], path: str) -> SkillPackage:
-    wanted = path.strip("/")
-    meant = [
-        package
-        for folder, package in found.items()
-        if not wanted or wanted in {folder, package.name}
+    name = path.strip("/")
+    matches = [
+        package for folder, package in found.items() if not name or name in {folder, package.name}
     ]
-    if len(meant) == 1:
-        return meant[0]
+    if len(matches) == 1:
+        return matches[0]
     if not found:
-        raise InvalidSkill("There is no SKILL.md in it.")
+        raise InvalidSkill("It contains no SKILL.md.")
     names = ", ".join(sorted(package.name for package in found.values()))
     raise InvalidSkill(
-        f"There are {len(meant) or 'no such'} skills in it: {names}.",
-        hint="Say which one with --path NAME.",
+        f"It contains {len(matches) or 'no such'} skills: {names}.",
+        hint="Choose one with --path NAME.",
     )
 
 
 async def _clone_and_read(parts: SkillFetchDeps, address: str) -> dict[str, bytes]:
-    """Only fetched and read: no hook, filter or submodule of it is run."""
+    """Clone and read; hooks, filters and submodules are never run."""
     git = shutil.which("git", path=parts.env.get("PATH", ""))
     if git is None:
         raise UsageError(
-            "Fetching from a repository needs git, which is not installed.",
-            hint="Install git, or fetch an archive and install that.",
+            "Fetching a repository requires git, which is not installed.",
+            hint="Install git, or download an archive and install that.",
         )
     parts.home.cache.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=parts.home.cache, prefix="skill-") as folder,
-        Spawner() as door,
+        Spawner() as spawner,
     ):
         terminal = parts.config.terminal
-        near = Sandboxes(SandboxDeps(parts.home, parts.env, terminal, door, parts.clock)).near
-        await _clone(near, git, address, Path(folder), parts.env)
+        local = Sandboxes(SandboxDeps(parts.home, parts.env, terminal, spawner, parts.clock)).near
+        await _clone(local, git, address, Path(folder), parts.env)
         return read_folder(Path(folder) / "repository")
 
 
-async def _clone(near: Sandbox, git: str, address: str, folder: Path, env: Env) -> None:
+async def _clone(sandbox: Sandbox, git: str, address: str, folder: Path, env: Env) -> None:
     settings = [word for one in _GIT_SETTINGS for word in ("-c", one)]
     flags = ("--depth=1", "--single-branch", "--no-tags", "--quiet", "--template=")
-    job = ProcessSpec(
+    spec = ProcessSpec(
         argv=(git, *settings, "clone", *flags, "--", address, "repository"),
         cwd=str(folder),
         env={
@@ -126,7 +124,7 @@ async def _clone(near: Sandbox, git: str, address: str, folder: Path, env: Env) 
         timeout=TIMEOUT,
         reach=ProcessPermissions(writable=(str(folder),), network=True),
     )
-    done = await near.run(job)
-    if done.exit_code != 0:
-        said = one_line(done.output.decode("utf-8", "replace"), 300)
-        raise InvalidSkill(f"git could not fetch {address}: {said}")
+    result = await sandbox.run(spec)
+    if result.exit_code != 0:
+        output = one_line(result.output.decode("utf-8", "replace"), 300)
+        raise InvalidSkill(f"git could not fetch {address}: {output}")

@@ -1,4 +1,4 @@
-"""What subagents are given, as the settings say."""
+"""Build the subagent service from the settings."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ def delegation_deps(
 
 
 def _excluded_tools(toolsets: Sequence[str]) -> frozenset[str]:
-    """Our tools that are in none of these; where none is named, subagents have what there is."""
+    """Our tools that are in none of these toolsets; none if no toolset is named."""
     if not toolsets:
         return frozenset()
     known = known_toolsets()

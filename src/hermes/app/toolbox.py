@@ -1,4 +1,4 @@
-"""The tools of a profile, and which of them are offered."""
+"""Build the tools of a profile and choose which of them each platform gets."""
 
 import logging
 import os
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_MCP = "no_mcp"
-"""In the list of a platform: no tools of servers there."""
+"""In a platform's toolsets: no tools of MCP servers."""
 
 PROFILE_HOME_MODE = "profile"
-"""The `terminal.home_mode` in which commands have the folder `home` of the profile as theirs."""
+"""The `terminal.home_mode` in which the profile's `home` folder is the home of commands."""
 
 
 class ToolFactory(Struct, frozen=True):
-    """What the tools of a profile are made from."""
+    """What the tools of a profile are built from."""
 
     home: Home
     env: Env
@@ -83,9 +83,9 @@ class ToolFactory(Struct, frozen=True):
     locks: FileLocks = field(default_factory=FileLocks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
-        """A toolset asked for by hand must exist (`UsageError`).
+        """Raises `UsageError` for an unknown toolset in `wanted`.
 
-        One named in the settings may belong to a feature that this installation does not have.
+        Toolsets in the settings may belong to a feature that is not installed.
         """
         servers = self.config.mcp_servers
         asked = ToolSelection(
@@ -109,7 +109,7 @@ class ToolFactory(Struct, frozen=True):
     def _tools(
         self, sandboxes: Sandboxes, checkpoints: Checkpoints | None, platform: str
     ) -> dict[str, Tool]:
-        """Without the tools that run commands where the settings name no sandbox we have."""
+        """Without the shell tools if the configured backend is not supported."""
         if not unsupported_reason(backend_on(self.config.terminal, platform)):
             deps = self._deps(sandboxes.on(platform), sandboxes.near, checkpoints)
             network = network_on(self.config.terminal, platform)
@@ -128,7 +128,7 @@ class ToolFactory(Struct, frozen=True):
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
-        from hermes.sandbox.filesystem_policy import private_paths, startup_files  # noqa: PLC0415 - needed with tools only
+        from hermes.sandbox.filesystem_policy import private_paths, startup_files  # noqa: PLC0415 - loaded on first use
 
         path = self.env.get("PATH", "")
         return ToolDeps(
@@ -167,20 +167,20 @@ class ToolFactory(Struct, frozen=True):
         )
 
     def _is_executed(self, path: Path) -> bool:
-        from hermes.sandbox.git_config_paths import is_executed_by_git  # noqa: PLC0415 - the first write pays for it
+        from hermes.sandbox.git_config_paths import is_executed_by_git  # noqa: PLC0415 - loaded on first use
 
         return is_executed_by_git(str(path), load_owner_git(self.env))
 
     def _python(self, folder: Path) -> str:
-        """That of the project, unless the settings want nothing of it; else what is there."""
+        """The project's interpreter, if the settings allow it, otherwise the system's."""
         if self.config.code_execution.mode == "project":
-            own = folder / ".venv" / "bin" / "python"
-            if own.is_file():
-                return str(own)
+            project = folder / ".venv" / "bin" / "python"
+            if project.is_file():
+                return str(project)
         return shutil.which("python3", path=self.env.get("PATH", "")) or sys.executable
 
     def watch(self) -> "ShellHooks | None":
-        """The programs that the settings want told of what turns do, if they name any."""
+        """The hooks of the settings, if there are any."""
         if not self.config.hooks:
             return None
         from hermes.app.shell_hooks import (  # noqa: PLC0415 - as above
@@ -203,50 +203,50 @@ class ToolFactory(Struct, frozen=True):
         )
 
     def child_env(self) -> Callable[[Scope], dict[str, str]]:
-        """What a child that works for a scope finds in its environment."""
+        """Builds the environment of child processes for a scope."""
         return partial(child_env, self._env_rules())
 
     def _env_rules(self) -> EnvRules:
-        """Secrets stay out of child processes unless the settings let one through by name."""
+        """Secrets are withheld from child processes unless the settings pass one through."""
         allowed = self.config.terminal.env_passthrough
         withheld = withheld_names(self.env).difference(allowed)
         process = self.env
         if self.config.terminal.home_mode == PROFILE_HOME_MODE:
-            own = self.home.path / "home"
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = {**self.env, "HOME": str(own)}
+            folder = self.home.path / "home"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            process = {**self.env, "HOME": str(folder)}
         return EnvRules(
             process=process, passthrough=allowed, withheld=withheld, home=str(self.home.path)
         )
 
 
 class ToolSelection(Struct, frozen=True, kw_only=True):
-    """By hand: `off` are toolsets that nobody is offered; those that are, if any were named."""
+    """The toolsets chosen on the command line."""
 
-    off: frozenset[str]
-    tools: Sequence[str] | None = None
-    servers: frozenset[str] = frozenset()
+    off: frozenset[str]  # disabled everywhere
+    tools: Sequence[str] | None = None  # the only enabled tools, if any were chosen
+    servers: frozenset[str] = frozenset()  # the only enabled servers, likewise
 
 
 def output_limits(config: Config) -> OutputLimits:
-    """What is shown at once, as the settings say; nothing at all would be no use, so 0 is usual."""
-    given = config.tool_output
+    """Limits from the settings; 0 means the default."""
+    settings = config.tool_output
     return OutputLimits(
-        output=given.max_bytes or DEFAULT_LIMITS.output,
-        lines=given.max_lines or DEFAULT_LIMITS.lines,
-        line=given.max_line_length or DEFAULT_LIMITS.line,
+        output=settings.max_bytes or DEFAULT_LIMITS.output,
+        lines=settings.max_lines or DEFAULT_LIMITS.lines,
+        line=settings.max_line_length or DEFAULT_LIMITS.line,
         page=config.file_read_max_chars or DEFAULT_LIMITS.page,
     )
 
 
 class Toolbox:
-    """All tools of a profile, each built once, and which of them each platform is offered."""
+    """All tools of a profile, each built once, and which of them each platform gets."""
 
     def __init__(
         self,
         build: Callable[[str], Mapping[str, Tool]],
         config: Config,
-        asked: ToolSelection,
+        selection: ToolSelection,
         sandboxes: Sandboxes,
         checkpoints: Checkpoints | None = None,
     ) -> None:
@@ -255,16 +255,16 @@ class Toolbox:
         self._build = build
         self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
-        self._asked = asked
+        self._asked = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._joined: dict[str, Mapping[str, Tool]] = {}
-        self._ours = frozenset(tools_of(known_toolsets()))
+        self._builtin = frozenset(tools_of(known_toolsets()))
 
     def on(self, platform: str) -> Mapping[str, Tool]:
-        """The tools offered there, by name."""
+        """The tools of a platform by name."""
         if platform not in self._offered:
-            left_out = tools_of(self._off.intersection(known_toolsets()))
-            names = {*self._names(platform)}.difference(left_out)
+            disabled = tools_of(self._disabled.intersection(known_toolsets()))
+            names = {*self._names(platform)}.difference(disabled)
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
             }
@@ -272,34 +272,34 @@ class Toolbox:
         return self._offered[platform]
 
     def join(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
-        """Tools of servers and plugins, for every turn that begins from now on.
+        """Add tools of servers and plugins, for turns that start from now on.
 
-        Those of a toolset take the place of what it had; `toolset` names one that may be empty.
-        Whoever came first with a name keeps it.
+        They replace the earlier tools of their toolset; `toolset` names one that may be empty. Of
+        two tools with one name the first is kept.
         """
-        joined: dict[str, dict[str, Tool]] = {toolset: {}} if toolset else {}
+        added: dict[str, dict[str, Tool]] = {toolset: {}} if toolset else {}
         for tool in tools:
             name, own = tool.spec.name, tool.spec.toolset
-            among = joined.setdefault(own, {})
-            if name in self._ours:
+            siblings = added.setdefault(own, {})
+            if name in self._builtin:
                 continue
-            if name in among or self._is_taken(name, own):
-                log.warning("%s of %s is left out: there is one already", name, own)
+            if name in siblings or self._is_taken(name, own):
+                log.warning("skipped %s of %s: there is already a tool of that name", name, own)
             else:
-                among[name] = tool
-        self._joined |= joined
+                siblings[name] = tool
+        self._joined |= added
         self._offered.clear()
 
     def _is_taken(self, name: str, toolset: str) -> bool:
         return any(name in tools for one, tools in self._joined.items() if one != toolset)
 
     def leave(self, toolset: str) -> None:
-        """What has joined as this toolset is no more."""
+        """Remove a toolset added by `join`."""
         self._joined.pop(toolset, None)
         self._offered.clear()
 
     def update_settings(self, config: Config) -> None:
-        """Which toolsets are on, and where, as settings say that were read again."""
+        """Apply reloaded settings about toolsets and servers."""
         disabled = config.agent.disabled_toolsets
         self._config = replace(
             self._config,
@@ -311,58 +311,58 @@ class Toolbox:
         self._offered.clear()
 
     @property
-    def _off(self) -> frozenset[str]:
+    def _disabled(self) -> frozenset[str]:
         return self._asked.off.union(self._config.agent.disabled_toolsets)
 
     def may_offer(self, server: str) -> bool:
-        """Whether any platform could be offered its tools."""
-        by_hand = self._asked.tools is not None and server not in self._asked.servers
-        return server not in self._off and not by_hand
+        """Whether any platform could get its tools."""
+        excluded = self._asked.tools is not None and server not in self._asked.servers
+        return server not in self._disabled and not excluded
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
-        """The tools of toolsets, those of servers too. Raises `UsageError`."""
+        """The tools of these toolsets, including servers. Raises `UsageError`."""
         names = list(names)
         others = {*self._config.mcp_servers, *self._joined}
         joined = [tool for name in names for tool in self._joined.get(name, ())]
         return [*tools_of(name for name in names if name not in others), *joined]
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
-        """The tools of each toolset, by its name."""
-        ours = {name: tools_of([name]) for name in known_toolsets()}
-        return {**{name: [*tools] for name, tools in self._joined.items()}, **ours}
+        """The tools of each toolset."""
+        builtin = {name: tools_of([name]) for name in known_toolsets()}
+        return {**{name: [*tools] for name, tools in self._joined.items()}, **builtin}
 
     def _others(self, platform: str) -> dict[str, Tool]:
-        """Of what has joined; where toolsets were asked for by hand, only those."""
-        on = mcp_servers_on(self._config, platform, self._joined)
-        sets = [name for name in on if self.may_offer(name)]
+        """Tools of servers and plugins enabled on a platform."""
+        enabled = mcp_servers_on(self._config, platform, self._joined)
+        sets = [name for name in enabled if self.may_offer(name)]
         return {name: tool for one in sets for name, tool in self._joined.get(one, {}).items()}
 
     def narrowed(self, tools: Mapping[str, Tool], window: int) -> "OfferedTools | None":
-        """With most of them to be looked for, if they are too many to be told of; else None."""
+        """If there are too many tools to list, the reduced list; otherwise None."""
         if not self._joined:
             return None
-        from hermes.tools.tool_search import limit_tools  # noqa: PLC0415 - our own tools never need it
+        from hermes.tools.tool_search import limit_tools  # noqa: PLC0415 - only with servers
 
-        found = limit_tools(tools, self._ours, window, _tool_budget(self._config))
-        return found if found.unlisted else None
+        limited = limit_tools(tools, self._builtin, window, _tool_budget(self._config))
+        return limited if limited.unlisted else None
 
     def _tools(self, platform: str) -> Mapping[str, Tool]:
-        """One set for all platforms whose commands run in the same sandbox, as far from there."""
+        """Platforms with the same sandbox and network setting share their tools."""
         terminal = self._config.terminal
-        where = backend_on(terminal, platform), network_on(terminal, platform)
-        if where not in self._built:
-            self._built[where] = self._build(platform)
-        return self._built[where]
+        key = backend_on(terminal, platform), network_on(terminal, platform)
+        if key not in self._built:
+            self._built[key] = self._build(platform)
+        return self._built[key]
 
     def warnings(self, platform: str) -> list[str]:
-        """Promises of the settings that are not kept there."""
+        """Settings that have no effect on a platform."""
         warnings = _unsupported_settings(self._config, platform)
         if self._asked.tools is not None:
             return warnings
         known = {*known_toolsets(), *self._config.mcp_servers, NO_MCP}
         unknown = [name for name in self._configured(platform) if name not in known]
         return warnings + [
-            f"the toolset {name!r} of the settings is not available here" for name in unknown
+            f"the toolset {name!r} in the settings is not available" for name in unknown
         ]
 
     def _names(self, platform: str) -> Collection[str]:
@@ -376,20 +376,20 @@ class Toolbox:
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:
-    """As the settings say; each platform's set of everything is the same for all of them."""
-    given = config.platform_toolsets
-    chosen = given.get(platform, given.get("cli", config.toolsets))
+    """From the settings; `hermes-<platform>` means the same set on every platform."""
+    toolsets = config.platform_toolsets
+    chosen = toolsets.get(platform, toolsets.get("cli", config.toolsets))
     everything = f"hermes-{platform}"
     return ["hermes-cli" if name == everything else name for name in chosen]
 
 
 def mcp_servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
-    """Whose tools are offered there: those that are named, or all where only others are."""
+    """The enabled MCP servers: those listed for the platform, or all if none is listed."""
     servers = list(dict.fromkeys([*config.mcp_servers, *joined]))
     chosen = configured_toolsets(config, platform)
     named = [name for name in servers if name in chosen]
-    wanted = named if named or NO_MCP in chosen or not chosen else servers
-    return [name for name in wanted if name not in config.agent.disabled_toolsets]
+    enabled = named if named or NO_MCP in chosen or not chosen else servers
+    return [name for name in enabled if name not in config.agent.disabled_toolsets]
 
 
 def _tool_budget(config: Config) -> "ToolBudget":
@@ -398,20 +398,20 @@ def _tool_budget(config: Config) -> "ToolBudget":
         ToolBudget,
     )
 
-    given = config.tools.tool_search
+    settings = config.tools.tool_search
     return ToolBudget(
-        always=given.enabled is True,
-        never=given.enabled is False,
-        share=given.threshold_pct / 100,
-        bytes=given.max_bytes,
-        most=SearchLimits(usual=given.search_default_limit, most=given.max_search_limit),
+        always=settings.enabled is True,
+        never=settings.enabled is False,
+        share=settings.threshold_pct / 100,
+        bytes=settings.max_bytes,
+        most=SearchLimits(usual=settings.search_default_limit, most=settings.max_search_limit),
     )
 
 
 def _unsupported_settings(config: Config, platform: str) -> list[str]:
-    """Settings that ask for what this version does not have must not pass in silence."""
+    """Warn about settings that this version does not support."""
     warnings: list[str] = []
     if why := unsupported_reason(backend_on(config.terminal, platform)):
-        mend = "hermes config set terminal.backend auto"
-        warnings.append(f"the terminal tool is left out: {why}. To have it: {mend}")
+        fix = "hermes config set terminal.backend auto"
+        warnings.append(f"the terminal tool is disabled: {why}. To enable it: {fix}")
     return warnings

@@ -1,4 +1,4 @@
-"""Which toolsets are offered where, and what is to be written to switch them."""
+"""List the enabled toolsets, and compute the settings that switch them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,32 +16,32 @@ from hermes.tools.tool_wrappers import load_specs
 from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets
 
 EMPTY_TOOLSET = "safe"
-"""Stands for an empty list, which would mean that of the command line."""
+"""Stands for an empty list, which would fall back to that of the command line."""
 
 
 class ToolsetRow(Struct, frozen=True, kw_only=True):
-    """One toolset as programs see it; `missing` says why something in it cannot be had."""
+    """One toolset for display."""
 
     name: str
     tools: Sequence[str]
     on: Mapping[str, bool]
-    missing: Sequence[str] = ()
+    missing: Sequence[str] = ()  # why parts of it are unavailable
 
 
 def known_platforms(config: Config) -> list[str]:
-    """Those that somebody could mean here: the command line first, then all that are named."""
+    """The command line first, then all platforms named anywhere."""
     named = [*config.platforms, *config.platform_toolsets, *MANIFESTS]
     return list(dict.fromkeys(["cli", "api_server", *sorted(named)]))
 
 
 def shown_platforms(config: Config) -> list[str]:
-    """The command line, and whatever was ever set up."""
+    """The command line and all enabled platforms."""
     wanted = [name for name, one in config.platforms.items() if one.enabled]
     return list(dict.fromkeys(["cli", *wanted, *config.platform_toolsets]))
 
 
 def is_enabled(config: Config, name: str, platform: str) -> bool:
-    """Whether a plain toolset is offered there."""
+    """Whether a single toolset is enabled on a platform."""
     off = _expand_composites(config.agent.disabled_toolsets)
     if name in config.mcp_servers:
         return config.mcp_servers[name].enabled and name in mcp_servers_on(config, platform)
@@ -52,15 +52,15 @@ def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
     specs = load_specs()
     rows: list[ToolsetRow] = []
     for name, tools in TOOLSETS.items():
-        absent = [tool for tool in tools if tool not in specs]
-        lacking = [f"{tool} is not part of this installation" for tool in absent]
+        missing = [tool for tool in tools if tool not in specs]
+        reasons = [f"{tool} is not part of this installation" for tool in missing]
         if name == "terminal":
-            lacking += _missing_shell(config, platforms)
+            reasons += _missing_shell(config, platforms)
         on = {one: is_enabled(config, name, one) for one in platforms}
-        rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=lacking))
+        rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=reasons))
     for name in config.mcp_servers:
         on = {one: is_enabled(config, name, one) for one in platforms}
-        rows.append(ToolsetRow(name=name, tools=["(of an MCP server)"], on=on))
+        rows.append(ToolsetRow(name=name, tools=["(MCP server)"], on=on))
     known = {*known_toolsets(), *config.mcp_servers, NO_MCP}
     unknown = {
         name: None
@@ -68,40 +68,41 @@ def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
         for name in configured_toolsets(config, platform)
         if name not in known
     }
-    why = ("the settings name it, but it is not part of this installation",)
+    why = ("it is in the settings, but not part of this installation",)
     off = dict.fromkeys(platforms, False)
     return rows + [ToolsetRow(name=name, tools=(), on=off, missing=why) for name in unknown]
 
 
 def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
-    """The plain toolsets that are meant. Raises `UsageError` for what is none."""
-    plain: dict[str, None] = {}
+    """Replace composite toolsets by their parts. Raises `UsageError` for unknown names."""
+    single: dict[str, None] = {}
     known = [*known_toolsets(), *config.mcp_servers]
     for name in names:
         if name not in known:
-            near = did_you_mean(name, known)
+            suggestion = did_you_mean(name, known)
             raise UsageError(
-                f"There is no toolset {name!r}.", hint=near or "`hermes tools list` shows them."
+                f"There is no toolset {name!r}.", hint=suggestion or "See `hermes tools list`."
             )
-        plain.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
-    if not plain:
-        raise UsageError("There is nothing in that toolset to switch.")
-    return list(plain)
+        single.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
+    if not single:
+        raise UsageError("That toolset is empty.")
+    return list(single)
 
 
 def check_platform(name: str, config: Config) -> None:
     known = [*known_platforms(config), *(one.prefix.lower() for one in PLATFORMS)]
     if name not in known:
-        near = did_you_mean(name, known)
+        suggestion = did_you_mean(name, known)
         raise UsageError(
-            f"There is no platform {name!r}.", hint=near or "For example: cli, api_server, webhook."
+            f"There is no platform {name!r}.",
+            hint=suggestion or "For example: cli, api_server, webhook.",
         )
 
 
 def settings_to_disable(
     config: Config, names: Sequence[str], platform: str | None
 ) -> dict[str, list[str]]:
-    """The settings to write, by their names."""
+    """The settings to write, by name."""
     if platform is None:
         off = _expand_composites(config.agent.disabled_toolsets)
         more = [name for name in names if name not in off]
@@ -123,14 +124,14 @@ def settings_to_enable(
     blocked = [name for name in names if name in _expand_composites(off)]
     if platform is not None and blocked:
         raise UsageError(
-            f"{', '.join(blocked)}: switched off on all platforms.",
-            hint=f"Switch on everywhere: hermes tools enable {' '.join(blocked)}",
+            f"{', '.join(blocked)}: disabled on all platforms.",
+            hint=f"Enable it everywhere: hermes tools enable {' '.join(blocked)}",
         )
-    written: dict[str, list[str]] = {}
+    changes: dict[str, list[str]] = {}
     if blocked:
-        written["agent.disabled_toolsets"] = _without(off, names)
-    for place in [platform] if platform else ["cli", *config.platform_toolsets]:
-        chosen = configured_toolsets(config, place)
+        changes["agent.disabled_toolsets"] = _without(off, names)
+    for target in [platform] if platform else ["cli", *config.platform_toolsets]:
+        chosen = configured_toolsets(config, target)
         servers = [name for name in names if name in config.mcp_servers]
         more = [name for name in names if name not in [*_expand_composites(chosen), *servers]]
         left = [*(one for one in chosen if one != EMPTY_TOOLSET), *more] if more else chosen
@@ -138,8 +139,8 @@ def settings_to_enable(
         if (named or NO_MCP in chosen) and not {*servers} <= {*named}:
             left = _with_servers(config, left, list(dict.fromkeys([*named, *servers])))
         if left != chosen:
-            written[_setting_name(place)] = left
-    return written
+            changes[_setting_name(target)] = left
+    return changes
 
 
 def _missing_shell(config: Config, platforms: Sequence[str]) -> list[str]:
@@ -152,13 +153,15 @@ def _expand_composites(names: Iterable[str]) -> list[str]:
 
 
 def _without(names: Iterable[str], gone: Sequence[str]) -> list[str]:
-    """The rest of a list; a toolset of several is taken apart only where it has to be."""
-    kept: dict[str, None] = {}
+    """Remove names from a list; a composite is split only if necessary."""
+    remaining: dict[str, None] = {}
     for name in names:
         parts = COMPOSITES.get(name, (name,))
         whole = not any(one in gone for one in parts)
-        kept.update(dict.fromkeys([name] if whole else [one for one in parts if one not in gone]))
-    return list(kept)
+        remaining.update(
+            dict.fromkeys([name] if whole else [one for one in parts if one not in gone])
+        )
+    return list(remaining)
 
 
 def _setting_name(platform: str) -> str:
@@ -166,6 +169,6 @@ def _setting_name(platform: str) -> str:
 
 
 def _with_servers(config: Config, chosen: Iterable[str], servers: Sequence[str]) -> list[str]:
-    """The list with these servers and no others: where none is named, all would be meant."""
+    """The list with exactly these servers; without any named, all would be enabled."""
     others = [name for name in chosen if name not in config.mcp_servers and name != NO_MCP]
     return [*others, *(servers or [NO_MCP])]

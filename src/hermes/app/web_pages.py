@@ -1,8 +1,8 @@
-"""A web page as text, for who typed its address: within limits, and not from inside by a detour.
+"""Read a web page as text for a person who typed its URL.
 
-An address that leads into this machine or its network is opened only where `inside` says that
-the person may reach it anyhow, and only as it was typed. Where a page leads to must be public.
-A name is looked up once: it cannot mean a server elsewhere first and this machine then.
+A URL into this machine or its network is opened only if `inside` allows it, and only as typed;
+redirects must lead to public addresses. A name is resolved once, so it cannot point to a public
+server first and to this machine afterwards.
 """
 
 import asyncio
@@ -34,25 +34,24 @@ _CHARSETS = re.compile(
     r"|gbk|gb2312|gb18030|big5|shift[_-]?jis|windows-31j|euc-(?:jp|kr|cn|tw)|koi8-[ru]",
     re.IGNORECASE,
 )
-"""Other codecs are no letters, or take far longer than the page is long."""
+"""Other codecs are not text, or are far too slow."""
 _METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "100.100.100.200")))
 _Site: TypeAlias = tuple[str, str, int | None]
 
 
 class PageLimits(Struct, frozen=True, kw_only=True):
-    """Bytes, seconds for all of it, and how often an address may lead to another."""
+    """Limits on one page."""
 
-    size: int = 2_000_000
-    seconds: float = 20.0
+    size: int = 2_000_000  # bytes
+    seconds: float = 20.0  # in total
     redirects: int = 5
 
 
 class PageReader:
-    """`lookup` says what a name means, if not this machine.
+    """Reads pages; `lookup` replaces the system's resolver.
 
-    `anywhere`: a page may lead into this machine or its network as well, except to where the
-    makers of a cloud tell a machine its secrets. Sites that are `shunned`, and all below them,
-    are not opened.
+    With `anywhere`, redirects may lead into this machine or its network too, except to cloud
+    metadata services. `shunned` sites and their subdomains are not opened.
     """
 
     def __init__(
@@ -65,13 +64,13 @@ class PageReader:
         lookup: AbstractResolver | None = None,
     ) -> None:
         self._inside = inside
-        self._anywhere = anywhere
+        self._allow_internal_redirects = anywhere
         self._blocked_sites = shunned
         self._limits = limits or PageLimits()
         self._lookup = lookup
 
     async def read(self, url: str) -> str:
-        """Raises `ToolError` that says why there is none."""
+        """Raises `ToolError` that says why it failed."""
         try:
             async with asyncio.timeout(self._limits.seconds):
                 return await self._follow(url)
@@ -87,18 +86,18 @@ class PageReader:
         for _ in range(self._limits.redirects + 1):
             parts = parse_http_url(url)
             if parts is None:
-                raise ToolError("it is no address of a web page")
+                raise ToolError("it is not the URL of a web page")
             if site := _blocked_site(parts.hostname or "", self._blocked_sites):
-                raise ToolError(f"security.website_blocklist has {site}")
+                raise ToolError(f"security.website_blocklist contains {site}")
             typed = typed or _site_of(parts)
-            may = _is_not_metadata if self._anywhere else is_public
+            may = _is_not_metadata if self._allow_internal_redirects else is_public
             if self._inside and _site_of(parts) == typed:
                 may = _any_address
-            found = await self._open(url, parts, _CheckedResolver(names, may))
-            if found.text is not None:
-                return found.text
-            url = urljoin(url, found.leads_to)
-        raise ToolError("it leads from one address to the next")
+            result = await self._open(url, parts, _CheckedResolver(names, may))
+            if result.text is not None:
+                return result.text
+            url = urljoin(url, result.leads_to)
+        raise ToolError("it redirects too often")
 
     async def _open(
         self, url: str, parts: SplitResult, resolver: "_CheckedResolver"
@@ -127,24 +126,24 @@ class PageReader:
             reason = single_line(response.reason or "")
             raise ToolError(f"the server answered {response.status} {reason}".strip())
         if not _TEXT_TYPES.fullmatch(response.content_type):
-            raise ToolError(f"it is no text but {single_line(response.content_type)}")
+            raise ToolError(f"it is not text but {single_line(response.content_type)}")
         data = bytearray()
         async for chunk in response.content.iter_chunked(65_536):
             data += chunk
             if len(data) > self._limits.size:
                 raise ToolError(f"it is larger than {self._limits.size:,} bytes")
         html = response.content_type in _HTML
-        # A thread cannot be stopped, but what it does here ends: it goes over the page once.
+        # A thread cannot be cancelled, but this ends: it reads the page once.
         return _PageResult(
             text=await asyncio.to_thread(_body_text, bytes(data), response.charset, html)
         )
 
 
 def _blocked_site(host: str, sites: Collection[str]) -> str:
-    """The one of them that the host is, or is below."""
+    """The blocked site that the host equals or is below."""
     labels = host.lower().rstrip(".").split(".")
-    ends = (".".join(labels[place:]) for place in range(len(labels)))
-    return next((end for end in ends if end in sites), "")
+    suffixes = (".".join(labels[index:]) for index in range(len(labels)))
+    return next((suffix for suffix in suffixes if suffix in sites), "")
 
 
 class _PageResult(Struct, frozen=True, kw_only=True):
@@ -153,23 +152,23 @@ class _PageResult(Struct, frozen=True, kw_only=True):
 
 
 class DnsCache:
-    """What names mean, for as long as one page is looked for."""
+    """DNS results, kept while one page is being read."""
 
     def __init__(self, lookup: AbstractResolver) -> None:
         self._lookup = lookup
         self._known: dict[tuple[str, int], list[ResolveResult]] = {}
 
     async def meaning(self, host: str, port: int, family: AddressFamily) -> list[ResolveResult]:
-        """Public addresses alone where there are any: a stranger may have added the others."""
+        """Only the public addresses if there are any: private ones may be an attack."""
         if (host, port) not in self._known:
             found = await self._lookup.resolve(host, port, family)
-            outside = [one for one in found if _is_public_host(one["host"])]
-            self._known[host, port] = outside or found
+            public = [one for one in found if _is_public_host(one["host"])]
+            self._known[host, port] = public or found
         return self._known[host, port]
 
 
 class _CheckedResolver(AbstractResolver):
-    """What is looked up is what is connected to, so a name cannot mean two things."""
+    """Connects only to resolved and permitted addresses."""
 
     def __init__(self, names: DnsCache, may: Callable[[Ip], bool]) -> None:
         self._names = names
@@ -183,15 +182,15 @@ class _CheckedResolver(AbstractResolver):
         allowed = [one for one in found if (ip := as_ip(one["host"])) and self.may(ip)]
         self.refused = not allowed
         if not allowed:
-            raise OSError(f"{host} leads into this network")
+            raise OSError(f"{host} is inside this network")
         return allowed
 
     async def close(self) -> None:
-        """The names are for the next address, too."""
+        """The cache is still used for redirects."""
 
 
 def _is_not_metadata(number: Ip) -> bool:
-    """Public, or of this machine or its network, but not a place that only machines ask."""
+    """Whether an address is not a cloud metadata service."""
     inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
     if isinstance(inner, IPv4Address):
         return _is_not_metadata(inner)
@@ -212,7 +211,7 @@ def _site_of(parts: SplitResult) -> _Site:
 
 
 def _internal_address_error() -> ToolError:
-    return ToolError("it leads into this machine or its network")
+    return ToolError("it is inside this machine or its network")
 
 
 def _body_text(data: bytes, charset: str | None, html: bool) -> str:

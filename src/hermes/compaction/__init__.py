@@ -1,1 +1,1 @@
-"""A long conversation made to fit: what to keep, what to tell in short, and how it is shown."""
+"""Compaction: replace the older part of a long conversation by a summary."""

@@ -1,7 +1,7 @@
-"""Have a session's past told in short, one pass at a time.
+"""Compact a session: choose a cut, write a summary, store the new view.
 
-The transcript is never touched. What is written is the view of it, what the summary cost, and the
-prompt, which is put together anew since the provider has to read everything again anyhow.
+The transcript is never changed. The writes are the view, the cost of the summary, and a rebuilt
+system prompt, since the provider has to read everything again anyway.
 """
 
 import logging
@@ -41,14 +41,14 @@ log = logging.getLogger(__name__)
 
 COOL_DOWN = timedelta(seconds=600)
 MAX_POOR_PASSES = 2
-"""Passes in a row that may save little, or do without a model."""
+"""Consecutive passes that may save little, or fall back to a summary without a model."""
 MIN_SAVING = 0.1
 _RETRY_GROWTH = 1.25
-"""By how much a session that could not be made shorter must grow before it is tried again."""
+"""How much a session must grow before compaction is tried again after saving little."""
 
 
 class Compactor:
-    """A session is pressed by one at a time: its lease says so."""
+    """Runs compaction passes; the session's lease ensures one at a time."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Compactor:
         clock: Clock,
         price: PriceFunction,
         limits: CompactionLimits,
-        scribe: SummaryWriter,
+        writer: SummaryWriter,
     ) -> None:
         self.limits = limits
         self._views = views
         self._clock = clock
         self._price = price
-        self._scribe = scribe
+        self._scribe = writer
         self._at_work: set[str] = set()
 
     async def record(self, session: Session) -> CompactionState:
         return (await self._views.find(session)).record
 
     async def seen(self, session: Session, messages: list[Message]) -> list[Message]:
-        """The transcript as the model is to see it."""
+        """The transcript as the model sees it."""
         view = (await self._views.find(session)).record.view
         seen = apply_view(view, messages) if view is not None else None
         return messages if seen is None else seen
@@ -77,46 +77,46 @@ class Compactor:
     async def compact_if_needed(
         self, job: CompactionJob, history: History, need: CompactionNeed
     ) -> str | None:
-        """The prompt to go on with; None when it rests after trouble, or nothing can be done."""
+        """Return the new system prompt; None if paused after failures or nothing can be done."""
         found = await self._views.find(job.session)
         if not need.refused and self._is_paused(found.record, need.tokens):
             return None
         system = _current_prompt(job.plan)
-        done = await self._press(
+        result = await self._press(
             job, found, history, need, CompactionOptions(automatic=True), system
         )
-        return None if done is None else system
+        return None if result is None else system
 
-    async def by_hand(self, job: CompactionJob, wish: CompactionOptions) -> CompactionResult:
-        """Because a person wants it, whatever went wrong before. Raises `UsageError`."""
+    async def by_hand(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
+        """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
         found = await self._views.find(job.session)
         found = StoredView(
             structs.replace(found.record, idle=0, plain=0, cool_until=None), found.state
         )
         history = History(job.plan.history)
         need = CompactionNeed(_request_tokens(job.plan, history), _ignore_event)
-        done = await self._press(job, found, history, need, wish, _current_prompt(job.plan))
-        if done is None:
+        result = await self._press(job, found, history, need, options, _current_prompt(job.plan))
+        if result is None:
             raise _nothing_to_compact()
-        return done
+        return result
 
     async def preview(
-        self, session: Session, plan: Plan, wish: CompactionOptions
+        self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
-        """What `by_hand` would do, without doing it. Raises `UsageError`."""
+        """What `by_hand` would do. Raises `UsageError`."""
         record = await self.record(session)
         messages = await self._views.transcript(session)
-        places = self._cut(record, messages, plan, wish)
-        if places is None:
+        cut = self._cut(record, messages, plan, options)
+        if cut is None:
             raise _nothing_to_compact()
-        gone = newly_omitted(record.view, messages, places)
-        shown = [*messages[: places.head], *messages[places.start :]]
-        summary = summary_budget(total_tokens(gone), plan.model.window)
+        omitted = newly_omitted(record.view, messages, cut)
+        shown = [*messages[: cut.head], *messages[cut.start :]]
+        summary = summary_budget(total_tokens(omitted), plan.model.window)
         before = _request_tokens(plan, plan.history)
         return CompactionResult(
             before=before,
             after=min(_request_tokens(plan, shown) + summary, before),
-            messages=len(gone),
+            messages=len(omitted),
         )
 
     async def _press(
@@ -125,71 +125,71 @@ class Compactor:
         found: StoredView,
         history: History,
         need: CompactionNeed,
-        wish: CompactionOptions,
+        options: CompactionOptions,
         system: str,
     ) -> CompactionResult | None:
-        """One pass over a held session; the history is the new one afterwards. None: no change."""
-        with self._working_on(job.session.id):
+        """Run one pass and replace the history; None if nothing changed."""
+        with self._exclusive(job.session.id):
             messages = await self._views.transcript(job.session)
             if not messages or not history or messages[-1].id != history[-1].id:
-                log.warning("session %s is not what its turn holds", job.session.id)
+                log.warning("session %s differs from the history of its turn", job.session.id)
                 return None
             record = found.record
-            places = self._cut(record, messages, job.plan, wish)
-            if places is None:
+            cut = self._cut(record, messages, job.plan, options)
+            if cut is None:
                 idle = structs.replace(record, idle=record.idle + 1, before=need.tokens)
                 await self._views.keep(job.session, job.lease, found, idle)
                 return None
-            told = _summary_input(record, messages, places, wish)
-            abort = self.limits.abort and wish.automatic
-            written = await self._written(job, told, record, abort=abort)
-            meters = [self._meter(job, answer) for answer in written.answers]
-            record = _with_cost(record, written, meters)
-            if not written.body:
+            source = _summary_input(record, messages, cut, options)
+            abort = self.limits.abort and options.automatic
+            summary = await self._written(job, source, record, abort=abort)
+            meters = [self._meter(job, answer) for answer in summary.answers]
+            record = _with_cost(record, summary, meters)
+            if not summary.body:
                 record = structs.replace(record, cool_until=self._clock.now() + COOL_DOWN)
                 await self._views.keep(job.session, job.lease, found, record, *meters)
                 return None
-            summary = frame_summary(written.body, await self._views.kept(job.session))
-            strange = contains_untrusted(messages[: places.start], job.plan.tools)
-            new = make_view(messages, places, summary, strange=strange)
-            seen = apply_view(new, messages) or messages
-            before, after = _request_tokens(job.plan, history), _request_tokens(job.plan, seen)
+            text = frame_summary(summary.body, await self._views.kept(job.session))
+            strange = contains_untrusted(messages[: cut.start], job.plan.tools)
+            new = make_view(messages, cut, text, strange=strange)
+            visible = apply_view(new, messages) or messages
+            before, after = _request_tokens(job.plan, history), _request_tokens(job.plan, visible)
             record = structs.replace(
-                self._judged(record, written, before, after),
+                self._updated_state(record, summary, before, after),
                 view=new,
-                body=written.body,
+                body=summary.body,
             )
             writes: list[Write] = list(meters)
-            # A prompt that was written for somebody else is not kept: the next turn of the
-            # session's own principal writes a new one.
+            # A prompt built for someone else is not stored: the next turn of the session's own
+            # principal builds a new one.
             own = job.plan.scope.principal == job.session.principal
-            kept = system if own else ""
-            if kept != job.session.system:
-                writes.append(ChangeSession(job.session.id, SessionChange(system=kept)))
+            stored = system if own else ""
+            if stored != job.session.system:
+                writes.append(ChangeSession(job.session.id, SessionChange(system=stored)))
             await self._views.keep(job.session, job.lease, found, record, *writes)
-            history.begin_again(seen)
-        done = _result_of(told, written, meters, before, after)
-        await need.tell(Notice(describe_result(done)))
-        return done
+            history.begin_again(visible)
+        result = _result_of(source, summary, meters, before, after)
+        await need.tell(Notice(describe_result(result)))
+        return result
 
     async def _written(
-        self, job: CompactionJob, told: SummaryInput, record: CompactionState, *, abort: bool
+        self, job: CompactionJob, source: SummaryInput, record: CompactionState, *, abort: bool
     ) -> WrittenSummary:
         if self._is_cooling_down(record):
-            return self._scribe.plain(told)
-        return await self._scribe.write(told, job.plan.model, abort=abort)
+            return self._scribe.plain(source)
+        return await self._scribe.write(source, job.plan.model, abort=abort)
 
-    def _judged(
-        self, record: CompactionState, written: WrittenSummary, before: int, after: int
+    def _updated_state(
+        self, record: CompactionState, summary: WrittenSummary, before: int, after: int
     ) -> CompactionState:
-        """With what counts for whether, and when, it is tried again."""
-        little = before - after < before * MIN_SAVING
+        """Update the counters that decide whether and when to try again."""
+        saved_little = before - after < before * MIN_SAVING
         return structs.replace(
             record,
             times=record.times + 1,
-            idle=record.idle + 1 if little else 0,
-            plain=record.plain + 1 if written.plain else 0,
-            cool_until=self._clock.now() + COOL_DOWN if written.failed else record.cool_until,
+            idle=record.idle + 1 if saved_little else 0,
+            plain=record.plain + 1 if summary.plain else 0,
+            cool_until=self._clock.now() + COOL_DOWN if summary.failed else record.cool_until,
             before=before,
             after=after,
         )
@@ -199,15 +199,15 @@ class Compactor:
         record: CompactionState,
         messages: Sequence[Message],
         plan: Plan,
-        wish: CompactionOptions,
+        options: CompactionOptions,
     ) -> Cut | None:
         since = view_start(record.view, messages)
         model = plan.model
-        most = compaction_threshold(self.limits, model.window, model.name, model.provider)
+        threshold = compaction_threshold(self.limits, model.window, model.name, model.provider)
         ends = CutLimits(
-            budget=tail_budget(self.limits, most),
+            budget=tail_budget(self.limits, threshold),
             least=min_tail_messages(self.limits),
-            turns=wish.turns,
+            turns=options.turns,
             head=0 if since else self.limits.first,
             since=since,
         )
@@ -219,7 +219,7 @@ class Compactor:
         return RecordUsage(session, run, answer.model, answer.provider, answer.usage, cost, now)
 
     def _is_cooling_down(self, record: CompactionState) -> bool:
-        """For no longer than was meant, also when the clock is put back meanwhile."""
+        """Never longer than `COOL_DOWN`, even if the clock is set back."""
         until = record.cool_until
         return until is not None and timedelta(0) < until - self._clock.now() <= COOL_DOWN
 
@@ -231,9 +231,9 @@ class Compactor:
         return record.idle >= MAX_POOR_PASSES and tokens < record.before * _RETRY_GROWTH
 
     @contextmanager
-    def _working_on(self, session: str) -> Generator[None]:
+    def _exclusive(self, session: str) -> Generator[None]:
         if session in self._at_work:
-            raise AssertionError(f"session {session} is compressed twice at once")
+            raise AssertionError(f"session {session} is compacted twice at the same time")
         self._at_work.add(session)
         try:
             yield
@@ -242,20 +242,20 @@ class Compactor:
 
 
 def _summary_input(
-    record: CompactionState, messages: Sequence[Message], places: Cut, wish: CompactionOptions
+    record: CompactionState, messages: Sequence[Message], cut: Cut, options: CompactionOptions
 ) -> SummaryInput:
-    """What the summary is to tell, and the one before it, if that still fits the transcript."""
+    """What to summarize, with the previous summary if it still fits the transcript."""
     view = record.view if view_start(record.view, messages) else None
     return SummaryInput(
-        messages=newly_omitted(view, messages, places),
+        messages=newly_omitted(view, messages, cut),
         previous=record.body if view is not None else "",
-        focus=wish.focus,
+        focus=options.focus,
     )
 
 
 def _result_of(
-    told: SummaryInput,
-    written: WrittenSummary,
+    source: SummaryInput,
+    summary: WrittenSummary,
     meters: Sequence[RecordUsage],
     before: int,
     after: int,
@@ -263,19 +263,19 @@ def _result_of(
     return CompactionResult(
         before=before,
         after=after,
-        messages=len(told.messages),
-        plain=written.plain,
-        usage=sum((answer.usage for answer in written.answers), Usage()),
+        messages=len(source.messages),
+        plain=summary.plain,
+        usage=sum((answer.usage for answer in summary.answers), Usage()),
         cost=_total_cost([meter.cost for meter in meters]),
     )
 
 
-def describe_result(done: CompactionResult) -> str:
+def describe_result(result: CompactionResult) -> str:
     """One line for people."""
-    how = ", without a model" if done.plain else ""
+    how = ", without a model" if result.plain else ""
     return (
-        f"Earlier messages ({done.messages:,}) are now a summary{how}: "
-        f"about {done.before:,} tokens became {done.after:,}. Everything stays searchable."
+        f"Earlier messages ({result.messages:,}) are now a summary{how}: "
+        f"about {result.before:,} tokens became {result.after:,}. Everything stays searchable."
     )
 
 
@@ -283,8 +283,7 @@ def _nothing_to_compact() -> UsageError:
     return UsageError("There is nothing to compress yet.", hint="The last turns always stay.")
 
 
-async def _ignore_event(event: Event) -> None:
-    """Whoever asked by hand is told in the reply."""
+async def _ignore_event(event: Event) -> None: ...
 
 
 def _current_prompt(plan: Plan) -> str:
@@ -297,16 +296,16 @@ def _request_tokens(plan: Plan, messages: Sequence[Message]) -> int:
 
 
 def _with_cost(
-    record: CompactionState, written: WrittenSummary, meters: Sequence[RecordUsage]
+    record: CompactionState, summary: WrittenSummary, meters: Sequence[RecordUsage]
 ) -> CompactionState:
     return structs.replace(
         record,
         calls=record.calls + len(meters),
-        usage=sum((answer.usage for answer in written.answers), record.usage),
+        usage=sum((answer.usage for answer in summary.answers), record.usage),
         cost=_total_cost([record.cost, *(meter.cost for meter in meters)]),
     )
 
 
 def _total_cost(costs: Sequence[float | None]) -> float | None:
-    """Unknown as soon as one of them is."""
+    """Unknown if any of them is."""
     return None if None in costs else sum(cost for cost in costs if cost is not None)

@@ -1,4 +1,4 @@
-"""What a person pinned: told to the model at once, and again below every summary."""
+"""Pinned notes, which are added to the conversation and repeated below every summary."""
 
 from collections.abc import Sequence
 
@@ -31,14 +31,16 @@ class Pins:
         return [text for _, text in await self._open(session)]
 
     async def add(self, session: str, text: str, fence: Fence) -> None:
-        """Raises `UsageError` when it is too long, or too many are there."""
+        """Raises `UsageError` if the text is too long or there are too many pins."""
         text = one_line(text, MAX_PIN + 1)
         if len(text) > MAX_PIN:
-            raise UsageError(f"A pin has at most {MAX_PIN} characters.", hint="Say it shorter.")
+            raise UsageError(
+                f"A pin can have at most {MAX_PIN} characters.", hint="Shorten the text."
+            )
         if len(await self._open(session)) >= MAX_PINS:
-            raise UsageError(f"There are {MAX_PINS} pins already.", hint="Take one away: /unpin 1")
-        said = f"[Pinned by the person; it counts until they take it back] {text}"
-        message = User(new_id("msg"), (Text(said),), Trust.PROGRAM)
+            raise UsageError(f"There are already {MAX_PINS} pins.", hint="Remove one: /unpin 1")
+        note = f"[Pinned by the person; it counts until they take it back] {text}"
+        message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
         now = self._clock.now()
         pin = self._matter(new_id("pin"), session, text, is_open=True)
         await self._store.commit(
@@ -46,14 +48,14 @@ class Pins:
         )
 
     async def remove(self, session: str, number: int, fence: Fence) -> str:
-        """The `number`-th, from 1 on. Raises `UsageError`."""
+        """Remove pin `number`, counted from 1. Raises `UsageError`."""
         pins = await self._open(session)
         if not 1 <= number <= len(pins):
-            raise UsageError("There is no pin of that number.", hint="/pin lists them.")
-        matter, text = pins[number - 1]
-        said = f"[The person took this pin back] {text}"
-        message = User(new_id("msg"), (Text(said),), Trust.PROGRAM)
-        closed = self._matter(matter.id, session, text, is_open=False)
+            raise UsageError(f"There is no pin {number}.", hint="List them with /pin.")
+        record, text = pins[number - 1]
+        note = f"[The person took this pin back] {text}"
+        message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
+        closed = self._matter(record.id, session, text, is_open=False)
         now = self._clock.now()
         await self._store.commit(
             PutRecord(closed), AppendMessage(session, "", message, now), fence=fence
@@ -61,10 +63,12 @@ class Pins:
         return text
 
     async def _open(self, session: str) -> list[tuple[StateRecord, str]]:
-        found = await self._store.records.find(
+        records = await self._store.records.find(
             PIN_KIND, session=session, only_open=True, limit=MAX_PINS
         )
-        return [(one, msgspec.json.decode(one.body, type=_PinBody).text) for one in found]
+        return [
+            (record, msgspec.json.decode(record.body, type=_PinBody).text) for record in records
+        ]
 
     def _matter(self, identity: str, session: str, text: str, *, is_open: bool) -> StateRecord:
         return StateRecord(

@@ -1,6 +1,6 @@
-"""Keep sessions within their models' windows: whether it is time, and who is asked then.
+"""Decide when a session needs compaction, and run it.
 
-Most turns are short. What shortens long ones is loaded when the first of them needs it.
+The compactor is imported and built on first use, since most turns are short.
 """
 
 from collections.abc import Callable
@@ -26,34 +26,31 @@ if TYPE_CHECKING:
     from hermes.compaction.view import CompactionState
 
 VIEW_KIND = "view"
-"""The matter that holds a session's view; its id is the session's."""
+"""Kind of the record with a session's view; its id is the session's."""
 
 
 class CompactionOptions(Struct, frozen=True, kw_only=True):
-    """What a person wants of it: attention to something, so many of the last turns kept."""
+    """What a person, or the automatic trigger, asks for."""
 
-    focus: str = ""
-    turns: int | None = None
+    focus: str = ""  # what the summary should pay attention to
+    turns: int | None = None  # how many of the last turns to keep
     automatic: bool = False
 
 
 class CompactionResult(Struct, frozen=True, kw_only=True):
-    """What a pass did, or would do; tokens are estimates. `plain`: no model wrote the summary.
-
-    `by` is the runtime that shortened its own memory of the session, where one did.
-    """
+    """What a pass did, or would do. Token counts are estimates."""
 
     before: int
     after: int
     messages: int
-    plain: bool = False
-    by: str = ""
+    plain: bool = False  # the summary was written without a model
+    by: str = ""  # the runtime that compacted its own context, if one did
     usage: Usage = Usage()
     cost: float | None = 0.0
 
 
 class CompactionJob(Struct, frozen=True):
-    """One held session and what its turn runs with."""
+    """A leased session and the plan of its turn."""
 
     session: Session
     plan: Plan
@@ -61,7 +58,7 @@ class CompactionJob(Struct, frozen=True):
 
 
 class CompactionService:
-    """One for a profile. `make` gives what does the work, once."""
+    """Compaction for one profile; `make` builds the compactor on first use."""
 
     def __init__(
         self,
@@ -81,7 +78,7 @@ class CompactionService:
         return await self._press.record(session)
 
     async def seen(self, session: Session, messages: list[Message]) -> list[Message]:
-        """The transcript as the model is to see it."""
+        """The transcript as the model sees it."""
         for name in filter(None, (session.id, session.parent)):
             if await self._store.records.get(VIEW_KIND, name) is not None:
                 return await self._press.seen(session, messages)
@@ -92,33 +89,33 @@ class CompactionService:
         return compaction_threshold(self.limits, model.window, model.name, model.provider)
 
     def during(self, job: CompactionJob, instructions: str = "") -> CompactHistory:
-        """What a turn asks before each step; `instructions` stay below its prompt."""
-        return partial(self._compressed, job, instructions)
+        """The check that a turn runs before each step; `instructions` stay in its prompt."""
+        return partial(self._compact_if_needed, job, instructions)
 
-    async def _compressed(
+    async def _compact_if_needed(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
-        most = self.trigger(job.plan)
-        if not need.refused and need.tokens < most and len(history) < self.limits.most:
+        threshold = self.trigger(job.plan)
+        if not need.refused and need.tokens < threshold and len(history) < self.limits.most:
             return None
         system = await self._press.compact_if_needed(job, history, need)
         if system is None:
             return None
         return "\n\n".join(filter(None, [system, instructions]))
 
-    async def by_hand(self, job: CompactionJob, wish: CompactionOptions) -> CompactionResult:
-        """Because a person wants it, whatever went wrong before. Raises `UsageError`."""
-        return await self._press.by_hand(job, wish)
+    async def by_hand(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
+        """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
+        return await self._press.by_hand(job, options)
 
     async def preview(
-        self, session: Session, plan: Plan, wish: CompactionOptions
+        self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
-        """What `by_hand` would do, without doing it. Raises `UsageError`."""
-        return await self._press.preview(session, plan, wish)
+        """What `by_hand` would do. Raises `UsageError`."""
+        return await self._press.preview(session, plan, options)
 
 
 class RuntimeCompactor:
-    """What it costs is written down with the session."""
+    """Lets a runtime compact its own context, and records the cost."""
 
     def __init__(self, store: Store, clock: Clock, price: PriceFunction) -> None:
         self._store = store
@@ -126,28 +123,30 @@ class RuntimeCompactor:
         self._price = price
 
     async def by_hand(
-        self, plan: RuntimePlan, wish: CompactionOptions, *, preview: bool
+        self, plan: RuntimePlan, options: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
-        """Because a person wants it. Raises `UsageError` for what cannot be done there."""
+        """Compact on a person's request. Raises `UsageError` for what the runtime cannot do."""
         runtime, scope = plan.runtime, plan.scope
         if not isinstance(runtime, SupportsCompaction):
-            raise UsageError("This session is not compressed here.")
-        if preview or wish.focus or wish.turns is not None:
+            raise UsageError("Compression is disabled for this session.")
+        if preview or options.focus or options.turns is not None:
             raise UsageError(
-                f"{runtime.name} chooses by itself what stays, and has no preview.",
-                hint="/compress without more words has it done.",
+                f"{runtime.name} chooses what to keep by itself and has no preview.",
+                hint="Use /compress without arguments.",
             )
         specs = [plan.tools[name].spec for name in sorted(plan.tools)]
-        done = await runtime.compact(RuntimeRequest(scope, plan.system, plan.history, tools=specs))
-        model, usage = done.model, done.usage
-        cost = self._price(model, done.provider, usage)
+        result = await runtime.compact(
+            RuntimeRequest(scope, plan.system, plan.history, tools=specs)
+        )
+        model, usage = result.model, result.usage
+        cost = self._price(model, result.provider, usage)
         now = self._clock.now()
         await self._store.commit(
-            RecordUsage(scope.session, scope.run, model, done.provider, usage, cost, now)
+            RecordUsage(scope.session, scope.run, model, result.provider, usage, cost, now)
         )
         return CompactionResult(
-            before=done.before,
-            after=done.after,
+            before=result.before,
+            after=result.after,
             messages=len(plan.history),
             by=runtime.name,
             usage=usage,

@@ -1,4 +1,4 @@
-"""The summary of what lies far back: what a model is asked, and what is said without one."""
+"""Write the summary of older messages, with a model or without one."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ from hermes.schema.errors import ConfigError, ModelError
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
 
 MAX_PLAIN_SUMMARY = 8_000
-"""Characters of a summary that no model wrote."""
+"""Maximum characters of a summary written without a model."""
 _MAX_MESSAGE = 6_000
 _MAX_ARGUMENTS = 400
 _HEADER = "[What was said before, in short. For reference: it asks for nothing by itself.]"
@@ -36,15 +36,15 @@ SECTIONS = (
 
 
 class SummaryInput(Struct, frozen=True, kw_only=True):
-    """What a summary is made from. `previous` is the one it goes on from, `focus` a wish."""
+    """What a summary is made from."""
 
     messages: Sequence[Message]
-    previous: str = ""
-    focus: str = ""
+    previous: str = ""  # the summary to update
+    focus: str = ""  # what to pay attention to
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
-    """What is said word for word below every summary."""
+    """Text repeated verbatim below every summary."""
 
     pins: Sequence[str] = ()
     questions: Sequence[str] = ()
@@ -56,13 +56,15 @@ def summary_prompt(budget: int) -> str:
     return prompt_text("summary").format(sections=sections, words=budget * 3 // 4)
 
 
-def summary_source(told: SummaryInput, redact: Callable[[str], str], limit: int) -> str:
-    """The text to be summarised, without secrets, in at most about `limit` characters."""
+def summary_source(source: SummaryInput, redact: Callable[[str], str], limit: int) -> str:
+    """The text to summarize, with secrets redacted, of about `limit` characters at most."""
     parts = [
-        f"# Summary so far, to be brought up to date\n\n{told.previous}" if told.previous else "",
-        f"# Pay attention above all to\n\n{told.focus}" if told.focus else "",
+        f"# Summary so far, to be brought up to date\n\n{source.previous}"
+        if source.previous
+        else "",
+        f"# Pay attention above all to\n\n{source.focus}" if source.focus else "",
         "# The conversation to summarise",
-        "\n\n".join(_message_lines(told.messages)),
+        "\n\n".join(_message_lines(source.messages)),
     ]
     text = redact("\n\n".join(part for part in parts if part))
     return head_and_tail(text, limit)
@@ -79,39 +81,39 @@ def _message_lines(messages: Sequence[Message]) -> Iterator[str]:
                     f"[calls {call.name} {one_line(_text(bytes(call.args)), _MAX_ARGUMENTS)}]"
                     for call in message.calls
                 ]
-                said = head_and_tail(message.text, _MAX_MESSAGE)
-                yield "\n".join(filter(None, [f"ASSISTANT: {said}" if said else "", *calls]))
+                text = head_and_tail(message.text, _MAX_MESSAGE)
+                yield "\n".join(filter(None, [f"ASSISTANT: {text}" if text else "", *calls]))
             case _:
-                who = "PERSON" if is_from_person(message) else "PROGRAM"
-                yield f"{who}: {head_and_tail(text_of(message), _MAX_MESSAGE)}"
+                speaker = "PERSON" if is_from_person(message) else "PROGRAM"
+                yield f"{speaker}: {head_and_tail(text_of(message), _MAX_MESSAGE)}"
 
 
-def plain_summary(told: SummaryInput, redact: Callable[[str], str]) -> str:
-    """Goal, actions, files and the last of what is left out, taken from the words themselves."""
-    asked = [text_of(one) for one in told.messages if is_from_person(one)]
+def plain_summary(source: SummaryInput, redact: Callable[[str], str]) -> str:
+    """Extract goal, actions, files and the last messages without a model."""
+    questions = [text_of(one) for one in source.messages if is_from_person(one)]
     calls = [
         f"{call.name} {one_line(_text(bytes(call.args)), 100)}"
-        for one in told.messages
-        if isinstance(one, Assistant)
-        for call in one.calls
+        for message in source.messages
+        if isinstance(message, Assistant)
+        for call in message.calls
     ]
-    last = list(_message_lines(told.messages[-_LAST_MESSAGES:]))
+    last = list(_message_lines(source.messages[-_LAST_MESSAGES:]))
     room = MAX_PLAIN_SUMMARY // 4
     parts = [
-        ("Summary so far", head_and_tail(told.previous, room)),
-        ("Goal", one_line(asked[0], 600) if asked and not told.previous else ""),
-        ("Asked since", "\n".join(f"- {one_line(one, 160)}" for one in asked[-8:])),
+        ("Summary so far", head_and_tail(source.previous, room)),
+        ("Goal", one_line(questions[0], 600) if questions and not source.previous else ""),
+        ("Asked since", "\n".join(f"- {one_line(one, 160)}" for one in questions[-8:])),
         ("Completed actions", _numbered(calls[-_MAX_ACTIONS:])),
         ("Relevant files", "\n".join(f"- {path}" for path in _paths(calls))),
-        ("Last words before this summary", head_and_tail("\n".join(last), room)),
+        ("Last messages before this summary", head_and_tail("\n".join(last), room)),
     ]
-    text = "\n\n".join(f"## {name}\n{words}" for name, words in parts if words)
-    whole = "No model could be asked for a summary; this was put together from the words.\n\n"
-    return head_and_tail(whole + redact(text), MAX_PLAIN_SUMMARY - 100)
+    text = "\n\n".join(f"## {name}\n{content}" for name, content in parts if content)
+    notice = "No model was available for a summary; this was extracted from the messages.\n\n"
+    return head_and_tail(notice + redact(text), MAX_PLAIN_SUMMARY - 100)
 
 
 def frame_summary(body: str, kept: KeptText) -> str:
-    """A summary as the model reads it, with what must not depend on who summarised."""
+    """The summary as the model reads it, with pins and open questions added verbatim."""
     parts = [
         _HEADER,
         body.strip(),
@@ -146,19 +148,16 @@ _CHARACTERS_PER_WINDOW_TOKEN = 2.4
 
 
 class WrittenSummary(Struct, frozen=True):
-    """`answers` are all that were given, also those that said nothing; `plain`: by no model.
+    """A summary and how it was made."""
 
-    `failed`: models were asked in vain. Without a `body` there is no summary.
-    """
-
-    body: str
-    answers: tuple[Assistant, ...] = ()
-    plain: bool = False
-    failed: bool = False
+    body: str  # empty: no summary
+    answers: tuple[Assistant, ...] = ()  # of all models asked, including empty ones
+    plain: bool = False  # written without a model
+    failed: bool = False  # every model failed
 
 
 class SummaryWriter(Struct, frozen=True, kw_only=True):
-    """`models` gives those to ask, in order, from the one of the turn."""
+    """Asks the models in order; `models` lists them for the model of the turn."""
 
     models: Callable[[Model], Awaitable[Sequence[Model]]]
     redact: Callable[[str], str]
@@ -166,39 +165,39 @@ class SummaryWriter(Struct, frozen=True, kw_only=True):
     effort: str | None = None
 
     async def write(
-        self, told: SummaryInput, usual: Model, *, abort: bool = False
+        self, source: SummaryInput, usual: Model, *, abort: bool = False
     ) -> WrittenSummary:
-        """`abort`: rather no summary than one without a model."""
+        """Write a summary; with `abort`, do not fall back to one without a model."""
         answers: list[Assistant] = []
         for model in await self._models(usual):
-            budget = summary_budget(total_tokens(told.messages), usual.window)
+            budget = summary_budget(total_tokens(source.messages), usual.window)
             try:
                 with anyio.fail_after(self.timeout):
-                    answers.append(await self._ask(model, told, budget))
+                    answers.append(await self._ask(model, source, budget))
             except (ModelError, TimeoutError) as error:
-                log.warning("%s gave no summary: %s", model.name, error)
+                log.warning("%s returned no summary: %s", model.name, error)
                 continue
             if body := answers[-1].text.strip():
                 return WrittenSummary(self.redact(body), tuple(answers))
-        body = "" if abort else plain_summary(told, self.redact)
+        body = "" if abort else plain_summary(source, self.redact)
         return WrittenSummary(body, tuple(answers), plain=True, failed=True)
 
-    def plain(self, told: SummaryInput) -> WrittenSummary:
-        """Nobody is asked."""
-        return WrittenSummary(plain_summary(told, self.redact), plain=True)
+    def plain(self, source: SummaryInput) -> WrittenSummary:
+        """Write a summary without asking a model."""
+        return WrittenSummary(plain_summary(source, self.redact), plain=True)
 
     async def _models(self, usual: Model) -> Sequence[Model]:
         try:
             return await self.models(usual)
         except (ConfigError, ModelError) as error:
-            log.warning("the model for summaries cannot be used: %s", error)
+            log.warning("the summary model is unavailable: %s", error)
             return [usual]
 
-    async def _ask(self, model: Model, told: SummaryInput, budget: int) -> Assistant:
-        text = summary_source(told, self.redact, int(model.window * _CHARACTERS_PER_WINDOW_TOKEN))
-        asked = User(new_id("msg"), (Text(text),), Trust.PROGRAM)
+    async def _ask(self, model: Model, source: SummaryInput, budget: int) -> Assistant:
+        text = summary_source(source, self.redact, int(model.window * _CHARACTERS_PER_WINDOW_TOKEN))
+        question = User(new_id("msg"), (Text(text),), Trust.PROGRAM)
         request = ModelRequest(
-            summary_prompt(budget), [asked], max_output=budget, effort=self.effort
+            summary_prompt(budget), [question], max_output=budget, effort=self.effort
         )
         async with model.stream(request) as chunks:
             async for chunk in chunks:

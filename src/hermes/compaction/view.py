@@ -1,7 +1,7 @@
-"""A long conversation as the model sees it: a summary in place of what lies far back.
+"""The compacted view of a conversation: a summary in place of older messages.
 
-The transcript stays as it is. A view names messages of it; where the first one that it shows is
-no longer there, it shows nothing of its own, and the whole transcript is seen again.
+The transcript is unchanged. A view refers to messages by id; if its first message is gone, it is
+ignored and the whole transcript is visible again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,34 +27,26 @@ from hermes.schema.messages import (
 
 
 class CompactedView(Struct, frozen=True, kw_only=True):
-    """Ids of messages: `head`, then the summary, `states` (results with their calls), `carried`,
-    then everything from `first` on. Before `whole`, results are one line each. `strange` when
-    strangers spoke in what the summary tells of: whoever retells their words, they stay theirs.
-    """
+    """Message ids in order: `head`, the summary, `states`, `carried`, everything from `first`."""
 
     first: str
     summary: str
     head: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()  # results, shown with their calls
     carried: tuple[str, ...] = ()
-    whole: str = ""
-    strange: bool = False
+    whole: str = ""  # results before this message are shortened to a line
+    strange: bool = False  # the summary covers untrusted content
 
 
 class CompactionState(Struct, frozen=True, kw_only=True):
-    """What is known of one session's compressions; it outlives the process.
-
-    `body` is the last summary without its frame, which the next one goes on from.
-    `idle` counts passes in a row that saved little, `plain` those that had to do without a
-    model; `cool_until` is when a model may be asked again after a failure.
-    """
+    """What is stored about a session's compactions."""
 
     view: CompactedView | None = None
-    body: str = ""
+    body: str = ""  # the last summary without its frame, updated by the next one
     times: int = 0
-    idle: int = 0
-    plain: int = 0
-    cool_until: datetime | None = None
+    idle: int = 0  # consecutive passes that saved little
+    plain: int = 0  # consecutive passes without a model
+    cool_until: datetime | None = None  # when to ask a model again after a failure
     calls: int = 0
     usage: Usage = Usage()
     cost: float | None = 0.0
@@ -63,40 +55,40 @@ class CompactionState(Struct, frozen=True, kw_only=True):
 
 
 def make_view(
-    messages: Sequence[Message], places: Cut, summary: str, *, strange: bool = False
+    messages: Sequence[Message], cut: Cut, summary: str, *, strange: bool = False
 ) -> CompactedView:
     def ids(numbers: Sequence[int]) -> tuple[str, ...]:
         return tuple(messages[number].id for number in numbers)
 
-    whole = messages[places.whole].id if places.whole < len(messages) else ""
+    whole = messages[cut.whole].id if cut.whole < len(messages) else ""
     return CompactedView(
-        first=messages[places.start].id,
+        first=messages[cut.start].id,
         summary=summary,
-        head=ids(range(places.head)),
-        states=ids(places.states),
-        carried=ids(places.carried),
+        head=ids(range(cut.head)),
+        states=ids(cut.states),
+        carried=ids(cut.carried),
         whole=whole,
         strange=strange,
     )
 
 
 def apply_view(view: CompactedView, messages: Sequence[Message]) -> list[Message] | None:
-    """None when what it shows is not there (any more)."""
-    places = {message.id: place for place, message in enumerate(messages)}
-    start = places.get(view.first)
+    """The visible messages; None if the view does not fit the messages."""
+    indexes = {message.id: index for index, message in enumerate(messages)}
+    start = indexes.get(view.first)
     if start is None:
         return None
     names = call_names(messages)
-    whole = max(places.get(view.whole, start), start)
+    whole = max(indexes.get(view.whole, start), start)
     earlier = messages[:start]
-    lead = prune_results(
-        [messages[places[one]] for one in view.head if places.get(one, start) < start]
+    head = prune_results(
+        [messages[indexes[one]] for one in view.head if indexes.get(one, start) < start]
     )
-    kept = [messages[places[one]] for one in view.carried if places.get(one, start) < start]
-    mark = UNTRUSTED_SUMMARY_ID if view.strange else SUMMARY_ID
-    summary = User(f"{mark}{view.first}", (Text(view.summary),), Trust.PROGRAM)
+    kept = [messages[indexes[one]] for one in view.carried if indexes.get(one, start) < start]
+    prefix = UNTRUSTED_SUMMARY_ID if view.strange else SUMMARY_ID
+    summary = User(f"{prefix}{view.first}", (Text(view.summary),), Trust.PROGRAM)
     return [
-        *lead,
+        *head,
         summary,
         *_state_messages(view.states, earlier),
         *kept,
@@ -106,7 +98,7 @@ def apply_view(view: CompactedView, messages: Sequence[Message]) -> list[Message
 
 
 def _state_messages(wanted: Sequence[str], messages: Sequence[Message]) -> list[Message]:
-    """Each result behind its call alone: what else was called with it is in the summary."""
+    """Each result after its own call only; other calls of that answer are in the summary."""
     shown: list[Message] = []
     calls: dict[str, tuple[Assistant, int]] = {}
     for message in messages:
@@ -119,37 +111,37 @@ def _state_messages(wanted: Sequence[str], messages: Sequence[Message]) -> list[
 
 
 def newly_omitted(
-    view: CompactedView | None, messages: Sequence[Message], places: Cut
+    view: CompactedView | None, messages: Sequence[Message], cut: Cut
 ) -> list[Message]:
-    """What no summary tells of yet and is not shown any more after this cut."""
+    """Messages hidden by this cut that no summary covers yet."""
     since = view_start(view, messages)
     shown = messages[: len(view.head)] if view is not None and since else ()
-    return [*shown, *messages[max(since, places.head) : places.start]]
+    return [*shown, *messages[max(since, cut.head) : cut.start]]
 
 
 def view_start(view: CompactedView | None, messages: Sequence[Message]) -> int:
-    """Where the first message stands that the view shows; 0 when it shows nothing."""
+    """The index of the view's first message; 0 if the view does not apply."""
     if view is None:
         return 0
-    places = (place for place, message in enumerate(messages) if message.id == view.first)
-    return next(places, 0)
+    found = (index for index, message in enumerate(messages) if message.id == view.first)
+    return next(found, 0)
 
 
 MAX_UNPRUNED = 200
-"""A result of at most so many characters stays as it is."""
+"""Results up to this many characters are not shortened."""
 _MAX_LINE = 160
 
 
 def prune_results(
     messages: Sequence[Message], names: dict[str, str] | None = None
 ) -> list[Message]:
-    """The same messages, with every long result as a line. Short ones stay the same objects."""
+    """Shorten long results to a line. Short ones stay the same objects."""
     known = call_names(messages) if names is None else names
     return [_prune_result(one, known) if isinstance(one, Result) else one for one in messages]
 
 
 def call_names(messages: Iterable[Message]) -> dict[str, str]:
-    """The tool of each call, by the call's id."""
+    """Tool names by call id."""
     return {
         call.id: call.name
         for message in messages
@@ -160,10 +152,10 @@ def call_names(messages: Iterable[Message]) -> dict[str, str]:
 
 def result_line(result: Result, tool: str) -> str:
     text = text_of(result)
-    pictures = sum(isinstance(part, Media) for part in result.parts)
-    said = "failed" if result.failed else "answered"
-    shown = f", {pictures} picture(s) no longer shown" if pictures else ""
-    return f"[{tool} {said}: {len(text):,} characters{shown}] {one_line(text, _MAX_LINE)}".rstrip()
+    images = sum(isinstance(part, Media) for part in result.parts)
+    verb = "failed" if result.failed else "answered"
+    note = f", {images} picture(s) no longer shown" if images else ""
+    return f"[{tool} {verb}: {len(text):,} characters{note}] {one_line(text, _MAX_LINE)}".rstrip()
 
 
 def _prune_result(result: Result, names: dict[str, str]) -> Result:

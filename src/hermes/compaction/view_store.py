@@ -1,4 +1,4 @@
-"""Views of sessions as rows: kept with what they cost, and found again by any process."""
+"""Store the compacted views of sessions."""
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -20,10 +20,10 @@ _QUESTION_KIND = "question"
 
 
 class StoredView(Struct, frozen=True):
-    """`state` is that of the session's own row; empty when it has none yet."""
+    """A stored state and the version it was read at."""
 
     record: CompactionState
-    state: str = ""
+    state: str = ""  # version of the session's own record; empty if it has none
 
 
 class _QuestionBody(Struct, frozen=True):
@@ -37,7 +37,7 @@ class ViewStore:
         self._pins = Pins(store, clock)
 
     async def find(self, session: Session) -> StoredView:
-        """The session's own, or that of the one it was copied from: its messages are the same."""
+        """The session's own view, or that of the session it was copied from."""
         own = await self._store.records.get(VIEW_KIND, session.id)
         if own is not None:
             return StoredView(msgspec.json.decode(own.body, type=CompactionState), own.state)
@@ -57,8 +57,8 @@ class ViewStore:
         record: CompactionState,
         *writes: Write,
     ) -> None:
-        """Over the one that was found, and only while the session is held."""
-        matter = StateRecord(
+        """Replace the view that was found, while the session's lease is held."""
+        stored = StateRecord(
             kind=VIEW_KIND,
             id=session.id,
             session=session.id,
@@ -67,15 +67,15 @@ class ViewStore:
             body=Raw(msgspec.json.encode(record)),
             open=False,
         )
-        await self._store.commit(PutRecord(matter, was=found.state), *writes, fence=lease.fence)
+        await self._store.commit(PutRecord(stored, was=found.state), *writes, fence=lease.fence)
 
     async def transcript(self, session: Session) -> list[Message]:
         rows = await self._store.archive_for(session.principal).messages(session.id)
         return [row.message for row in rows]
 
     async def kept(self, session: Session) -> KeptText:
-        """Pins and open questions, as they are: no model is trusted to pass them on."""
+        """Pins and open questions, passed on verbatim rather than by a model."""
         waiting = await self._store.records.find(_QUESTION_KIND, session=session.id, only_open=True)
-        questions = [msgspec.json.decode(one.body, type=_QuestionBody).question for one in waiting]
-        words = [one_line(f"{one.text} {one.subject}", 500) for one in questions]
-        return KeptText(pins=await self._pins.of(session.id), questions=words)
+        questions = [msgspec.json.decode(row.body, type=_QuestionBody).question for row in waiting]
+        texts = [one_line(f"{question.text} {question.subject}", 500) for question in questions]
+        return KeptText(pins=await self._pins.of(session.id), questions=texts)

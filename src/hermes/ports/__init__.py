@@ -1,1 +1,1 @@
-"""The doors of the core: what it asks of models, tools, stores, channels and sandboxes."""
+"""Protocols the core depends on: models, tools, stores, channels, sandboxes."""

@@ -1,4 +1,4 @@
-"""Whom a turn asks when it may not, or cannot, decide by itself."""
+"""Ask for approval of an action, or ask a person a question."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
@@ -11,88 +11,74 @@ from hermes.schema.scope import Scope
 
 
 class Isolation(StrEnum):
-    """How far something would go: held by a wall, held by none, or through a gap in it."""
+    """How isolated an action would be."""
 
-    INSIDE = "inside"
-    OPEN = "open"
-    NETWORK = "network"
-    BEYOND = "beyond"
+    INSIDE = "inside"  # inside the sandbox
+    OPEN = "open"  # no sandbox is configured
+    NETWORK = "network"  # sandboxed, but with network access
+    BEYOND = "beyond"  # outside the sandbox
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """What a tool is about to do. `action` is exact: the command line, the path, the address.
-
-    `shell` says that the action is a command for a shell; `folder` is where it would run.
-    `code` says that it is, or may be, a program in another language.
-    `reason` is the model's own; `foreign` says that words of strangers are in the turn.
-    `target` is what it is done to, and `detail` what would be put there; people see both.
-    `kind` is what an answer for longer is about, where that is more than this very action, and
-    `seal` what must still be the same for it to count.
-    """
+    """What a tool is about to do."""
 
     tool: str
-    action: str
+    action: str  # exact: the command line, the path, the URL
     reaching: Isolation
-    shell: bool = False
-    code: bool = False
-    folder: str = ""
-    reason: str = ""
-    foreign: bool = False
-    target: str = ""
-    detail: str = ""
-    kind: str = ""
-    seal: str = ""
+    shell: bool = False  # the action is a shell command
+    code: bool = False  # the action is, or may be, a program in another language
+    folder: str = ""  # the working directory
+    reason: str = ""  # given by the model
+    foreign: bool = False  # the turn contains untrusted content
+    target: str = ""  # shown to people: what is changed
+    detail: str = ""  # shown to people: the new content
+    kind: str = ""  # what a session or permanent approval covers, if more than this action
+    seal: str = ""  # such an approval lapses when this value changes
 
 
 class Decision(Struct, frozen=True):
-    """`why` is a sentence for the model; when it is allowed, only if there is something to say."""
-
     allowed: bool
-    why: str = ""
+    why: str = ""  # a sentence for the model; when allowed, only if there is something to add
 
 
 class Approvals(Protocol):
-    """Rules, and where they do not decide, people."""
+    """Applies the approval rules, and asks a person where they do not decide."""
 
     async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        """May it be done? Asking is told as an event; a person who does not answer refuses."""
+        """Decide on the action. A question is emitted as an event; no answer means denied."""
         ...
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
     ) -> str | None:
-        """A person's answer in their own words; None when there is nobody, or nobody answered."""
+        """Return a person's answer, or None if no person is attached or none answered."""
         ...
 
 
 class TurnSuspended(Exception):
-    """The house closes while a call only waits for a person: both go on after the next start."""
+    """Shutdown while a call waits for a person; both continue after the next start."""
 
 
 class RecoveredQuestions(Struct, frozen=True, kw_only=True):
-    """What an earlier process left of a session's questions, by the calls they were asked for.
+    """A session's questions left over by an earlier process, by call id."""
 
-    Those that are `waiting` have done nothing, and are begun anew. `told` are others that
-    have done nothing, with what there is to say of each.
-    """
-
-    waiting: frozenset[str] = frozenset()
-    told: Mapping[str, str] = {}
+    waiting: frozenset[str] = frozenset()  # these calls did nothing yet and are run again
+    told: Mapping[str, str] = {}  # other calls that did nothing, with their result text
 
 
 class PendingQuestions(Protocol):
-    """Those that were asked before; whoever calls holds the session."""
+    """Questions asked by earlier turns. The caller holds the session lease."""
 
     async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
-        """A turn begins: nobody waits any more but what a `resumed` one takes up again."""
+        """Take over the open questions when a turn starts; only a `resumed` turn keeps them."""
         ...
 
     async def over(self, session: str) -> None:
-        """The turn has ended: what it did not ask again is not asked any more."""
+        """Close the questions that the ended turn did not ask again."""
         ...
 
     async def sweep(self) -> None:
-        """Close what nobody comes back for."""
+        """Close questions whose turn will not resume."""
         ...
 
 
@@ -100,11 +86,13 @@ RequestApproval: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision]]
 AskPerson: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str | None]]
 
 
-async def decide_unattended(wish: ApprovalRequest) -> Decision:
-    """What needs nobody's leave may be done."""
-    if wish.reaching in {Isolation.INSIDE, Isolation.OPEN}:
+async def decide_unattended(request: ApprovalRequest) -> Decision:
+    """Allow what needs no approval, deny everything else."""
+    if request.reaching in {Isolation.INSIDE, Isolation.OPEN}:
         return Decision(allowed=True)
-    return Decision(allowed=False, why="Not done: it needs approval, and there is nobody to ask.")
+    return Decision(
+        allowed=False, why="Not done: it needs approval, and no one is available to approve it."
+    )
 
 
 async def no_answer(text: str, choices: Sequence[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Bytes by content address: images and documents that messages only name."""
+"""Content-addressed storage for images and documents that messages refer to."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from hermes.schema.messages import Media
 
 class Blobs(Protocol):
     async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
-        """Durable when it returns; the same bytes are kept once."""
+        """Store the bytes durably; identical content is stored once."""
         ...
 
     async def read(self, digest: str) -> bytes:

@@ -1,4 +1,4 @@
-"""How a messaging platform plugs in."""
+"""Interface between the gateway and a messaging platform."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 
 class NotSent(HermesError):
-    """The platform surely did not take the post; any other error leaves that open."""
+    """The platform certainly did not accept the message; other errors leave that open."""
 
     code = "not_sent"
 
 
 class Offline(NotSent):
-    """There is no connection, so nothing was tried."""
+    """Not connected, so nothing was sent."""
 
     code = "offline"
 
 
 class Throttled(NotSent):
-    """Too much at once; `wait` says for how many seconds to be quiet, there or `everywhere`."""
+    """Rate limited: wait `wait` seconds, for this chat or for all of them (`everywhere`)."""
 
     code = "throttled"
 
@@ -43,7 +43,7 @@ class Throttled(NotSent):
 
 
 class InboundRefused(HermesError):
-    """What was brought is refused for now; `wait` says for how many seconds."""
+    """The gateway cannot accept the message now; retry after `wait` seconds."""
 
     code = "not_taken"
 
@@ -53,17 +53,13 @@ class InboundRefused(HermesError):
 
 
 class TargetGone(NotSent):
-    """The chat does not exist any more, or does not want us: no retry will help."""
+    """The chat no longer exists or blocks the bot; retrying does not help."""
 
     code = "target_gone"
 
 
 class InboundDetails(Struct, frozen=True, kw_only=True):
-    """What a platform says about the chat and the one who wrote.
-
-    `mentions` says that we were called by name, `roles` are ids of the writer's roles, and
-    `relayed` that somebody we trust has checked who it is.
-    """
+    """What the platform reports about the chat and the sender."""
 
     chat_type: str = "dm"
     chat_name: str = ""
@@ -74,28 +70,23 @@ class InboundDetails(Struct, frozen=True, kw_only=True):
     user_name: str = ""
     user_alt: str = ""
     bot: bool = False
-    mentions: bool = False
-    roles: tuple[str, ...] = ()
-    relayed: bool = False
+    mentions: bool = False  # the bot was mentioned
+    roles: tuple[str, ...] = ()  # role ids of the sender
+    relayed: bool = False  # a trusted relay has authenticated the sender
 
 
 class Inbound(Struct, frozen=True):
-    """One platform update; `key` is unique for it, however often it is sent again.
+    """One platform update."""
 
-    `sender` is the stable id of whoever wrote, `message` the platform's name for the message
-    itself, to answer or react to. `answer_to` names targets that get the answer in place of
-    the address; what is `verbatim` goes there as it is, and no turn is run.
-    """
-
-    key: str
+    key: str  # unique per update, also when the platform sends it again
     address: Address
-    sender: str
+    sender: str  # stable user id
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
-    message: str | None = None
+    message: str | None = None  # the platform's message id, to reply or react to
     about: InboundDetails = InboundDetails()
-    answer_to: str = ""
-    verbatim: bool = False
+    answer_to: str = ""  # delivery targets that get the answer instead of `address`
+    verbatim: bool = False  # deliver the text unchanged, without running a turn
 
 
 class Outbound(Struct, frozen=True):
@@ -104,22 +95,19 @@ class Outbound(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The platform's own proof that a post was taken."""
+    """The platform's confirmation that a message was accepted."""
 
     address: Address
     id: str
 
 
 class ChannelCapabilities(Struct, frozen=True):
-    """`rate` and `chat_rate` are posts a second, in all and to one chat; 0 is without limit."""
-
     max_text: int
     direct: bool = True
     groups: bool = False
-    later: bool = True
-    """Whether something can be delivered after the turn that promised it."""
-    rate: float = 0.0
-    chat_rate: float = 0.0
+    later: bool = True  # can deliver messages after the turn has ended
+    rate: float = 0.0  # messages per second in total; 0 is unlimited
+    chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
 
 
 class Channel(Protocol):
@@ -129,10 +117,10 @@ class Channel(Protocol):
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """Listen until cancelled.
 
-        `deliver` returns once the message is durable, and does not wait for what is done about it:
-        a slash command has a second, for the sake of what comes after it. Whatever it raises, the
-        message is not kept and must not be acknowledged; `NotTaken` is raised only for platforms
-        whose senders can be told to come again, such as webhooks.
+        `deliver` returns once the message is durable, without waiting for it to be handled
+        (a slash command gets up to a second, so that it runs before the next message). If it
+        raises, the message is not stored and must not be acknowledged. `InboundRefused` is
+        raised only for platforms whose senders can retry, such as webhooks.
         """
         ...
 
@@ -159,20 +147,20 @@ class SupportsReactions(Protocol):
 @runtime_checkable
 class SupportsLiveness(Protocol):
     def heard_at(self) -> datetime | None:
-        """When the platform last proved that it is there: a poll came back, a ping was answered."""
+        """When the platform last proved to be alive, such as by answering a poll or a ping."""
         ...
 
 
 class SharedResources(Protocol):
-    """What the channels of one process have in common, such as a listening server."""
+    """Resources shared by the channels of one process, such as a listening server."""
 
     async def once(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-        """The one thing of that name: made when first asked for, closed with the process."""
+        """Return the resource of that name, opening it on first use; closed with the process."""
         ...
 
 
 class ChannelDeps(Struct, frozen=True, kw_only=True):
-    """What a channel is made from: one profile's settings and variables, and nothing else."""
+    """What a channel is built from: one profile's settings and environment."""
 
     name: str
     profile: str
@@ -188,12 +176,9 @@ ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[
 
 
 class ChannelManifest(Struct, frozen=True, kw_only=True):
-    """Read without importing the platform SDK; `factory` is the 'module:attribute' of a `Factory`.
-
-    Any of the variables `enabled_by` being set enables the channel, as its settings may; the
-    first of them is what no two profiles may share.
-    """
+    """Describes a channel without importing the platform SDK."""
 
     name: str
-    factory: str
+    factory: str  # "module:attribute" of a `ChannelFactory`
+    # Setting any of these variables enables the channel; profiles must not share the first one.
     enabled_by: tuple[str, ...] = ()

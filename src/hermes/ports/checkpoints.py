@@ -1,4 +1,4 @@
-"""How the files of a workspace are kept before they are changed, and brought back."""
+"""Snapshot workspace files before they change, and restore them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,53 +10,47 @@ from hermes.schema.scope import Scope
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A workspace as it was: before the run `run` changed it, or when somebody asked for it.
-
-    `reason` is for people and may be empty.
-    """
+    """A snapshot of a workspace, taken on request or before a run changed files."""
 
     id: str
     workspace: str
     session: str
     at: datetime
-    run: str = ""
-    reason: str = ""
+    run: str = ""  # empty when taken on request
+    reason: str = ""  # shown to people
 
 
 class RestoreResult(Struct, frozen=True, kw_only=True):
-    """What bringing files back did; `before` has everything as it was until then.
+    """The outcome of a restore."""
 
-    `failed` names files that could not be brought back, each with the reason.
-    """
-
-    before: Checkpoint
+    before: Checkpoint  # the state just before the restore
     written: int
     removed: int
-    failed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()  # files that could not be restored, each with the reason
 
 
 class Checkpoints(Protocol):
-    """Nothing here touches a repository of the user's own."""
+    """Never touches the user's own repositories."""
 
     async def before(self, scope: Scope) -> str:
-        """A run is about to change files: keep them, once per run.
+        """Snapshot the files before a run changes them, once per run.
 
-        Never in the way: where it is not possible, the answer is a sentence that says why.
+        Never raises: if it is not possible, returns a sentence that says why.
         """
         ...
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
-        """Keep the files now. Raises `UsageError` or `SandboxError`."""
+        """Snapshot the files now. Raises `UsageError` or `SandboxError`."""
         ...
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
-        """The newest first."""
+        """Newest first."""
         ...
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
-        """Bring the files back as they were; those that came since are removed.
+        """Restore the files and remove those added since.
 
-        They are kept first, so that this can be undone. Files that were not kept, because they
-        are ignored or too large, stay as they are.
+        The current state is snapshotted first, so a restore can be undone. Files that are not
+        in the checkpoint because they are ignored or too large stay as they are.
         """
         ...

@@ -1,4 +1,4 @@
-"""Work that an agent hands to others like itself."""
+"""Delegate tasks to subagents."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
@@ -12,19 +12,16 @@ ReportProgress = Callable[[str], Awaitable[None]]
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """`context` is all that the other will know besides the goal; an orchestrator may hand on.
-
-    `foreign`: words of strangers were in the turn that made it up.
-    """
+    """Work for one subagent."""
 
     goal: str
-    foreign: bool = False
-    context: str = ""
-    role: Literal["leaf", "orchestrator"] = "leaf"
+    foreign: bool = False  # the delegating turn contained untrusted content
+    context: str = ""  # all that the subagent knows besides the goal
+    role: Literal["leaf", "orchestrator"] = "leaf"  # an orchestrator may delegate further
 
 
 class TaskStatus(StrEnum):
-    """How a task ended; `LOST` is the word for one whose process was killed."""
+    """How a task ended; `LOST` if its process was killed."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -34,31 +31,29 @@ class TaskStatus(StrEnum):
 
 
 class TaskReport(Struct, frozen=True, kw_only=True):
-    """What became of a task. `session` holds everything that was said and done."""
-
     goal: str
     fate: TaskStatus
     summary: str = ""
     error: str = ""
-    session: str = ""
+    session: str = ""  # the subagent's own session, with its transcript
     seconds: float = 0.0
     steps: int = 0
 
 
 class Delegator(Protocol):
     async def allowed(self, scope: Scope) -> bool:
-        """Whether who works under this scope may hand on work at all."""
+        """Whether this scope may delegate at all."""
         ...
 
     async def run(
         self, scope: Scope, tasks: Sequence[Task], progress: ReportProgress
     ) -> Sequence[TaskReport]:
-        """All of them, in order, at the end; cancelling ends every one."""
+        """Run all tasks and return their reports in order; cancelling ends every one."""
         ...
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
-        """Begin and come back at once with a name; the reports come later, as one message.
+        """Start the tasks and return a name; the reports follow later as one message.
 
-        Raises `UsageError` when this person has too much under way already.
+        Raises `UsageError` if this person has too many tasks running.
         """
         ...

@@ -1,4 +1,4 @@
-"""Where a run's events go."""
+"""The callback that receives a run's events."""
 
 from typing import Protocol
 

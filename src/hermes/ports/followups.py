@@ -1,4 +1,4 @@
-"""How what ends after its turn comes back to the conversation that began it."""
+"""Send a message to the session that started something, after its turn has ended."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,12 +9,12 @@ from hermes.schema.scope import Scope
 
 class Followups(Protocol):
     def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
-        """What puts `text` into the inbox of the scope's conversation, once for each key.
+        """Return the writes that put `text` into the inbox of the scope's session, once per key.
 
-        To be committed together with whatever says that it was brought.
+        Commit them together with the record that the result was reported.
         """
         ...
 
     def ring(self, scope: Scope) -> None:
-        """It is committed: wake whoever answers there."""
+        """Wake the session after the commit."""
         ...

@@ -1,4 +1,4 @@
-"""Programs of the owner's own that look on while a turn runs, and may hold a call back."""
+"""User-defined hooks that observe a turn and may block tool calls."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,22 +11,22 @@ from hermes.schema.scope import Scope
 
 class TurnHooks(Protocol):
     async def before(self, scope: Scope, tool: str, args: Raw) -> str:
-        """Why the call must not be made, for the model to read; empty when it may.
+        """Return why the call is blocked, for the model to read; empty if it is allowed.
 
-        A program that is to be asked and cannot be holds it back as well.
+        A hook that fails to run blocks the call, too.
         """
         ...
 
     async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
-        """The call was made, and that came of it."""
+        """Report a finished call and its result."""
         ...
 
     async def asked(self, scope: Scope, words: str, *, new: bool) -> str:
-        """A turn begins, perhaps the first of its session; what is to be known in it."""
+        """Report the start of a turn (`new`: the first of its session); return extra context."""
         ...
 
     async def ended(self, scope: Scope, outcome: Outcome) -> None: ...
 
     def warnings(self) -> Sequence[str]:
-        """What is not done, or not allowed, as things stand."""
+        """Hooks that are configured but do not run, each with the reason."""
         ...

@@ -1,4 +1,4 @@
-"""The journal of runs and the shelf of responses: what programs come back for, kept for a while."""
+"""Run events and API responses, stored so that clients can fetch them later."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,17 +23,14 @@ class RunStatus(StrEnum):
 
 
 class RunEvent(Struct, frozen=True):
-    """One thing a run told, as JSON; `seq` counts from 1 within the run."""
+    """One event of a run as JSON; `seq` counts from 1 within the run."""
 
     seq: int
     body: Raw
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """`holder` is the process that runs it; `key` makes asking twice the same as asking once.
-
-    `fingerprint` tells another request with the same key; `result` is what the run came to.
-    """
+    """The stored state of one run."""
 
     run: str
     session: str
@@ -41,19 +38,19 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     created: datetime
     updated: datetime
     status: RunStatus = RunStatus.QUEUED
-    holder: str = ""
+    holder: str = ""  # the process that runs it
     model: str = ""
-    key: str = ""
-    fingerprint: str = ""
+    key: str = ""  # idempotency key
+    fingerprint: str = ""  # detects a different request with the same key
     last_seq: int = 0
     last_event: str = ""
-    result: Raw | None = None
+    result: Raw | None = None  # set once the run has ended
 
 
 class AppendRunEvents(Struct, frozen=True, kw_only=True):
-    """Write down what a run told since the last note.
+    """Append events and update the status of a run.
 
-    What was noted before is not noted again, and after the end nothing is.
+    Events already stored are skipped; a run that has ended is not changed.
     """
 
     run: str
@@ -65,59 +62,55 @@ class AppendRunEvents(Struct, frozen=True, kw_only=True):
 
 
 class StoredResponse(Struct, frozen=True, kw_only=True):
-    """A response for later; `session` and `seq` are where the talk stood after it.
-
-    Kept with a `seq` of 0, it stands as far as its session has come in the same commit.
-    `conversation` is the name under which the newest of several is found.
-    """
+    """A stored API response and its position in the session."""
 
     id: str
     principal: str
     session: str
     created: datetime
     body: Raw
-    seq: int = 0
-    conversation: str = ""
+    seq: int = 0  # last message it covers; 0: the last one after the same commit
+    conversation: str = ""  # name under which the newest response is found
     instructions: str = ""
 
 
 class SaveResponse(Struct, frozen=True):
-    """Put it on the shelf; one of the same id is replaced."""
+    """Insert or replace a response."""
 
     response: StoredResponse
 
 
 class Journal(Protocol):
     async def open(self, record: RunRecord) -> RunRecord:
-        """The record as it now is on disk: an older one, when its key was used before."""
+        """Return the stored record: the existing one if its key was used before."""
         ...
 
     async def by_key(self, key: str, principal: str) -> RunRecord | None: ...
 
     async def withdraw(self, run: str) -> None:
-        """As if it had not been opened: for one that was refused before it began."""
+        """Remove a run that was refused before it started."""
         ...
 
     async def get(self, run: str, principal: str) -> RunRecord:
-        """Raises `NotFound`, also for what belongs to somebody else."""
+        """Raises `NotFound`, also for another principal's run."""
         ...
 
     async def events(self, run: str, after: int, limit: int = 20) -> Sequence[RunEvent]:
-        """In order, from beyond `after`; `limit` counts notes, of which each holds some."""
+        """Events after `after`, in order; `limit` counts stored batches of events."""
         ...
 
     async def abandoned(self) -> Sequence[RunRecord]:
-        """Runs without an end whose process is surely gone."""
+        """Unfinished runs whose process is certainly gone."""
         ...
 
     async def forget(self, before: datetime, most_bytes: int) -> int:
-        """Drop ended runs that are older, then the oldest until the rest is small enough."""
+        """Delete ended runs older than `before`, then the oldest until the rest fits."""
         ...
 
 
 class Responses(Protocol):
     async def get(self, response: str, principal: str) -> StoredResponse:
-        """Raises `NotFound`, also for what belongs to somebody else."""
+        """Raises `NotFound`, also for another principal's response."""
         ...
 
     async def latest(self, conversation: str, principal: str) -> StoredResponse | None: ...
@@ -125,5 +118,5 @@ class Responses(Protocol):
     async def delete(self, response: str, principal: str) -> bool: ...
 
     async def forget(self, before: datetime, most_bytes: int) -> int:
-        """Drop those that are older, then the oldest until the rest is small enough."""
+        """Delete responses older than `before`, then the oldest until the rest fits."""
         ...

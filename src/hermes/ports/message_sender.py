@@ -1,4 +1,4 @@
-"""Bringing words to a place that is not where the turn answers."""
+"""Send messages to chats other than the one the turn answers in."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,20 +9,19 @@ from hermes.schema.scope import Scope
 
 
 class TargetResult(Struct, frozen=True):
-    """One place of a target: `key` names the row that is on its way; without one, `why` not."""
+    """The result for one target."""
 
     place: str
-    key: str = ""
-    why: str = ""
-    near: bool = False
-    """Whether it is where the asking comes from, or a home channel of the owner's own."""
+    key: str = ""  # the outbox row; empty if the target cannot be reached
+    why: str = ""  # why it cannot be reached
+    near: bool = False  # the requesting chat itself, or one of the owner's home channels
 
 
 class MessageSender(Protocol):
     def places(self, scope: Scope, target: str) -> Sequence[TargetResult]:
-        """Where it would go, nothing is sent. Raises `UsageError` for what is no target."""
+        """Resolve a target without sending. Raises `UsageError` for an invalid target."""
         ...
 
     async def post(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
-        """On disk when it returns, delivered when the channel is there. Raises `UsageError`."""
+        """Put the message into the outbox; delivery follows. Raises `UsageError`."""
         ...

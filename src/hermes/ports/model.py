@@ -1,4 +1,4 @@
-"""How the agent speaks to a language model."""
+"""Interface to a language model."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,11 +11,11 @@ from hermes.schema.messages import Assistant, Message
 from hermes.schema.tools import ToolSpec
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
-"""Every reasoning effort a person may name, from least to most."""
+"""All reasoning efforts, from lowest to highest."""
 
 
 class OutputFormat(Struct, frozen=True, kw_only=True):
-    """The words of an answer are to be JSON, of this schema if there is one."""
+    """The answer must be JSON, matching the schema if one is given."""
 
     schema: Mapping[str, Any] | None = None
     name: str = "answer"
@@ -23,14 +23,11 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 
 
 class OutputConstraints(Struct, frozen=True, kw_only=True):
-    """What is wanted of calls: that one is made, of the tool `name` if given; one at a time.
+    """Constraints on the tool calls and the format of an answer."""
 
-    And of the words that come instead: their `form`.
-    """
-
-    must: bool = False
-    name: str = ""
-    one: bool = False
+    must: bool = False  # a tool call is required
+    name: str = ""  # it must be this tool
+    one: bool = False  # at most one call per answer
     form: OutputFormat | None = None
 
 
@@ -38,18 +35,14 @@ UNCONSTRAINED = OutputConstraints()
 
 
 class ModelRequest(Struct, frozen=True):
-    """`messages` are a valid history: every call has its result, roles are in order.
-
-    `run` names the turn this request belongs to; requests of one run go to one model where
-    there are several. Empty: it stands alone.
-    """
+    """One request to a model."""
 
     system: str
-    messages: Sequence[Message]
+    messages: Sequence[Message]  # a valid history: every call has a result, roles alternate
     tools: Sequence[ToolSpec] = ()
     max_output: int | None = None
     effort: str | None = None
-    run: str = ""
+    run: str = ""  # requests of one run go to the same model; empty: a single request
     calling: OutputConstraints = UNCONSTRAINED
 
 
@@ -59,7 +52,7 @@ ModelChunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assi
 class Model(Protocol):
     """Yields deltas, then exactly one `Assistant`, then stops.
 
-    Raises `ModelError` before the first chunk or between chunks; leaving the
+    Raises `ModelError` before the first chunk or between chunks. Leaving the
     `async with` closes the connection, so cancelling a task cancels the request.
     """
 
@@ -69,7 +62,7 @@ class Model(Protocol):
     def provider(self) -> str: ...
     @property
     def window(self) -> int:
-        """How many tokens fit, input and output together."""
+        """Context window in tokens, input and output together."""
         ...
 
     def stream(

@@ -1,4 +1,4 @@
-"""What outlives a turn and has a state: a question to a person, a process beside us, a task."""
+"""State that outlives a turn: questions to people, background processes, tasks."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -8,25 +8,23 @@ from msgspec import Raw, Struct
 
 
 class StateRecord(Struct, frozen=True, kw_only=True):
-    """`state` is a word of its kind; `open` says that somebody still has to attend to it.
-
-    `holder` is the process that does; `body` is the kind's own, as JSON.
-    """
+    """One record of some kind."""
 
     kind: str
     id: str
     session: str
-    state: str
+    state: str  # one of the kind's own states
     at: datetime
-    body: Raw
-    open: bool = True
-    holder: str = ""
+    body: Raw  # JSON, defined by the kind
+    open: bool = True  # still needs attention
+    holder: str = ""  # the process that attends to it
 
 
 class PutRecord(Struct, frozen=True):
-    """Write it down. With `was`, only over one in that state; with an empty one, only if new.
+    """Insert or update a record.
 
-    Where that is not so, the whole commit is refused with `Overtaken`.
+    With `was`, only if the stored record is in that state (empty: only if it does not exist);
+    otherwise the whole commit is refused with `Overtaken`.
     """
 
     matter: StateRecord
@@ -39,22 +37,19 @@ class Records(Protocol):
     async def find(
         self, kind: str, *, session: str | None = None, only_open: bool = False, limit: int = 1000
     ) -> Sequence[StateRecord]:
-        """The newest, oldest of them first."""
+        """The newest `limit` records, in chronological order."""
         ...
 
     async def matching(
         self, kind: str, fields: Mapping[str, str], *, state: str | None = None, limit: int = 1000
     ) -> Sequence[StateRecord]:
-        """Those whose body has these values, in that order, too; only in a state, if one is named.
-
-        The others are not read.
-        """
+        """Like `find`, but only reads records whose body has these field values."""
         ...
 
     async def abandoned(self, kind: str) -> Sequence[StateRecord]:
-        """Open ones whose holder is surely gone, oldest first."""
+        """Open records whose holder is certainly gone, oldest first."""
         ...
 
     async def forget(self, kind: str, before: datetime) -> int:
-        """Drop those that are not open and were written before."""
+        """Delete closed records written before that time."""
         ...

@@ -1,4 +1,4 @@
-"""A mind that runs whole turns by itself, tools included: another gateway, a coding agent."""
+"""Interface to a runtime that runs whole turns itself, such as a coding agent."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -19,7 +19,7 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
 ReadSteering: TypeAlias = Callable[[], Awaitable[Sequence[User]]]
-"""What people said since it was asked last, each message given out once."""
+"""Returns the messages people sent since the last call; each is returned once."""
 
 
 async def no_steering() -> Sequence[User]:
@@ -27,56 +27,46 @@ async def no_steering() -> Sequence[User]:
 
 
 RunTool: TypeAlias = Callable[[ToolCall], Awaitable[Result]]
-"""Runs one of our tools, as any turn does: it is told that it began, people are asked."""
+"""Runs one of our tools as in any turn, including events and approvals."""
 
 
 async def no_tools(call: ToolCall) -> Result:
     raise ToolError(f"There is no tool named {call.name!r} here.")
 
 
-def _ignore_untrusted() -> None:
-    """Whoever gives the errand does not ask whose words were heard."""
+def _ignore_untrusted() -> None: ...
 
 
 class RuntimeRequest(Struct, frozen=True):
-    """All a runtime is given for one turn.
-
-    `messages` are what was said so far, as it was said; the last of them are to be answered.
-    `meanwhile` is for a runtime that can be spoken to while it works; one that cannot leaves it.
-    `tools` are ours that it may call with `use`; it tells the call before and the result after.
-    `foreign`: strangers' words were heard before in the same turn; `strangers_heard` is to be
-    called before `use`, when they were heard since: their result may be told only later.
-    """
+    """Everything a runtime gets for one turn."""
 
     scope: Scope
     system: str
-    messages: Sequence[Message]
-    meanwhile: ReadSteering = no_steering
-    tools: Sequence[ToolSpec] = ()
+    messages: Sequence[Message]  # the transcript; the last ones are to be answered
+    meanwhile: ReadSteering = no_steering  # for runtimes that accept messages while they work
+    tools: Sequence[ToolSpec] = ()  # our tools, called with `use`
     use: RunTool = no_tools
-    foreign: bool = False
+    foreign: bool = False  # the turn already contains untrusted content
+    # Called before `use` if untrusted content arrived since: its event may come only later.
     strangers_heard: Callable[[], None] = _ignore_untrusted
 
 
 class TurnEnd(Struct, frozen=True):
-    """How a turn came out; `reason` is a sentence for people, `code` an error's code.
-
-    `unheard` was said meanwhile and came too late: it is to be answered next.
-    """
+    """How a turn ended."""
 
     outcome: Outcome
-    reason: str = ""
-    code: str = ""
-    unheard: tuple[User, ...] = ()
+    reason: str = ""  # a sentence for people
+    code: str = ""  # the error's code
+    unheard: tuple[User, ...] = ()  # messages that came too late; answered in the next turn
 
 
 RuntimeEvent: TypeAlias = Delta | ToolStarted | MessageAdded | QuestionAsked | QuestionAnswered
-"""What a runtime has to tell. That the run began and ended is told by who runs it."""
+"""Events of a runtime. The start and end of the run are emitted by its caller."""
 
 
 class EmitRuntimeEvent(Protocol):
     async def __call__(self, event: RuntimeEvent, /) -> None:
-        """A fact is told to the end, also when somebody interrupts just now."""
+        """Emit a fact completely, even if the turn is being interrupted."""
         ...
 
 
@@ -85,10 +75,10 @@ class Runtime(Protocol):
     def name(self) -> str: ...
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        """Tells every message as a fact, also what it heard meanwhile; the last is the answer.
+        """Emit every message, including those read meanwhile; the last one is the answer.
 
-        Raises `ModelError` when there is none, after telling as a message what was heard of
-        it; so it does when it is cancelled.
+        Raises `ModelError` if there is no answer. Partial output is emitted as a message
+        first, also on cancellation.
         """
         ...
 
@@ -96,7 +86,7 @@ class Runtime(Protocol):
 
 
 class RuntimeCompaction(Struct, frozen=True, kw_only=True):
-    """What a runtime's own memory of a session took before and takes now, in tokens."""
+    """Token counts of a runtime's own context before and after compaction."""
 
     before: int
     after: int
@@ -107,8 +97,8 @@ class RuntimeCompaction(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class SupportsCompaction(Protocol):
-    """A runtime that keeps its own memory of a session and can tell it in short."""
+    """A runtime with a context of its own that can be compacted."""
 
     async def compact(self, runtime_request: RuntimeRequest) -> RuntimeCompaction:
-        """Because a person wants it. Raises `ModelError`."""
+        """Compact on a person's request. Raises `ModelError`."""
         ...

@@ -1,4 +1,4 @@
-"""How processes are run: the one door out."""
+"""Run processes, inside a sandbox where one is configured."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,99 +10,75 @@ from hermes.schema.scope import OWNER
 
 
 class ProcessPermissions(Struct, frozen=True, kw_only=True):
-    """What a process may do besides reading what the sandbox shows it.
-
-    `writable` are folders, in which `read_only` stays as it is where the sandbox can ensure
-    that; `beyond` runs without the sandbox, which somebody must have approved. `wall` is the
-    sandbox it was approved for: it does not run in a weaker one.
-    """
+    """What a process may do besides reading what the sandbox exposes."""
 
     writable: tuple[str, ...] = ()
-    read_only: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()  # parts of `writable`, where the sandbox can enforce that
     network: bool = False
-    beyond: bool = False
-    wall: str = ""
+    beyond: bool = False  # runs outside the sandbox; must have been approved
+    wall: str = ""  # the sandbox it was approved for; it does not run in a weaker one
 
 
 class Confinement(Struct, frozen=True):
-    """What holds back a process that starts now; `wall` is empty when nothing does.
+    """The isolation of a process started now."""
 
-    One that is not `complete` has gaps, so what runs in it is approved as if there were none.
-    `failed` says why there is none although the settings ask for one: then nothing runs unless
-    somebody approves it.
-    """
-
-    wall: str = ""
-    complete: bool = True
-    failed: str = ""
+    wall: str = ""  # empty: not isolated
+    complete: bool = True  # otherwise it has gaps, and approvals treat it as not isolated
+    failed: str = ""  # why the configured sandbox is unavailable; everything needs approval then
 
 
 class ProcessSpec(Struct, frozen=True, kw_only=True):
-    """`env` is the whole environment of the child, nothing is inherited.
-
-    At most `keep` bytes of the output (stdout and stderr as they came) are
-    returned, beginning (40 %) and end; when there is more, all of it goes to the file `spill`.
-    `principal` is whom it is for: others than the owner have temporary files of their own.
-    `apart`: what it writes to stderr is no part of its output; `Process.complaint` reads it.
-    """
+    """A command to run and the limits on its output."""
 
     argv: tuple[str, ...]
     cwd: str
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # the complete environment; nothing is inherited
     timeout: float
     reach: ProcessPermissions = ProcessPermissions()
     stdin: bytes = b""
-    keep: int = 200_000
-    spill: str | None = None
-    principal: str = OWNER
-    apart: bool = False
+    keep: int = 200_000  # bytes of output to return: the first 40 % and the end
+    spill: str | None = None  # file for the full output if there is more
+    principal: str = OWNER  # everyone but the owner gets separate temporary files
+    apart: bool = False  # keep stderr out of the output, to be read separately
 
 
 class ProcessResult(Struct, frozen=True, kw_only=True):
-    """`exit_code` is 124 after a timeout and negative after a signal.
+    """The outcome of a finished command."""
 
-    `unsure`: the wall tells of a signal and of an exit code above 128 in the same way.
-    Of `total` bytes the `output` may lack the middle: then `seam` is the length of its
-    beginning. `left` counts processes that outlived the command; they were ended with it.
-    """
-
-    exit_code: int
+    exit_code: int  # 124 after a timeout, negative after a signal
     output: bytes
     total: int
-    seam: int | None = None
+    seam: int | None = None  # where the middle was cut out of `output`
     timed_out: bool = False
-    left: int = 0
-    unsure: bool = False
+    left: int = 0  # processes that outlived the command and were ended
+    unsure: bool = False  # the sandbox reports a signal and an exit code above 128 alike
 
 
 class ProcessExit(Struct, frozen=True):
-    """How a process ended: `left` others outlived it and were ended, `stuck` could not be.
-
-    `unsure` as in `Finished`.
-    """
+    """How a process ended."""
 
     exit_code: int
-    left: int = 0
-    stuck: int = 0
-    unsure: bool = False
+    left: int = 0  # processes that outlived it and were ended
+    stuck: int = 0  # processes that could not be ended
+    unsure: bool = False  # as in `ProcessResult`
 
 
 class Process(Protocol):
-    """A command that runs beside us, with everything it starts."""
+    """A running command with all its child processes."""
 
     @property
     def pid(self) -> int: ...
 
     async def read(self) -> bytes:
-        """The next output; nothing once nobody can write any more."""
+        """The next output; empty at the end."""
         ...
 
     async def complaint(self) -> bytes:
-        """The next of what it wrote to stderr, of a job that keeps that apart; else nothing."""
+        """The next stderr output, if it is kept apart; empty at the end."""
         ...
 
     async def feed(self, data: bytes) -> None:
-        """Write to its standard input or its terminal; without a word if it does not listen."""
+        """Write to its standard input or terminal; ignored if it no longer reads."""
         ...
 
     def hang_up(self) -> None:
@@ -110,11 +86,11 @@ class Process(Protocol):
         ...
 
     async def wait(self) -> ProcessExit:
-        """Until nothing of its tree is left. Raises `SandboxError` if it never began."""
+        """Wait until the whole process tree has ended. Raises `SandboxError` if it never began."""
         ...
 
     async def end(self) -> None:
-        """End the whole tree: asked first, then forced."""
+        """End the process tree: terminate first, then kill."""
         ...
 
 
@@ -124,11 +100,11 @@ class Sandbox(Protocol):
 
     @property
     def wall(self) -> str:
-        """What holds a process back, in a word; empty when nothing does."""
+        """The name of the isolation; empty if there is none."""
         ...
 
     async def confinement(self) -> Confinement:
-        """Found out now, where that takes a trial: what a decision on a job rests on."""
+        """Determine the current isolation, by a trial run if necessary, for an approval."""
         ...
 
     async def run(
@@ -140,14 +116,14 @@ class Sandbox(Protocol):
     ) -> ProcessResult:
         """Run to the end; cancelling kills the whole process tree. Raises `SandboxError`.
 
-        `pty` gives it a terminal of its own, at which nobody types more than `stdin`.
+        `pty` runs it in a terminal of its own, with `stdin` as the only input.
         """
         ...
 
     def open(self, job: ProcessSpec, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:
-        """A process for the length of the block; leaving it, by any way, ends the whole tree.
+        """Open a process for the block; leaving the block ends the whole process tree.
 
-        `pty` gives it a terminal of its own. Of the job, `timeout`, `stdin`, `keep` and `spill`
-        are the caller's business here.
+        `pty` runs it in a terminal of its own. `timeout`, `stdin`, `keep` and `spill` of the
+        spec are not applied; they are up to the caller.
         """
         ...

@@ -1,4 +1,4 @@
-"""Durable state. Writes are data and commit together; every read is made by somebody."""
+"""Durable state: sessions, queues, leases, records. Writes are data and commit together."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -24,22 +24,18 @@ from hermes.schema.tools import Effect
 
 
 class QueueItem(Struct, frozen=True, kw_only=True):
-    """One thing that must arrive.
-
-    `lane` is `inbox`, or `outbox` with the channel it leaves by; `topic` is the session or the
-    address it is for.
-    """
+    """An item of the inbox or outbox."""
 
     key: str
-    lane: str
-    topic: str
+    lane: str  # `inbox`, or `outbox` with the channel it is sent by
+    topic: str  # the session or address it is for
     body: Raw
     due: datetime | None = None
     attempts: int = 0
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A tool call with an effect that has begun; without a settlement its outcome is unknown."""
+    """A tool call with an effect that has started; until settled its outcome is unknown."""
 
     call: str
     session: str
@@ -66,7 +62,7 @@ class AppendMessage(Struct, frozen=True):
 
 
 class HideMessages(Struct, frozen=True):
-    """Take back every visible message from `seq` on: gone from the talk, kept on disk."""
+    """Hide every message from `seq` on; it stays stored."""
 
     session: str
     seq: int
@@ -77,9 +73,9 @@ class RecordIntent(Struct, frozen=True):
 
 
 class SettleIntent(Struct, frozen=True):
-    """The call's outcome is known (its result is in the transcript).
+    """The call's outcome is known: its result is in the transcript.
 
-    A call's id is the provider's and only unique within its session.
+    Call ids come from the provider and are unique only within a session.
     """
 
     session: str
@@ -87,87 +83,79 @@ class SettleIntent(Struct, frozen=True):
 
 
 class RecordUsage(Struct, frozen=True):
-    """What model calls took, all together; `cost` is None when the price is unknown."""
+    """The usage of one or more model calls."""
 
     session: str
     run: str
     model: str
     provider: str
     usage: Usage
-    cost: float | None
+    cost: float | None  # None: unknown price
     at: datetime
     calls: int = 1
 
 
 class EnqueueItem(Struct, frozen=True):
-    """Put a parcel into its lane; a key seen before changes nothing."""
+    """Put an item into its queue; a key seen before changes nothing."""
 
     parcel: QueueItem
 
 
 class CompleteItem(Struct, frozen=True):
-    """The parcel needs no more work."""
+    """The item needs no more work."""
 
     key: str
 
 
 class AmendItem(Struct, frozen=True):
-    """Change what a parcel holds, as long as it is not done."""
+    """Replace the body of an item that is not done."""
 
     key: str
     body: Raw
 
 
 class ParkedItem(Struct, frozen=True):
-    """A parcel that was given up on, and why."""
+    """An item that was given up, and why."""
 
     parcel: QueueItem
     reason: str
 
 
 class ItemStatus(StrEnum):
-    """What became of a parcel so far."""
-
     WAITING = "waiting"
     DONE = "done"
     PARKED = "parked"
 
 
 class Fence(Struct, frozen=True):
-    """Write only while this lease is the session's newest and has not been released."""
+    """Write only while this lease is the session's newest and not released."""
 
     session: str
     generation: int
 
 
 class ReleaseLease(Struct, frozen=True):
-    """Give a lease back, together with the last that is written under it."""
+    """Release a lease together with the last write under it."""
 
     session: str
     generation: int
 
 
 class BeginTurn(Struct, frozen=True, kw_only=True):
-    """How a turn begins. `generation` is of a lease that is held already; 0 takes one for `ttl`.
-
-    Up to `limit` parcels of the session's inbox are claimed. `first` goes into the transcript
-    at once, when it is the only one that waits there.
-    """
+    """How a turn begins: which lease to use and what to claim from the inbox."""
 
     session: str
     holder: str
     ttl: timedelta
-    generation: int = 0
-    limit: int = 0
-    first: AppendMessage | None = None
+    generation: int = 0  # of the lease already held; 0 acquires one for `ttl`
+    limit: int = 0  # how many inbox items to claim
+    first: AppendMessage | None = None  # appended if it is the only waiting message
 
 
 class BeginTurnResult(Struct, frozen=True):
-    """`appended` says whether `first` is in the transcript by now."""
-
     generation: int
     waiting: Sequence[QueueItem] = ()
-    appended: bool = False
+    appended: bool = False  # whether `first` was appended
 
 
 SingleWrite: TypeAlias = (
@@ -185,36 +173,36 @@ SingleWrite: TypeAlias = (
     | SaveResponse
     | PutRecord
 )
-"""What is carried out one by one; messages that follow each other are appended together."""
+"""Writes applied one by one; consecutive messages are appended together instead."""
 
 Write: TypeAlias = AppendMessage | SingleWrite
 
 
 class SessionArchive(Protocol):
-    """Sessions and transcripts as one principal may see them."""
+    """Sessions and transcripts visible to one principal."""
 
     async def get(self, session: str) -> Session:
         """Raises `NotFound`."""
         ...
 
     async def find(self, name: str) -> Session:
-        """By id, by title, or by a beginning of an id that is unique. Raises `NotFound`."""
+        """Find a session by id, title or unique id prefix. Raises `NotFound`."""
         ...
 
     async def latest(self, source: str | None = None) -> Session | None:
-        """The session that was active last."""
+        """The most recently active session."""
         ...
 
     async def by_key(self, key: str) -> Session | None:
-        """Of the sessions of one place in a chat, the one begun last that has not ended."""
+        """The newest session of this key that has not ended."""
         ...
 
     async def active_at(self, session: str) -> datetime:
-        """When something was last said in it, or it was begun. Raises `NotFound`."""
+        """The time of the last message, or of the start. Raises `NotFound`."""
         ...
 
     async def turns(self, since: datetime) -> Sequence[datetime]:
-        """When the runs began that had something to say since then, oldest first."""
+        """Start times of the runs that added messages since then, oldest first."""
         ...
 
     async def list(
@@ -222,41 +210,41 @@ class SessionArchive(Protocol):
     ) -> Sequence[SessionSummary]: ...
 
     async def messages(self, session: str, after: int = 0) -> Sequence[StoredMessage]:
-        """The visible transcript in order, from beyond `after`.
+        """The visible transcript in order, after seq `after`.
 
         Raises `StoreError` naming a message that cannot be read.
         """
         ...
 
     async def tail(self, session: str, most: int, size: int) -> TranscriptTail:
-        """The last messages of the visible transcript: so many, and of so many bytes, at most.
+        """The last visible messages: at most `most`, and at most `size` bytes.
 
-        One that is larger by itself comes alone. No other is read.
+        A last message larger than `size` is returned alone. Earlier messages are not read.
         """
         ...
 
     async def search(
         self, query: str, limit: int = 20, role: str | None = None
     ) -> Sequence[SearchHit]:
-        """Words in any order, `"phrases"`, beginnings with `*`; also parts of words and CJK."""
+        """Words in any order, `"phrases"`, prefixes with `*`; also substrings and CJK."""
         ...
 
     async def recall(
         self, query: str, limit: int = 20, role: str | None = None
     ) -> Sequence[SearchHit]:
-        """As `search`, and also what means much the same, where that can be told."""
+        """Like `search`, plus results of similar meaning where embeddings are available."""
         ...
 
     async def usage(
         self, session: str | None = None, since: datetime | None = None
     ) -> Sequence[ModelUsage]:
-        """Per model, of one session or of all; of those that were active since then."""
+        """Usage per model, of one session or of all, optionally only those active since then."""
         ...
 
     async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
-        """With all that is theirs: also parcels addressed to them, and leases held on them.
+        """Delete sessions with all their data, including queue items for them and their leases.
 
-        Raises `LeaseLost` beyond the fence.
+        Raises `LeaseLost` if the fence does not hold.
         """
         ...
 
@@ -271,32 +259,32 @@ class Queues(Protocol):
     async def claim(
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
     ) -> Sequence[QueueItem]:
-        """Take what is due, oldest first; a lapsed lease is due again, with one more attempt."""
+        """Claim due items, oldest first; an expired claim is due again with one more attempt."""
         ...
 
     async def topics(self, lane: str) -> Sequence[str]:
-        """Whatever has a parcel that is neither done nor parked, each once, oldest first."""
+        """Topics with items that are neither done nor parked, oldest first."""
         ...
 
     async def left(self, lane: str, limit: int) -> Sequence[QueueItem]:
-        """All that is neither done nor parked of topics where something is claimed, oldest first.
+        """Unfinished items of topics where something is claimed, oldest first.
 
-        It stays as it is: nothing is claimed by looking.
+        Only reads: nothing is claimed.
         """
         ...
 
     async def retry(self, key: str, at: datetime, reason: str) -> None: ...
 
     async def park(self, key: str, reason: str) -> None:
-        """Give up on it, visibly: it stays with its reason until somebody acts."""
+        """Give up on an item; it is kept with the reason until someone acts."""
         ...
 
     async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
-        """What waits for somebody to act, oldest first."""
+        """Items that were given up, oldest first."""
         ...
 
     async def fate(self, key: str) -> tuple[ItemStatus, str]:
-        """What became of it, and the reason for the last delay or for giving up.
+        """The status, and the reason for the last delay or for parking.
 
         Raises `NotFound`.
         """
@@ -304,20 +292,20 @@ class Queues(Protocol):
 
 
 class Leases(Protocol):
-    """One runner per session; a generation tells its writes from those of an older one."""
+    """One runner per session; the generation fences off the writes of an older one."""
 
     async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
-        """Returns the generation. Raises `SessionBusy` while another live holder has it."""
+        """Return the generation. Raises `SessionBusy` while another live holder has the lease."""
         ...
 
     async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
-        """False when the lease was lost meanwhile."""
+        """False if the lease was lost."""
         ...
 
     async def release(self, session: str, generation: int) -> None: ...
 
     async def held(self, session: str) -> bool:
-        """Whether somebody who may be alive has it just now."""
+        """Whether a holder that may be alive has the lease."""
         ...
 
 
@@ -334,17 +322,19 @@ class Store(Protocol):
     def records(self) -> Records: ...
 
     def archive_for(self, principal: str) -> SessionArchive:
-        """The owner sees everything; anybody else only what is theirs."""
+        """The owner sees everything, anyone else only their own sessions."""
         ...
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
-        """All or nothing, and on disk when it returns. Raises `LeaseLost` beyond the fence,
-        and `Overtaken` when a matter is not in the state it was to be in.
+        """Commit all or nothing; durable when it returns.
+
+        Raises `LeaseLost` if the fence does not hold, and `Overtaken` if a record is not in
+        the expected state.
         """
         ...
 
     async def admit(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
-        """All that begins a turn as one commit: its lease, these writes, and what waits.
+        """Begin a turn in one commit: acquire the lease, apply the writes, claim waiting items.
 
         Raises `SessionBusy` while another live holder has the session, and `LeaseLost`.
         """

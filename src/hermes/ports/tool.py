@@ -1,4 +1,4 @@
-"""What the agent may do in the world."""
+"""Interface of the tools that a model can call."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, runtime_checkable
@@ -13,17 +13,14 @@ from hermes.schema.tools import ToolSpec
 
 
 class ToolOutput(Struct, frozen=True):
-    """`parts` are for the model, `shown` for people; `failed` marks a result that is an error.
+    """The result of a tool call."""
 
-    `foreign` says that strangers' words may be in it: from the network, from other agents.
-    `unverified` says that the tool could have read a file that somebody else wrote: nothing more
-    is asked for then, but what is learned from it is proposed to the owner.
-    """
-
-    parts: tuple[Text | Media, ...]
-    shown: str = ""
+    parts: tuple[Text | Media, ...]  # for the model
+    shown: str = ""  # for people
     failed: bool = False
-    foreign: bool = False
+    foreign: bool = False  # may contain untrusted content: from the network, from other agents
+    # May have read a file written by someone else. No extra approval is needed then, but what
+    # is learned from it is proposed to the owner.
     unverified: bool = False
 
     @classmethod
@@ -41,18 +38,13 @@ async def no_other_tools(name: str, args: Raw) -> ToolOutput:
 
 
 class TextSources(Struct, frozen=True, kw_only=True):
-    """What a text may come from, by names for people: strangers, or what else was read.
+    """Where a text may come from, with names to show people."""
 
-    `repeated` are those of them whose words it says again. `own` are the messages that the owner
-    wrote, without what was attached to them. `quotes`: a run of its words is in something that
-    others wrote or may have written, whether or not the owner said these words as well.
-    """
-
-    strangers: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    quotes: bool = False
+    strangers: tuple[str, ...] = ()  # untrusted sources
+    read: tuple[str, ...] = ()  # other sources that were read
+    repeated: tuple[str, ...] = ()  # sources the text repeats word for word
+    own: tuple[str, ...] = ()  # messages written by the owner, without attachments
+    quotes: bool = False  # repeats untrusted text, even if the owner wrote the same words
 
 
 def no_sources(text: str) -> TextSources:
@@ -64,26 +56,19 @@ def no_quotes(text: str) -> bool:
 
 
 class ToolContext(Struct, frozen=True):
-    """What a tool is told about its call, and whom it may turn to.
-
-    `ask` is for everything that has an effect, before it; `inquire` asks a person something;
-    `use` calls another tool of the same turn. `foreign`: strangers' words are in this turn.
-    `sources` says what of all that the model has seen a text may come from, and `quotes` whether
-    it says again what strangers wrote. `within`: another tool asks, and reads the answer. `tools`
-    are the names of all that this turn has; None where others than ours do the work.
-    """
+    """What a tool knows about its call, and what it can ask for."""
 
     scope: Scope
     call: str
     progress: Callable[[str], Awaitable[None]]
-    ask: RequestApproval = decide_unattended
+    ask: RequestApproval = decide_unattended  # required before anything with an effect
     inquire: AskPerson = no_answer
-    use: CallTool = no_other_tools
-    foreign: bool = False
-    sources: Callable[[str], TextSources] = no_sources
-    quotes: Callable[[str], bool] = no_quotes
-    within: bool = False
-    tools: Collection[str] | None = None
+    use: CallTool = no_other_tools  # calls another tool of the same turn
+    foreign: bool = False  # the turn contains untrusted content
+    sources: Callable[[str], TextSources] = no_sources  # where a text may come from
+    quotes: Callable[[str], bool] = no_quotes  # whether a text repeats untrusted content
+    within: bool = False  # called by another tool, which reads the result
+    tools: Collection[str] | None = None  # names of the turn's tools; None in a foreign runtime
 
 
 class Tool(Protocol):
@@ -97,6 +82,6 @@ class Tool(Protocol):
 
 @runtime_checkable
 class SupportsRestore(Protocol):
-    """A tool whose state lives in the transcript and is read back from it before a turn."""
+    """A tool whose state is read back from the transcript before a turn."""
 
     def restore(self, session: str, messages: Sequence[Message]) -> None: ...

@@ -1,1 +1,1 @@
-"""Sessions: whose they are, who runs them, and how each of their turns becomes durable."""
+"""Sessions: keys, leases, and running turns durably."""

@@ -1,6 +1,6 @@
-"""After a crash: calls that never got a result are told as interrupted, never run again.
+"""Give calls that a crash interrupted a result; they are never run again.
 
-Only one that has done nothing but wait for a person is left to be made, with those behind it.
+Only a call that was waiting for a person, and the calls after it, are left to be run.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,29 +23,31 @@ async def close_lost_calls(
     clock: Clock,
     fence: Fence,
     history: Sequence[Message],
-    left: RecoveredQuestions = NOTHING_RECOVERED,
+    recovered: RecoveredQuestions = NOTHING_RECOVERED,
     *,
     begun_only: bool = False,
 ) -> list[Message]:
-    """The history with an end for every call, which is durable when this returns.
+    """Return the history with a result for every lost call, stored durably.
 
-    Calls that go on have none yet: `open_calls` finds them. `begun_only`: nor have those that did
-    nothing here, which may have been handed to somebody who still brings what came of them.
+    Calls to be resumed get none; `open_calls` finds them. With `begun_only`, calls that did not
+    start here get none either: a client may have them and still return their results.
     """
     session, lost = fence.session, unanswered_calls(history)
     if not lost:
         return list(history)
-    begun = {intent.call: intent for intent in await store.open_intents(session)}
-    goes_on = _resumable_calls(history, left, begun)
+    started = {intent.call: intent for intent in await store.open_intents(session)}
+    resumable = _resumable_calls(history, recovered, started)
     writes: list[Write] = []
     results: list[Message] = []
     if begun_only:
-        goes_on |= {call for call, _ in lost if call not in begun and call not in left.told}
-    for call in [call for call, _ in lost if call not in goes_on]:
-        # What has no intent was a reader or had not begun: nothing was changed either way.
-        intent = begun.get(call)
+        resumable |= {
+            call for call, _ in lost if call not in started and call not in recovered.told
+        }
+    for call in [call for call, _ in lost if call not in resumable]:
+        # Without an intent the call was a read or had not started: nothing was changed either way.
+        intent = started.get(call)
         effect = intent.effect if intent else Effect.READ
-        result = _failed_result(left.told[call], call) if call in left.told else None
+        result = _failed_result(recovered.told[call], call) if call in recovered.told else None
         result = result or interrupted_result(call, effect, started=True)
         results.append(result)
         run = intent.run if intent else ""
@@ -58,12 +60,14 @@ async def close_lost_calls(
 
 
 def _resumable_calls(
-    history: Sequence[Message], left: RecoveredQuestions, begun: Collection[str]
+    history: Sequence[Message], recovered: RecoveredQuestions, started: Collection[str]
 ) -> set[str]:
-    """Those of the last answer from the first on that waits, unless they have begun."""
+    """The calls of the last answer from the first waiting one on, unless they have started."""
     calls = [call.id for call in open_calls(history)]
-    first = next((place for place, call in enumerate(calls) if call in left.waiting), len(calls))
-    return {call for call in calls[first:] if call in left.waiting or call not in begun}
+    first = next(
+        (index for index, call in enumerate(calls) if call in recovered.waiting), len(calls)
+    )
+    return {call for call in calls[first:] if call in recovered.waiting or call not in started}
 
 
 def _failed_result(text: str, call: str) -> Result:

@@ -1,4 +1,4 @@
-"""One person's talk with the agent, as a surface sees it: say, retry, undo, start anew, resume."""
+"""One person's conversation with the agent: submit, steer, retry, undo, branch, resume."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -44,26 +44,22 @@ from hermes.session.turn_request import TurnRequest
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
-    """What a new session of this conversation is given; `key` is its place in a chat.
-
-    `attended` and `yolo` are for its turns: whether somebody can be asked, and wants to be;
-    `later` says that somebody is still there when what they left running has ended.
-    """
+    """Properties of the sessions and turns that a conversation starts."""
 
     source: str = "cli"
-    key: str = ""
+    key: str = ""  # the session key of a chat
     cwd: str = ""
     principal: str = OWNER
     model: str = ""
     provider: str = ""
-    attended: bool = False
-    yolo: bool = False
-    later: bool = True
+    attended: bool = False  # someone can answer approvals
+    yolo: bool = False  # approve everything
+    later: bool = True  # results that arrive after a turn can be delivered
 
 
 MessageParts: TypeAlias = Sequence[Text | Media]
 ExpandReferences: TypeAlias = Callable[[Session, MessageParts], Awaitable[MessageParts]]
-"""What is said, with what it refers to."""
+"""Expands references in a message, such as attached files."""
 
 
 async def unchanged_parts(session: Session, parts: MessageParts) -> MessageParts:
@@ -73,14 +69,14 @@ async def unchanged_parts(session: Session, parts: MessageParts) -> MessageParts
 async def copy_session(
     store: Store, runner: Runner, lease: Lease, copy: Session, *, handed: bool = False
 ) -> list[Write]:
-    """What makes `copy` the same talk as the session that is held, with an end for every call.
+    """Return the writes that create `copy` with the transcript of the leased session.
 
-    Only the old session knows what became of a call that was cut off. `handed`: those that have
-    not begun may have been handed to somebody, who still brings what came of them.
+    Every call gets a result first, as only the old session knows what became of lost calls.
+    With `handed`, calls that have not started may be run by a client that still returns results.
     """
     archive = store.archive_for(copy.principal)
-    said = [row.message for row in await archive.messages(lease.session)]
-    await runner.closed(lease, said, begun_only=handed)
+    messages = [row.message for row in await archive.messages(lease.session)]
+    await runner.closed(lease, messages, begun_only=handed)
     rows = await archive.messages(lease.session)
     return [
         OpenSession(copy),
@@ -89,22 +85,22 @@ async def copy_session(
 
 
 class Conversation:
-    """Holds the current session. It is written to disk with its first message, not before."""
+    """Holds the current session, which is stored with its first message, not before."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
         runner: Runner,
-        origin: SessionOptions,
+        options: SessionOptions,
         expand: ExpandReferences = unchanged_parts,
     ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
-        self._origin = origin
+        self._origin = options
         self._expand = expand
-        self._archive: SessionArchive = store.archive_for(origin.principal)
+        self._archive: SessionArchive = store.archive_for(options.principal)
         self._scope: anyio.CancelScope | None = None
         self._steering: SteeringQueue | None = None
         self._replaces: int | None = None
@@ -117,7 +113,7 @@ class Conversation:
 
     @property
     def archive(self) -> SessionArchive:
-        """The sessions that this conversation may go on with."""
+        """The sessions that this conversation can continue."""
         return self._archive
 
     def now(self) -> datetime:
@@ -125,52 +121,52 @@ class Conversation:
 
     @property
     def running(self) -> bool:
-        """Whether a turn of this very conversation is going on."""
+        """Whether this conversation is running a turn."""
         return self._scope is not None
 
     async def going_on(self, session: str = "") -> bool:
-        """Whether a turn of this session, or of the one that is named, goes on anywhere."""
+        """Whether any process is running a turn of this session (default: the current one)."""
         return await self._store.leases.held(session or self.session.id)
 
     async def ends(self, session: str = "") -> Mapping[str, str]:
-        """Its runs that ended without an answer and were not interrupted, with their reasons."""
+        """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def say(self, parts: Sequence[Text | Media], listen: Emit) -> Outcome:
-        """One turn. It can be ended from outside with `interrupt`.
+    async def say(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
+        """Run one turn; `interrupt` ends it.
 
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
         """
-        asked = User(new_id("msg"), tuple(parts), Trust.OWNER)
-        if not has_content(asked):
+        message = User(new_id("msg"), tuple(parts), Trust.OWNER)
+        if not has_content(message):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
-        self._refuse_while_running()
-        asked = structs.replace(asked, parts=tuple(await self._expand(self.session, parts)))
-        return await self._say(asked, listen)
+        self._check_not_running()
+        message = structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
+        return await self._say(message, emit)
 
-    async def attend(self, listen: Emit) -> Outcome:
-        """A turn about what was brought to the session while nobody spoke."""
-        return await self._say(nudge("news"), listen)
+    async def attend(self, emit: Emit) -> Outcome:
+        """Run a turn about follow-ups that arrived in the session since."""
+        return await self._say(nudge("news"), emit)
 
-    async def steer(self, word: str, text: str) -> bool:
-        """Say something to the turn that is running, under an id of the caller's own.
+    async def steer(self, message_id: str, text: str) -> bool:
+        """Send a message to the running turn, under an id chosen by the caller.
 
-        False when it cannot be heard any more. It has been heard when it is told as `Said`;
-        what was not by the end of the turn is still the caller's.
+        Returns False if the turn cannot take it any more. A message was taken once it is emitted
+        as `MessageAdded`; one that is not by the end of the turn stays with the caller.
         """
         steering = self._steering
         if steering is None or not text.strip():
             return False
         parts = await self._expand(self.session, (Text(text),))
-        return await steering.add(User(word, tuple(parts), Trust.OWNER))
+        return await steering.add(User(message_id, tuple(parts), Trust.OWNER))
 
     def keep_for_next_turn(self) -> None:
-        """Whoever steered is gone: what was not heard yet is left to the next turn."""
+        """Leave steering messages not yet taken to the next turn, because their sender is gone."""
         if self._steering is not None:
             self._steering.keep_for_next_turn()
 
-    async def _say(self, asked: User, listen: Emit) -> Outcome:
-        self._refuse_while_running()
+    async def _say(self, message: User, emit: Emit) -> Outcome:
+        self._check_not_running()
         steering = SteeringQueue(self._store, self.session.id)
         replaces, self._replaces = self._replaces, None
         outcome = Outcome.CANCELLED
@@ -180,13 +176,13 @@ class Conversation:
             if isinstance(event, RunStarted):
                 steering.begin()
             elif isinstance(event, RunEnded):
-                # What was told is how it ended, also for one who interrupts on hearing it.
+                # The emitted outcome counts, even if the listener interrupts on receiving it.
                 outcome = event.outcome
-            await listen(event)
+            await emit(event)
 
         turn = TurnRequest(
             session=self.session,
-            asked=asked,
+            asked=message,
             listen=hear,
             new=self._new,
             replaces=replaces,
@@ -208,7 +204,7 @@ class Conversation:
         return outcome
 
     def interrupt(self) -> bool:
-        """End the running turn; False when there is none."""
+        """End the running turn; False if there is none."""
         if self._scope is None:
             return False
         self._scope.cancel()
@@ -235,21 +231,24 @@ class Conversation:
         return True
 
     async def begin_with(self, messages: Sequence[Message], session: str | None = None) -> None:
-        """Start a session, under a given id, that goes on from what was said elsewhere."""
-        fresh = self._fresh()
+        """Start a session, optionally with a given id, from an existing transcript."""
+        session_row = self._fresh()
         if session:
-            fresh = structs.replace(fresh, id=session)
+            session_row = structs.replace(session_row, id=session)
         if messages:
-            said = [AppendMessage(fresh.id, "", message, fresh.started_at) for message in messages]
-            await self._store.commit(OpenSession(fresh), *said)
-        self._enter(fresh, new=not messages)
+            said = [
+                AppendMessage(session_row.id, "", message, session_row.started_at)
+                for message in messages
+            ]
+            await self._store.commit(OpenSession(session_row), *said)
+        self._enter(session_row, new=not messages)
 
     async def branch(self, title: str = "") -> Session:
-        """Go on in a copy of this session; the one that was copied stays as it is.
+        """Continue in a copy of this session; the original stays as it is.
 
-        The copy takes over the place in a chat, which has one open session only.
+        The copy takes over the session key of a chat, which has only one open session.
         """
-        self._refuse_while_running()
+        self._check_not_running()
         old = self.session
         async with self._runner.holding(old.id) as lease:
             if not await self.messages():
@@ -281,20 +280,20 @@ class Conversation:
         return [] if self._new else await self._archive.usage(self.session.id)
 
     async def undo(self, turns: int = 1) -> list[User]:
-        """Take back the last turns; returns what was asked in each, oldest first."""
-        self._refuse_while_running()
+        """Undo the last turns; returns the question of each, oldest first."""
+        self._check_not_running()
         async with self._runner.holding(self.session.id) as lease:
-            taken = await self._last_turns(turns)
-            # What was taken back must not be taken up again as unanswered.
-            settled = [CompleteItem(row.message.id) for rows in taken for row in rows]
-            hidden = HideMessages(self.session.id, taken[0][0].seq)
+            undone = await self._last_turns(turns)
+            # Undone messages must not be recovered as unanswered.
+            settled = [CompleteItem(row.message.id) for rows in undone for row in rows]
+            hidden = HideMessages(self.session.id, undone[0][0].seq)
             await self._store.commit(hidden, *settled, fence=lease.fence)
         self._replaces = None
-        return [_joined_question(rows) for rows in taken]
+        return [_joined_question(rows) for rows in undone]
 
     async def rewind(self, seq: int) -> int:
-        """Take back every message from that place on; returns how many turns began there."""
-        self._refuse_while_running()
+        """Hide every message from `seq` on; returns how many turns started there."""
+        self._check_not_running()
         async with self._runner.holding(self.session.id) as lease:
             questions = [row for row in await self.messages() if row.seq >= seq]
             questions = [row for row in questions if is_question(row)]
@@ -306,26 +305,26 @@ class Conversation:
         return len({row.run or row.seq for row in questions})
 
     async def again(self) -> User:
-        """The last question; what is said next takes its place, and that of its answer."""
+        """The last question; the next message replaces it and its answer."""
         (rows,) = await self._last_turns(1)
         self._replaces = rows[0].seq
         return _joined_question(rows)
 
-    async def retry(self, listen: Emit) -> Outcome:
+    async def retry(self, emit: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
-        return await self.say((await self.again()).parts, listen)
+        return await self.say((await self.again()).parts, emit)
 
     async def change(self, change: SessionChange) -> None:
-        """Set fields of the session: at once when it is on disk, else with its first message."""
+        """Change the session: immediately if it is stored, otherwise with its first message."""
         if not self._new:
             await self._store.commit(ChangeSession(self.session.id, change))
             await self._reload()
             return
         if change.title:
-            await self._refuse_taken(change.title)
+            await self._check_title(change.title)
         fields = structs.asdict(change).items()
-        wanted = {name: value for name, value in fields if value is not UNSET}
-        self.session = structs.replace(self.session, **wanted)
+        changed = {name: value for name, value in fields if value is not UNSET}
+        self.session = structs.replace(self.session, **changed)
 
     async def _last_turns(self, count: int) -> list[list[StoredMessage]]:
         turns: list[list[StoredMessage]] = []
@@ -335,10 +334,10 @@ class Conversation:
             else:
                 turns.append([row])
         if count < 1 or not turns:
-            raise UsageError("There is nothing to take back.")
+            raise UsageError("There is nothing to undo.")
         return turns[-count:]
 
-    async def _refuse_taken(self, title: str) -> None:
+    async def _check_title(self, title: str) -> None:
         try:
             found = await self._archive.find(title)
         except NotFound:
@@ -348,11 +347,11 @@ class Conversation:
                 f"Another session is already called {title!r}.", hint="Choose another title."
             )
 
-    def _refuse_while_running(self) -> None:
+    def _check_not_running(self) -> None:
         if self._scope is not None:
             raise SessionBusy(
                 f"Session {self.session.id} is in the middle of a turn.",
-                hint="Wait for its end, or stop it with /stop.",
+                hint="Wait for it to finish, or stop it with /stop.",
             )
 
     def _enter(self, session: Session, *, new: bool) -> None:
@@ -383,6 +382,6 @@ class Conversation:
 
 
 def _joined_question(rows: Sequence[StoredMessage]) -> User:
-    """Everything that was asked in one turn, as one message."""
-    asked = [row.message for row in rows if isinstance(row.message, User)]
-    return reduce(join_users, asked)
+    """Join all messages asked in one turn."""
+    questions = [row.message for row in rows if isinstance(row.message, User)]
+    return reduce(join_users, questions)

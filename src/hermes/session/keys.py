@@ -1,4 +1,4 @@
-"""From a place in a chat to the name of its session; existing names stay byte-identical."""
+"""Build session keys from chat ids; existing keys stay byte-identical."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ _DEFAULT_PROFILES = ("", "default")
 
 
 class SessionSource(Struct, kw_only=True):
-    """Where a message came from, as its platform tells it."""
+    """Where a message came from, as reported by its platform."""
 
     platform: str
     chat_id: str = ""
@@ -28,7 +28,7 @@ class SessionSource(Struct, kw_only=True):
 
 
 class ChatId(Struct, frozen=True, kw_only=True):
-    """What a session key is made of, each part by itself."""
+    """The parts of a session key."""
 
     space: str
     platform: str
@@ -66,16 +66,16 @@ def chat_id_of(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> ChatId:
-    """Two places may have one key, when an id holds a colon; they are still two places."""
+    """Compare chats by these parts: two chats have the same key if an id contains a colon."""
     per_user = thread_sessions_per_user if source.thread_id else group_sessions_per_user
     if source.chat_type == DIRECT_CHAT:
         per_user = not source.chat_id
-    alone = source.chat_type == DIRECT_CHAT and not source.chat_id and bool(source.user_id)
+    user_only = source.chat_type == DIRECT_CHAT and not source.chat_id and bool(source.user_id)
     return ChatId(
         space="main" if profile is None or profile in _DEFAULT_PROFILES else profile,
         platform=source.platform,
         kind=source.chat_type,
         chat=source.chat_id,
-        thread="" if alone else source.thread_id or "",
+        thread="" if user_only else source.thread_id or "",
         user=(source.user_id or "") if per_user else "",
     )

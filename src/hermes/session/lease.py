@@ -1,4 +1,4 @@
-"""One runner's hold on one session: taken before the session is changed, given back once."""
+"""Hold a session's lease while it is being changed, and renew it during turns."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ RENEW_INTERVAL = 20.0
 
 
 class Lease:
-    """Not held until `take`, or until a turn was admitted under it and its generation is known."""
+    """Held once acquired, or once a turn that began under it has set the generation."""
 
     def __init__(self, store: Store, session: str, holder: str, generation: int = 0) -> None:
         self._store = store
@@ -35,12 +35,12 @@ class Lease:
 
     @property
     def release(self) -> ReleaseLease:
-        """To be written with the last word of who holds it; `given_back` is to be set then."""
+        """Committed with the last write of the holder; set `released` then."""
         return ReleaseLease(self.session, self.generation)
 
     async def take(self) -> None:
         """Raises `SessionBusy`."""
-        # A lease that was given while its taker left would keep others away until it lapses.
+        # If cancelled halfway, an acquired lease would block others until it expires.
         with anyio.CancelScope(shield=True):
             self.generation = await self._store.leases.hold(self.session, self.holder, LEASE_TTL)
 
@@ -52,18 +52,18 @@ class Lease:
         self.released = True
 
     async def renew(self) -> None:
-        """It is `lost` when somebody else has the session now."""
+        """Sets `lost` if another process has the session now."""
         try:
             kept = await self._store.leases.renew(self.session, self.generation, LEASE_TTL)
         except StoreError as error:
-            # Not knowing is no loss: whether it is ours still will show at the next beat.
+            # Unknown does not mean lost: the next renewal will show.
             log.warning("the lease of session %s could not be renewed: %s", self.session, error)
             return
         self.lost = not (kept or self.released)
 
 
 class _RenewedLease:
-    """The block ends early when the lease is lost."""
+    """A block during which a lease is renewed; ends early if the lease is lost."""
 
     __slots__ = ("_lease", "_scope", "_turns")
 
@@ -87,11 +87,11 @@ class _RenewedLease:
 
 
 class LeaseRenewer:
-    """Renews leases for as long as their turns go on: one task for all there are.
+    """Renews the leases of all running turns in one task.
 
-    It ends at the first beat that finds no turn: most turns are over long before, and one task
-    serves those that follow each other. What it logs is about no turn in particular, so it lives
-    in the context of whoever made it.
+    The task ends at the first interval without a turn: most turns are shorter, and one task
+    serves consecutive turns. It logs for no turn in particular, so it runs in the context in
+    which the renewer was created.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -101,32 +101,32 @@ class LeaseRenewer:
         self._context = copy_context()
 
     def renewing(self, lease: Lease) -> _RenewedLease:
-        """For one turn; the block ends early when the lease is lost."""
+        """Renew the lease during the block, which ends early if the lease is lost."""
         if self._task is None or self._task.done() or not _is_in_this_loop(self._task):
             self._start()
         return _RenewedLease(self._turns, lease)
 
     async def stop(self) -> None:
-        """For the owner, whose turns are over."""
+        """Stop the task once all turns are over."""
         task, self._task = self._task, None
         if task is not None and _is_in_this_loop(task):
             task.cancel()
             await asyncio.wait([task])
 
     def _start(self) -> None:
-        # It belongs to all turns together, so none of them can have it in its group; a group of
-        # the owner's would have to be open before the first turn, for a task that few need.
-        work = self._renew_all()
-        self._task = asyncio.create_task(work, context=self._context.copy())  # noqa: TID251 - as above
+        # The task belongs to all turns, so it cannot be in the task group of one. A group of the
+        # owner would have to be open before the first turn, for a task that is rarely needed.
+        renewals = self._renew_all()
+        self._task = asyncio.create_task(renewals, context=self._context.copy())  # noqa: TID251 - as above
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        log.error("the task that renews leases broke", exc_info=error)
+        log.error("the lease renewal task failed", exc_info=error)
         if self._turns and task is self._task:
-            # Turns are under way that may be longer than their leases.
+            # Running turns may outlast their leases.
             self._start()
 
     async def _renew_all(self) -> None:
@@ -140,12 +140,12 @@ class LeaseRenewer:
         try:
             await lease.renew()
         except Exception:
-            # The other turns need their leases, whatever is wrong with this one.
+            # The other turns still need their leases renewed.
             log.exception("the lease of session %s could not be renewed", lease.session)
         if lease.lost and lease in self._turns:
             self._turns[lease].cancel()
 
 
 def _is_in_this_loop(task: asyncio.Task[None]) -> bool:
-    """A loop that was closed may have left it behind."""
+    """False for a task left behind by a closed event loop."""
     return task.get_loop() is asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What was said and done before, for somebody who comes back; also where a turn was cut short."""
+"""Summarize the last exchanges of a session when it is resumed, with interrupted turns marked."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -14,15 +14,15 @@ UNANSWERED = "(not answered)"
 FAILED = "(not answered: {reason})"
 MAX_ROWS = 400
 MAX_BYTES = 4 * 1024 * 1024
-"""Messages, and bytes of them, that are read at most to tell the last few in short."""
+"""Limits on the messages read for a recap."""
 _LABEL_ARGUMENTS = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
 _MAX_LINE = 200
 
 
 def is_question(row: StoredMessage) -> bool:
     message = row.message
-    brought = not row.run and isinstance(message, User) and message.trust is Trust.DATA
-    return isinstance(message, User) and message.trust is not Trust.PROGRAM and not brought
+    followup = not row.run and isinstance(message, User) and message.trust is Trust.DATA
+    return isinstance(message, User) and message.trust is not Trust.PROGRAM and not followup
 
 
 def recap(
@@ -33,21 +33,20 @@ def recap(
     midway: bool = False,
     ends: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
-    """The last questions and answers as (who, words).
+    """The last questions and answers as (speaker, text).
 
-    What was finished of a turn without an answer, and why it has none, is said by nobody: there
-    `who` is empty. With `going_on` the last turn may still have its end, with `midway` the first
-    may have begun before these rows; `ends` are the reasons of those that had an end without an
-    answer (`hermes.session.run_failures`).
+    Lines about a turn without an answer (finished calls, and why it has no answer) have an empty
+    speaker. With `going_on` the last turn may still be running; with `midway` the first may have
+    started before these rows. `ends` are the reasons of failed runs (`session.run_failures`).
     """
-    known = ends or {}
-    told = [
+    reasons = ends or {}
+    lines = [
         line
         for turn, open_ in _turns(rows, going_on=going_on, midway=midway)
-        for line in _turn_lines(turn, _missing_reason(turn, known) if open_ else "")
+        for line in _turn_lines(turn, _missing_reason(turn, reasons) if open_ else "")
     ]
-    spoken = [place for place, (who, _) in enumerate(told) if who]
-    return told[spoken[-2 * exchanges :][0] :] if spoken and exchanges else []
+    spoken = [index for index, (speaker, _) in enumerate(lines) if speaker]
+    return lines[spoken[-2 * exchanges :][0] :] if spoken and exchanges else []
 
 
 def interrupted_at(
@@ -57,7 +56,7 @@ def interrupted_at(
     midway: bool = False,
     ends: Collection[str] = (),
 ) -> frozenset[int]:
-    """The places of those messages that are the last of a turn which nobody ended."""
+    """The positions of the last messages of interrupted turns."""
     turns = _turns(rows, going_on=going_on, midway=midway)
     return frozenset(turn[-1].seq for turn, open_ in turns if open_ and _run_of(turn) not in ends)
 
@@ -65,23 +64,25 @@ def interrupted_at(
 def _turns(
     rows: Sequence[StoredMessage], *, going_on: bool, midway: bool
 ) -> list[tuple[list[StoredMessage], bool]]:
-    """Each turn, and whether it has no answer."""
+    """Each turn, and whether it lacks an answer."""
     turns: list[list[StoredMessage]] = []
     run = ""
     for row in rows:
-        # What has no run was brought, or closes a call of the turn before it.
+        # Rows without a run are follow-ups, or results that close a call of the turn before.
         if not turns or (row.run and row.run != run):
             turns.append([])
             run = row.run
         turns[-1].append(row)
-    open_ = [_is_open(turn, midway=midway and not place) for place, turn in enumerate(turns)]
-    cut = [one and _is_abandoned(later) for one, later in zip(open_, turns[1:], strict=False)]
-    cut += [not going_on and one for one in open_[-1:]]
-    return list(zip(turns, cut, strict=True))
+    open_ = [_is_open(turn, midway=midway and not index) for index, turn in enumerate(turns)]
+    unanswered = [
+        one and _is_abandoned(later) for one, later in zip(open_, turns[1:], strict=False)
+    ]
+    unanswered += [not going_on and one for one in open_[-1:]]
+    return list(zip(turns, unanswered, strict=True))
 
 
 def _is_open(turn: Sequence[StoredMessage], *, midway: bool) -> bool:
-    """Whether something was asked in it, or before, to which the last word was never said."""
+    """Whether the turn has a question (or continues one) and no final answer."""
     messages = [row.message for row in turn if row.run]
     if not messages or not (midway or any(row.run and is_question(row) for row in turn)):
         return False
@@ -90,7 +91,7 @@ def _is_open(turn: Sequence[StoredMessage], *, midway: bool) -> bool:
 
 
 def _is_abandoned(later: Sequence[StoredMessage]) -> bool:
-    """Calls that were handed to the asker are no interruption: their results come next."""
+    """False if the turn's calls were left to the client: their results come next."""
     return not isinstance(later[0].message, Result)
 
 
@@ -98,43 +99,41 @@ def _run_of(turn: Sequence[StoredMessage]) -> str:
     return next((row.run for row in turn if row.run), "")
 
 
-def _missing_reason(turn: Sequence[StoredMessage], ends: Mapping[str, str]) -> str:
+def _missing_reason(turn: Sequence[StoredMessage], failures: Mapping[str, str]) -> str:
     """Why there is no answer."""
-    reason = ends.get(_run_of(turn))
+    reason = failures.get(_run_of(turn))
     if reason is None:
         return INTERRUPTED
     return FAILED.format(reason=one_line(reason, _MAX_LINE)) if reason.strip() else UNANSWERED
 
 
-def _turn_lines(turn: Sequence[StoredMessage], lack: str) -> Iterator[tuple[str, str]]:
+def _turn_lines(turn: Sequence[StoredMessage], missing: str) -> Iterator[tuple[str, str]]:
     results = {row.message.call: row.message for row in turn if isinstance(row.message, Result)}
     for row in turn:
         message = row.message
         if is_question(row) or isinstance(message, Assistant):
-            words = typed_text(message) if isinstance(message, User) else text_of(message)
-            if words.strip():
-                yield _speaker(message), words
-        if lack and isinstance(message, Assistant):
+            text = typed_text(message) if isinstance(message, User) else text_of(message)
+            if text.strip():
+                yield _speaker(message), text
+        if missing and isinstance(message, Assistant):
             done = [(call, results[call.id]) for call in message.calls if call.id in results]
             yield from (("", _call_line(call, result)) for call, result in done)
-    if lack:
-        yield "", lack
+    if missing:
+        yield "", missing
 
 
 def _call_line(call: ToolCall, result: Result) -> str:
-    """A call that came to its end, in one line."""
+    """A finished call in one line."""
     try:
-        known = msgspec.json.decode(call.args, type=dict[str, object])
+        args = msgspec.json.decode(call.args, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        known = {}
-    telling = next(
-        (known[name] for name in _LABEL_ARGUMENTS if isinstance(known.get(name), str)), ""
-    )
-    return one_line(f"{'✗' if result.failed else '✓'} {call.name} {telling}", _MAX_LINE)
+        args = {}
+    label = next((args[name] for name in _LABEL_ARGUMENTS if isinstance(args.get(name), str)), "")
+    return one_line(f"{'✗' if result.failed else '✓'} {call.name} {label}", _MAX_LINE)
 
 
 def _speaker(message: Message) -> str:
-    """What came in by itself is nobody's word."""
+    """Who wrote a message; follow-ups are labelled `news`."""
     if isinstance(message, User):
         return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else "news"
     return "hermes"

@@ -1,4 +1,4 @@
-"""The sink of a run: facts are on disk before anybody hears of them."""
+"""Record a run's events durably before they are emitted."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -38,10 +38,10 @@ from hermes.session.run_failures import failure_writes
 log = logging.getLogger(__name__)
 
 PriceFunction = Callable[[str, str, Usage], float | None]
-"""Dollars for a model, its provider and the tokens used; None when the price is unknown."""
+"""Dollars for a model, its provider and the usage; None if the price is unknown."""
 
 FinalWrites = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
-"""What is written together with a run's last word, from that and from all the run said."""
+"""Extra writes to commit with the end of a run, from its end event and its messages."""
 
 
 _DELTAS = (TextDelta, ReasoningDelta)
@@ -52,14 +52,14 @@ def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]
 
 
 class AcceptedMessages(Struct, frozen=True):
-    """What a turn was begun with; `recorded` says that it is in the transcript already."""
+    """The messages that start a turn."""
 
     asked: tuple[User, ...] = ()
-    recorded: bool = False
+    recorded: bool = False  # already in the transcript
 
 
 class Recorder:
-    """Writes for one run, as long as it holds its lease; with the run the lease ends."""
+    """Writes one run's events under its lease, which is released with the run's end."""
 
     def __init__(
         self, store: Store, clock: Clock, price: PriceFunction, scope: Scope, lease: Lease
@@ -70,31 +70,31 @@ class Recorder:
         self._scope = scope
         self._lease = lease
         self.ended: RunEnded | None = None
-        """The end as it was told."""
+        """The end event as it was emitted."""
 
     def sink(
         self,
         accepted: AcceptedMessages,
-        listen: Emit,
-        closing: FinalWrites = no_final_writes,
+        emit: Emit,
+        final_writes: FinalWrites = no_final_writes,
         *,
         own: bool = False,
     ) -> Emit:
-        """An `emit` that records, then tells `listen`.
+        """Return an `emit` that records an event, then forwards it to `listen`.
 
-        The end settles those of the accepted parcels that came into the transcript. In a turn
-        of our `own` an answer that calls nothing is followed by the end, or the next word, at
-        once: it waits for that, so that both are one commit.
+        The end completes those accepted inbox items that are in the transcript. In a turn we run
+        ourselves (`own`), an answer without calls is directly followed by the end or the next
+        message; it is held back until then, so that both are one commit.
         """
-        return _RunSink(self, accepted, listen, closing, own=own).emit
+        return _RunSink(self, accepted, emit, final_writes, own=own).emit
 
     async def commit(self, *writes: Write) -> None:
         await self._store.commit(*writes, fence=self._lease.fence)
 
     async def end(self, event: RunEnded, *writes: Write) -> None:
-        """Write the last there is, and give the lease back with it."""
-        noted = failure_writes(self._scope, event, self._clock.now())
-        await self.commit(*writes, *noted, self._lease.release)
+        """Commit the last writes and release the lease with them."""
+        failures = failure_writes(self._scope, event, self._clock.now())
+        await self.commit(*writes, *failures, self._lease.release)
         self._lease.released = True
 
     def writes(self, event: Event) -> list[Write]:
@@ -126,29 +126,29 @@ class Recorder:
             writes.append(SettleIntent(session, message.call))
         elif isinstance(message, Assistant) and message.usage != Usage():
             cost = self._price(message.model, message.provider, message.usage)
-            meter = RecordUsage(
+            usage = RecordUsage(
                 session, run, message.model, message.provider, message.usage, cost, now
             )
-            writes.append(meter)
+            writes.append(usage)
         return writes
 
 
 class _RunSink:
-    """Hears one run from its beginning to its end."""
+    """Receives the events of one run."""
 
     def __init__(
         self,
         recorder: Recorder,
         accepted: AcceptedMessages,
-        listen: Emit,
-        closing: FinalWrites,
+        emit: Emit,
+        final_writes: FinalWrites,
         *,
         own: bool,
     ) -> None:
         self._recorder = recorder
         self._accepted = accepted
-        self._listen = listen
-        self._closing = closing
+        self._listen = emit
+        self._closing = final_writes
         self._own = own
         self._recorded = tuple(user.id for user in accepted.asked) if accepted.recorded else ()
         self._said: list[Message] = []
@@ -170,18 +170,18 @@ class _RunSink:
         return self._own and self._answer is None and not answer.calls
 
     async def _fact(self, event: Event) -> None:
-        known = isinstance(event, MessageAdded) and event.message.id in self._recorded
-        writes = self._of_answer() + ([] if known else self._recorder.writes(event))
+        is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
+        writes = self._answer_writes() + ([] if is_recorded else self._recorder.writes(event))
         if writes:
             await self._recorder.commit(*writes)
             failpoint("recorder.after_fact")
-        await self._tell_answer()
+        await self._forward_answer()
         await self._tell(event)
 
     async def _end(self, event: RunEnded) -> None:
         try:
             await self._write_end(event)
-            await self._tell_answer()
+            await self._forward_answer()
         except HermesError as error:
             if self._answer is not None:
                 self._answer = None
@@ -190,9 +190,9 @@ class _RunSink:
                 )
             if not isinstance(error, LeaseLost):
                 raise
-            log.warning("run %s ended after it had lost its session", event.run)
+            log.warning("run %s ended after losing its session lease", event.run)
         finally:
-            # The last word is heard even where nothing can be written any more.
+            # The end is emitted even if nothing can be written any more.
             self._recorder.ended = event
             await self._listen(event)
 
@@ -200,16 +200,16 @@ class _RunSink:
         said = self._said if self._answer is None else [*self._said, self._answer.message]
         keys = {message.id for message in said}
         keys |= {*self._recorded}
-        settled = [CompleteItem(user.id) for user in self._accepted.asked if user.id in keys]
+        completed = [CompleteItem(user.id) for user in self._accepted.asked if user.id in keys]
         failpoint("recorder.before_end")
         closing = self._closing(event, said)
-        await self._recorder.end(event, *self._of_answer(), *settled, *closing)
+        await self._recorder.end(event, *self._answer_writes(), *completed, *closing)
         failpoint("recorder.after_end")
 
-    def _of_answer(self) -> list[Write]:
+    def _answer_writes(self) -> list[Write]:
         return [] if self._answer is None else self._recorder.writes(self._answer)
 
-    async def _tell_answer(self) -> None:
+    async def _forward_answer(self) -> None:
         if (answer := self._answer) is not None:
             self._answer = None
             await self._tell(answer)

@@ -1,4 +1,4 @@
-"""How turns ended that have no answer: what failed is told apart from what was cut short."""
+"""Store why a turn failed, to tell failed turns from interrupted ones."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -14,18 +14,18 @@ from hermes.schema.scope import Scope
 
 RUN_END_KIND = "run_end"
 _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
-"""Whatever else has no answer was interrupted, by somebody or with its process."""
+"""Any other turn without an answer was interrupted, by a person or with its process."""
 
 RETENTION = timedelta(days=90)
 MAX_REASON = 2_000
-"""Characters of a reason: a provider may answer with a whole page."""
+"""A provider may return a whole page as the reason."""
 
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
-    """To be written with the run's last word."""
+    """Writes to commit with the end of a run."""
     if ended.outcome not in _FAILURES:
         return []
-    matter = StateRecord(
+    record = StateRecord(
         kind=RUN_END_KIND,
         id=scope.run,
         session=scope.session,
@@ -34,15 +34,15 @@ def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecor
         body=Raw(msgspec.json.encode(head_and_tail(ended.reason, MAX_REASON))),
         open=False,
     )
-    return [PutRecord(matter)]
+    return [PutRecord(record)]
 
 
 async def prune_failures(store: Store, now: datetime) -> int:
-    """Such a turn then reads as one that was cut short."""
+    """Delete old failures; those turns then look interrupted."""
     return await store.records.forget(RUN_END_KIND, now - RETENTION)
 
 
 async def failure_reasons(store: Store, session: str) -> Mapping[str, str]:
-    """The runs of a session that came to such an end, each with its reason."""
-    found = await store.records.find(RUN_END_KIND, session=session)
-    return {one.id: msgspec.json.decode(one.body, type=str) for one in found}
+    """The failed runs of a session with their reasons."""
+    records = await store.records.find(RUN_END_KIND, session=session)
+    return {record.id: msgspec.json.decode(record.body, type=str) for record in records}

@@ -1,4 +1,4 @@
-"""Run one turn of a session: durable in, one runner at a time, durable out."""
+"""Run one turn of a session: accept the message durably, run the plan, record the events."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -49,21 +49,21 @@ class Planner(Protocol):
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | RuntimePlan:
-        """Choose model, tools and prompt for one turn, or who else is to run it.
+        """Choose the model, tools and prompt for one turn, or a runtime for it.
 
-        Raises `ConfigError` when it cannot.
+        Raises `ConfigError`.
         """
         ...
 
 
 AfterTurn = Callable[[TurnRequest, Outcome], None]
 ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
-"""Who hears of a turn besides who asked, if they want to: they are called and not waited for."""
+"""Returns a callback for the events of a turn, or None; the callback must not block."""
 _NO_IDS: frozenset[str] = frozenset()
 
 
 class Runner:
-    """Without `compressing`, a session is sent as long as it is."""
+    """Runs turns. Without `compressing`, histories are sent in full."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class Runner:
         planner: Planner,
         price: PriceFunction,
         profile: str,
-        compressing: CompactionService | None = None,
+        compaction: CompactionService | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._planner = planner
         self._price = price
         self._profile = profile
-        self.compressing = compressing
+        self.compressing = compaction
         self._acceptor = TurnAcceptor(store, clock)
         self._runtime_compactor = RuntimeCompactor(store, clock, price)
         self._holder = new_holder_id()
@@ -91,23 +91,23 @@ class Runner:
         self._questions: PendingQuestions | None = None
 
     def minds(self, questions: PendingQuestions) -> None:
-        """Who knows what was asked of people, so that a turn goes on where it waited for one."""
+        """Set the pending questions, so that a turn waiting for a person can be resumed."""
         self._questions = questions
 
     async def close_questions(self) -> None:
-        """Those of turns that are not taken up again."""
+        """Close the questions of turns that will not be resumed."""
         if self._questions is not None:
             await self._questions.sweep()
 
     def then(self, after: AfterTurn) -> None:
-        """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
+        """Add a callback to run after each turn; its work is not awaited."""
         self._after.append(after)
 
     def set_observer(self, observer: ObserveTurn) -> None:
         self._observer = observer
 
     async def aclose(self) -> None:
-        """No lease is renewed any more."""
+        """Stop renewing leases."""
         await self.lease_renewer.stop()
 
     async def run(self, turn: TurnRequest) -> Outcome:
@@ -124,9 +124,9 @@ class Runner:
 
     @asynccontextmanager
     async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
-        """Keep everybody else, also in this process, from changing the session.
+        """Hold the session exclusively, within this process too.
 
-        Of a `new` one nobody knows yet: its lease is taken with its first row.
+        The lease of a `new` session is acquired with its first write.
         """
         with _Reservation(self._held, session):
             lease = Lease(self._store, session, self._holder)
@@ -140,9 +140,9 @@ class Runner:
     async def _run_held(self, turn: TurnRequest, lease: Lease) -> Outcome:
         failpoint("runner.held")
         scope = self._scope(turn)
-        # Foreign code reads who it works for from its context; it is bound here and nowhere else.
+        # The only place that binds the session context, which foreign code reads.
         with BoundScope(scope), SessionLogContext(scope.session):
-            return await self._run_in(scope, turn, lease)
+            return await self._run_scoped(scope, turn, lease)
 
     def _scope(self, turn: TurnRequest) -> Scope:
         session = turn.session
@@ -150,7 +150,7 @@ class Runner:
         if turn.role is not Role.OWNER and principal == OWNER:
             raise UsageError(
                 f"Session {session.id} belongs to the owner: a {turn.role} cannot continue it.",
-                hint="Begin a new session.",
+                hint="Start a new session.",
             )
         return Scope(
             profile=self._profile,
@@ -169,17 +169,17 @@ class Runner:
             bounds=turn.bounds,
         )
 
-    async def _run_in(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
+    async def _run_scoped(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
         session = turn.session
         history, known = await self._history(turn, lease)
         plan = await self._planner.plan(session, scope, history)
         failpoint("runner.planned")
         if turn.note is not None and open_calls(history):
             turn, plan = await self._going_on(turn, plan, history, lease)
-        # Whoever left before it was accepted has asked nothing.
+        # A request cancelled before it was accepted leaves no trace.
         await anyio.lowlevel.checkpoint_if_cancelled()
         accepted = AcceptedMessages()
-        # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
+        # Once accepted, the turn starts and reports its end, even if it is stopped now.
         with anyio.CancelScope(shield=True):
             accepted = await self._acceptor.accept(turn, plan, known, lease)
             if turn.note is not None:
@@ -189,7 +189,7 @@ class Runner:
         listen = self._with_observer(turn, scope)
         emit = recorder.sink(accepted, listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
-        plan = self._for_this_turn(plan, turn, lease)
+        plan = self._with_turn_options(plan, turn, lease)
         outcome = await self._run_renewing(lease, plan, asked, emit)
         failpoint("runner.ended")
         if (ended := recorder.ended) is not None:
@@ -200,17 +200,17 @@ class Runner:
                 *(ended.usage.input, ended.usage.output),
             )
         if outcome is Outcome.DONE and not turn.handed:
-            # After trouble the transcript is read again: only the disk knows what is in it.
+            # After any other outcome the transcript is read again: only the store has it right.
             self._recall.keep(session.id, lease.generation, history)
         return outcome
 
     def _with_observer(self, turn: TurnRequest, scope: Scope) -> Emit:
-        hear = self._observer(turn, scope) if self._observer is not None else None
-        if hear is None:
+        notify = self._observer(turn, scope) if self._observer is not None else None
+        if notify is None:
             return turn.listen
 
         async def listen(event: Event) -> None:
-            hear(event)
+            notify(event)
             await turn.listen(event)
 
         return listen
@@ -218,7 +218,7 @@ class Runner:
     async def _going_on(
         self, turn: TurnRequest, plan: Plan | RuntimePlan, history: History, lease: Lease
     ) -> tuple[TurnRequest, Plan | RuntimePlan]:
-        """What only waited for a person was not interrupted; elsewhere nobody can take it up."""
+        """Resume calls that only waited for a person; a runtime cannot, so they are closed."""
         if isinstance(plan, Plan):
             return msgspec.structs.replace(turn, note=None), msgspec.structs.replace(
                 plan, resumes=True
@@ -228,10 +228,10 @@ class Runner:
             history.add(message)
         return turn, plan
 
-    def _for_this_turn(
+    def _with_turn_options(
         self, plan: Plan | RuntimePlan, turn: TurnRequest, lease: Lease
     ) -> Plan | RuntimePlan:
-        """With what this turn alone is given: the session's own prompt stays as it is."""
+        """Add what applies to this turn only; the session's own prompt is not changed."""
         system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
         if isinstance(plan, RuntimePlan):
             return msgspec.structs.replace(plan, steer=turn.steer, system=system)
@@ -243,36 +243,37 @@ class Runner:
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
             handed=turn.handed,
             calling=turn.calling,
-            compress=self._compress(plan, turn, lease),
+            compress=self._compaction_check(plan, turn, lease),
         )
 
-    def _compress(self, plan: Plan, turn: TurnRequest, lease: Lease) -> CompactHistory | None:
-        """A way to make room."""
+    def _compaction_check(
+        self, plan: Plan, turn: TurnRequest, lease: Lease
+    ) -> CompactHistory | None:
         if self.compressing is None:
             return plan.compress
         return self.compressing.during(CompactionJob(turn.session, plan, lease), turn.instructions)
 
     async def compress(
-        self, session: Session, wish: CompactionOptions, *, preview: bool = False
+        self, session: Session, options: CompactionOptions, *, preview: bool = False
     ) -> CompactionResult:
-        """Tell what was said so far in short, because a person wants it.
+        """Compact a session on a person's request.
 
-        Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter.
+        Raises `SessionBusy`, and `UsageError` if there is nothing to compact.
         """
         turn = TurnRequest(session=session, asked=None, listen=_ignore_event)
         async with self.holding(session.id) as lease:
             history, _ = await self._history(turn, lease)
             plan = await self._planner.plan(session, self._scope(turn), history)
             if isinstance(plan, RuntimePlan):
-                return await self._runtime_compactor.by_hand(plan, wish, preview=preview)
+                return await self._runtime_compactor.by_hand(plan, options, preview=preview)
             if self.compressing is None:
-                raise UsageError("This session is not compressed here.")
+                raise UsageError("Compression is disabled for this session.")
             if preview:
-                return await self.compressing.preview(session, plan, wish)
-            return await self.compressing.by_hand(CompactionJob(session, plan, lease), wish)
+                return await self.compressing.preview(session, plan, options)
+            return await self.compressing.by_hand(CompactionJob(session, plan, lease), options)
 
     async def _history(self, turn: TurnRequest, lease: Lease) -> tuple[History, AbstractSet[str]]:
-        """What was said so far, with an end for every call, and the ids of all there is."""
+        """The history with a result for every call, and all stored message ids."""
         session = turn.session
         if turn.new:
             return History([]), _NO_IDS
@@ -290,31 +291,31 @@ class Runner:
     async def closed(
         self,
         lease: Lease,
-        said: Sequence[Message],
+        messages: Sequence[Message],
         *,
         resumed: bool = False,
         begun_only: bool = False,
     ) -> list[Message]:
-        """With an end for every call, for who holds the session; a `resumed` turn goes on."""
+        """Give every lost call of the held session a result; a `resumed` turn keeps open ones."""
         left = NOTHING_RECOVERED
         if self._questions is not None:
             left = await self._questions.left(lease.session, resumed=resumed)
         return await close_lost_calls(
-            self._store, self._clock, lease.fence, said, left, begun_only=begun_only
+            self._store, self._clock, lease.fence, messages, left, begun_only=begun_only
         )
 
     async def _take_results(
-        self, turn: TurnRequest, said: Sequence[Message], lease: Lease
+        self, turn: TurnRequest, messages: Sequence[Message], lease: Lease
     ) -> Sequence[Result]:
-        """Write down what came of the calls that were handed out and that still wait."""
-        waiting = dict(unanswered_calls(said)) if turn.results else {}
-        taken: dict[str, Result] = {
+        """Store the client's results for calls that still wait for one."""
+        waiting = dict(unanswered_calls(messages)) if turn.results else {}
+        accepted: dict[str, Result] = {
             result.call: result for result in turn.results if result.call in waiting
         }
         now, session = self._clock.now(), turn.session.id
-        writes = [AppendMessage(session, turn.run, one, now) for one in taken.values()]
+        writes = [AppendMessage(session, turn.run, result, now) for result in accepted.values()]
         await self._store.commit(*writes, fence=lease.fence)
-        return list(taken.values())
+        return list(accepted.values())
 
     async def _run_renewing(
         self, lease: Lease, plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit
@@ -325,18 +326,18 @@ class Runner:
             try:
                 outcome = await run_turn(plan, asked, emit)
             except Exception:
-                log.exception("the turn %s broke", plan.scope.run)
+                log.exception("turn %s failed", plan.scope.run)
                 raise
         if lease.lost:
             raise StoreError(
                 "Another process took over this session while the turn was running.",
-                hint="Look at what it did before going on.",
+                hint="Check what it did before you continue.",
             )
         return outcome
 
 
 class _Reservation:
-    """Keeps the others of this process from a session for the length of a block."""
+    """Reserves a session within this process for the length of a block."""
 
     __slots__ = ("_held", "_session")
 
@@ -348,7 +349,7 @@ class _Reservation:
         if self._session in self._held:
             raise SessionBusy(
                 f"Session {self._session} is in the middle of a turn.",
-                hint="Wait for its end, or stop it.",
+                hint="Wait for it to finish, or stop it.",
             )
         self._held.add(self._session)
 
@@ -356,8 +357,7 @@ class _Reservation:
         self._held.discard(self._session)
 
 
-async def _ignore_event(event: Event) -> None:
-    """Nothing is told of what is not a turn."""
+async def _ignore_event(event: Event) -> None: ...
 
 
 def _tools(plan: Plan, turn: TurnRequest) -> Mapping[str, Tool]:

@@ -1,9 +1,8 @@
-"""The mirror of a turn's scope for code that is not ours: plugins, foreign tools, old programs.
+"""Expose a turn's scope to foreign code: plugins, foreign tools, old programs.
 
-Our own code takes the `Scope`; nothing here decides anything for it. In a task that never
-bound anything, a variable is what the process was started with; in one whose turn is over
-it is empty. A task inherits what its starter had bound, so each handler begins with
-`reset_session_vars`.
+Our own code takes the `Scope` and never reads these variables. In a task that never bound
+anything they have the values of the process environment; after a turn they are empty. A task
+inherits what its starter had bound, so each handler starts with `reset_session_vars`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from hermes.config.env import process_value
 from hermes.schema.scope import Scope, scope_variables
 
 Tokens: TypeAlias = Sequence[object]
-"""What binding gives back. Kept for old callers: clearing does not need it."""
+"""Returned by the setters for older callers; clearing does not need it."""
 
 
 def _names(prefix: str, *names: str) -> tuple[str, ...]:
@@ -29,15 +28,15 @@ _TURN: Final = _names(
 _CRON: Final = _names("HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID")
 _ALL: Final = (*_TURN, *_CRON)
 _BOUND: Final = ContextVar[Mapping[str, str] | Scope]("HERMES_SESSION", default={})  # noqa: B039 - never changed
-"""All of them in one, which is never changed in place: each turn binds them all at once.
+"""All variables at once, never changed in place.
 
-Most turns have nobody who reads them: a scope is put into words when somebody does.
+A scope is converted to variables only when one is read, which few turns do.
 """
 _ASYNC_DELIVERY: Final = ContextVar[bool]("HERMES_SESSION_ASYNC_DELIVERY", default=True)
 
 
 class _Latch:
-    """Whether this process ever bound a session; once it has, it stays so."""
+    """Whether this process ever bound a session."""
 
     engaged = False
 
@@ -53,11 +52,11 @@ def set_session_vars(
     async_delivery: bool = True,
     **others: str,
 ) -> Tokens:
-    """Bind this context to a session; what is not named is bound to nothing.
+    """Bind this context to a session; variables not given are set to empty.
 
     The others are platform, source, chat_id, chat_name, thread_id, user_id, user_name,
-    message_id, profile and cwd. `async_delivery` says whether something that ends after the
-    turn can still be told to the session.
+    message_id, profile and cwd. `async_delivery` says whether messages can be delivered to the
+    session after the turn.
     """
     given = {"HERMES_SESSION_KEY": session_key, "HERMES_SESSION_ID": session_id}
     given |= {f"HERMES_SESSION_{name.upper()}": value for name, value in others.items()}
@@ -65,50 +64,50 @@ def set_session_vars(
     if unknown:
         raise TypeError(f"unknown session variables: {', '.join(sorted(unknown))}")
     _Latch.engaged = True
-    later = _ASYNC_DELIVERY.set(bool(async_delivery))
-    return [later, _bind({name: given.get(name) or "" for name in _TURN})]
+    token = _ASYNC_DELIVERY.set(bool(async_delivery))
+    return [token, _bind({name: given.get(name) or "" for name in _TURN})]
 
 
 def clear_session_vars(tokens: Tokens = ()) -> None:
-    """The turn is over: every variable is empty here, whatever the process was started with."""
+    """Set every variable to empty, overriding the process environment."""
     _bind(dict.fromkeys(_TURN, ""))
     _ASYNC_DELIVERY.set(True)
 
 
 def reset_session_vars() -> None:
-    """Forget what was inherited from the starter of this task, as if nothing were bound."""
+    """Drop what this task inherited, as if nothing had been bound."""
     _BOUND.set({})
     _ASYNC_DELIVERY.set(True)
 
 
 def set_current_session_id(session_id: str) -> None:
-    """The conversation in this context moved on to another session."""
+    """Update the session id when the conversation in this context changes sessions."""
     _bind({"HERMES_SESSION_ID": session_id})
 
 
 def set_cron_delivery(platform: str = "", chat_id: str = "", thread_id: str = "") -> None:
-    """Where the result of the scheduled job in this context goes by itself."""
+    """Set where the result of the scheduled job in this context is delivered."""
     _bind(dict(zip(_CRON, (platform, chat_id, thread_id), strict=True)))
 
 
 def get_session_env(name: str, default: str = "") -> str:
-    """The value bound here; where nothing ever was, the one of the process."""
+    """The value bound here, or that of the process if nothing was ever bound."""
     value = _bound().get(name)
     return process_value(name, default) if value is None else value
 
 
 def async_delivery_supported() -> bool:
-    """False only while a channel that cannot deliver later has bound this context."""
+    """False only if a channel without later delivery has bound this context."""
     return _ASYNC_DELIVERY.get()
 
 
 def session_env() -> dict[str, str]:
-    """What is bound here, by name, for a child process of foreign code."""
+    """The non-empty variables, for a child process of foreign code."""
     return {name: value for name, value in _bound().items() if value}
 
 
 class BoundScope:
-    """Binds this context to a turn of ours for as long as the block runs."""
+    """Binds this context to a turn during the block."""
 
     __slots__ = ("_before", "_later", "_scope")
 

@@ -1,7 +1,7 @@
-"""Hard limits on money: by session, by day, by person. Asked before each request to a model.
+"""Enforce spending limits per session, day and person before each model request.
 
-The store sums up what sessions cost, not days. So the first request of a day notes what all of
-them had cost until then; what is more than that was spent today.
+The store totals costs by session, not by day. The first request of a day records the total
+so far; anything above it was spent that day.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _RETENTION = timedelta(days=3)
 
 
 class SpendCaps(Struct, frozen=True, kw_only=True):
-    """In dollars; None is no limit."""
+    """In dollars; None means no limit."""
 
     session: float | None = None
     day: float | None = None
@@ -44,7 +44,7 @@ class SpendGuard:
         self._caps = caps
 
     def of(self, session: Session, principal: str) -> CheckSpend | None:
-        """None where nothing is limited."""
+        """The check to run before each request; None if nothing is limited."""
         if not self._caps:
             return None
 
@@ -71,12 +71,12 @@ class SpendGuard:
         found = await self._store.records.get(SPEND_KIND, day)
         if found is None:
             found = await self._begin(day, total)
-        # A session that was deleted meanwhile takes its costs along.
+        # Deleting a session removes its costs, so the difference may be negative.
         return max(total - msgspec.json.decode(found.body, type=_EarlierSpend).dollars, 0.0)
 
     async def _begin(self, day: str, total: float) -> StateRecord:
         now = self._clock.now()
-        matter = StateRecord(
+        record = StateRecord(
             kind=SPEND_KIND,
             id=day,
             session="",
@@ -86,11 +86,11 @@ class SpendGuard:
             open=False,
         )
         try:
-            await self._store.commit(PutRecord(matter, was=""))
+            await self._store.commit(PutRecord(record, was=""))
         except StateConflict:
-            return await self._store.records.get(SPEND_KIND, day) or matter
+            return await self._store.records.get(SPEND_KIND, day) or record
         await self._store.records.forget(SPEND_KIND, now - _RETENTION)
-        return matter
+        return record
 
 
 def _dollars(uses: Sequence[ModelUsage]) -> float:
@@ -100,6 +100,6 @@ def _dollars(uses: Sequence[ModelUsage]) -> float:
 def _check_cap(cap: float, spent: float, what: str, setting: str) -> None:
     if spent >= cap:
         raise SpendCapReached(
-            f"The limit of ${cap:,.2f} for {what} is reached (${spent:,.2f} spent).",
+            f"The limit of ${cap:,.2f} for {what} has been reached (${spent:,.2f} spent).",
             hint=f"Raise it: hermes config set limits.{setting} <dollars>",
         )

@@ -1,4 +1,4 @@
-"""Words to a turn that is running: durable before they count, heard at its next step."""
+"""Messages to a running turn: stored first, then picked up at its next step."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from hermes.schema.events import RunEnded
 from hermes.schema.messages import Message, User
 
 MAX_WAITING = 100
-"""How many words may wait for one step."""
+"""Maximum number of messages waiting for one step."""
 
 
 class SteeringQueue:
-    """Of one turn. After a crash, what was not heard is taken up by the session's next turn.
+    """The steering messages of one turn; after a crash, the session's next turn gets them.
 
-    What the turn did not hear before its end is left to whoever said it; with `bequeath`,
-    when there is nobody any more, it waits for the next turn, too.
+    Messages not picked up before the end stay with their sender; after `keep_for_next_turn`,
+    used when the sender is gone, they wait for the next turn instead.
     """
 
     def __init__(self, store: Store, session: str) -> None:
@@ -31,44 +31,44 @@ class SteeringQueue:
         self._given: list[str] = []
 
     def begin(self) -> None:
-        """The turn has taken up what waited in the inbox: what comes now is for its steps."""
+        """Start accepting messages, once the turn has claimed the inbox."""
         self._begun.set()
 
     def keep_for_next_turn(self) -> None:
         self._kept_for_next_turn = True
 
-    async def add(self, word: User) -> bool:
-        """False when the turn cannot hear it any more."""
+    async def add(self, message: User) -> bool:
+        """False if the turn cannot take the message any more."""
         await self._begun.wait()
         if self._closed or len(self._waiting) >= MAX_WAITING:
             return False
-        body = Raw(msgspec.json.encode(word))
-        parcel = QueueItem(key=word.id, lane="inbox", topic=self._session, body=body)
+        body = Raw(msgspec.json.encode(message))
+        item = QueueItem(key=message.id, lane="inbox", topic=self._session, body=body)
         with anyio.CancelScope(shield=True):
-            await self._store.commit(EnqueueItem(parcel))
+            await self._store.commit(EnqueueItem(item))
             if self._closed:
-                await self._store.commit(CompleteItem(word.id))
+                await self._store.commit(CompleteItem(message.id))
                 return False
-            self._waiting.append(word)
+            self._waiting.append(message)
         return True
 
     async def heard(self) -> Sequence[User]:
-        """What the turn takes up now."""
-        heard, self._waiting = self._waiting, []
-        self._given += [word.id for word in heard]
-        return heard
+        """The messages that the turn takes now."""
+        taken, self._waiting = self._waiting, []
+        self._given += [message.id for message in taken]
+        return taken
 
     def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        """Settles them with the turn's last word; nothing is heard after it."""
+        """Complete the items with the end of the turn; later messages are refused."""
         self._closed = True
-        left = [] if self._kept_for_next_turn else [word.id for word in self._waiting]
+        left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
         self._waiting = []
         return [CompleteItem(key) for key in (*self._given, *left)]
 
     async def end(self) -> None:
-        """Also for a turn that had no last word."""
+        """Close the queue, also for a turn without an end event."""
         self._closed = True
         self._begun.set()
         waiting, self._waiting = self._waiting, []
         if waiting and not self._kept_for_next_turn:
-            await self._store.commit(*(CompleteItem(word.id) for word in waiting))
+            await self._store.commit(*(CompleteItem(message.id) for message in waiting))

@@ -1,4 +1,4 @@
-"""A title for a session, once its first question was answered; nobody waits for it."""
+"""Generate a session title in the background, after the first answer."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,65 +25,67 @@ _MAX_TOKENS = 60
 
 
 class TitleSettings(Struct, frozen=True, kw_only=True):
-    """Who is asked, for how many seconds, and in which language if not that of the talk."""
+    """How titles are generated."""
 
     model: Callable[[], Awaitable[Model]]
     redact: Callable[[str], str]
-    timeout: float = 30.0
-    language: str = ""
+    timeout: float = 30.0  # seconds
+    language: str = ""  # empty: that of the conversation
 
 
 class SessionTitles:
     def __init__(
-        self, store: Store, clock: Clock, price: PriceFunction, naming: TitleSettings
+        self, store: Store, clock: Clock, price: PriceFunction, settings: TitleSettings
     ) -> None:
         self._store = store
         self._clock = clock
         self._price = price
-        self._naming = naming
+        self._settings = settings
 
     async def give(self, session: Session) -> None:
-        """Name it, if it has no name; what goes wrong is logged and nothing else."""
+        """Set a title if there is none; failures are only logged."""
         try:
             await self._give(session)
         except (HermesError, TimeoutError) as error:
-            log.warning("session %s got no title: %s", session.id, error)
+            log.warning("no title for session %s: %s", session.id, error)
         except Exception:
-            # It runs in a group of the whole profile, which must not go down with a title.
-            log.exception("giving session %s a title broke", session.id)
+            # Runs in the task group of the whole profile, which must not fail because of a title.
+            log.exception("generating a title for session %s failed", session.id)
 
     async def _give(self, session: Session) -> None:
         archive = self._store.archive_for(session.principal)
         rows = await archive.messages(session.id)
-        begun = "\n\n".join(
+        beginning = "\n\n".join(
             f"{'PERSON' if isinstance(row.message, User) else 'ASSISTANT'}: "
             f"{text_of(row.message)[:_MAX_SHOWN]}"
             for row in rows[:8]
             if isinstance(row.message, User | Assistant) and text_of(row.message).strip()
         )
-        answer = await self._asked(self._naming.redact(begun))
+        answer = await self._asked(self._settings.redact(beginning))
         title = one_line(answer.text.strip().strip("\"'“”.").replace("\0", ""), MAX_TITLE)
-        meter = self._meter(session, answer)
+        usage = self._meter(session, answer)
         if not title or (await archive.get(session.id)).title:
-            await self._store.commit(meter)
+            await self._store.commit(usage)
             return
-        await self._store.commit(meter)
+        await self._store.commit(usage)
         try:
             await self._name(session, title)
         except StoreError:
-            # Another session has that name already.
+            # Another session already has this title.
             await self._name(session, f"{title} ({session.id[-6:]})")
 
     async def _name(self, session: Session, title: str) -> None:
         await self._store.commit(ChangeSession(session.id, SessionChange(title=title)))
 
-    async def _asked(self, begun: str) -> Assistant:
-        naming = self._naming
-        said = f"{begun}\n\n(Title in: {naming.language})" if naming.language else begun
-        asked = User(new_id("msg"), (Text(said),), Trust.PROGRAM)
-        request = ModelRequest(prompt_text("title"), [asked], max_output=_MAX_TOKENS, effort="none")
-        with anyio.fail_after(naming.timeout):
-            model = await naming.model()
+    async def _asked(self, beginning: str) -> Assistant:
+        settings = self._settings
+        text = f"{beginning}\n\n(Title in: {settings.language})" if settings.language else beginning
+        question = User(new_id("msg"), (Text(text),), Trust.PROGRAM)
+        request = ModelRequest(
+            prompt_text("title"), [question], max_output=_MAX_TOKENS, effort="none"
+        )
+        with anyio.fail_after(settings.timeout):
+            model = await settings.model()
             async with model.stream(request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Assistant):

@@ -1,7 +1,7 @@
-"""Transcripts that were just used, so that the next turn need not read them again.
+"""Cache recently used transcripts, so that the next turn need not read them again.
 
-A kept transcript is right as long as nobody else held the session in between, and the
-lease tells: its next generation then follows directly on the kept one.
+A cached transcript is valid if no other process held the session in between, that is, if the
+lease's generation follows directly on the cached one.
 """
 
 from collections import OrderedDict
@@ -11,10 +11,10 @@ from msgspec import Struct
 from hermes.agent.history import History
 
 MAX_BYTES = 5_000_000
-"""How many bytes of memory are taken in all."""
+"""Total memory limit."""
 
 BYTES_PER_MESSAGE = 1_000
-"""Bytes that a message takes besides its words."""
+"""Overhead of a message in addition to its text."""
 
 
 class _CachedTranscript(Struct, frozen=True):
@@ -30,15 +30,15 @@ class TranscriptCache:
         self._size = 0
 
     def take(self, session: str, generation: int) -> History | None:
-        """The transcript as of now, to be given back by `keep`; None when it must be read."""
-        kept = self._kept.pop(session, None)
-        if kept is None:
+        """Take the current transcript out of the cache; None if it must be read from the store."""
+        cached = self._kept.pop(session, None)
+        if cached is None:
             return None
-        self._size -= kept.size
-        return kept.history if kept.generation + 1 == generation else None
+        self._size -= cached.size
+        return cached.history if cached.generation + 1 == generation else None
 
     def keep(self, session: str, generation: int, history: History) -> None:
-        """Remember it; the ones that were not used for longest make room."""
+        """Put a transcript back; the least recently used ones are evicted."""
         self.take(session, -1)
         size = history.held + BYTES_PER_MESSAGE * len(history)
         self._kept[session] = _CachedTranscript(generation, history, size)

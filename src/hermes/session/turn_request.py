@@ -1,4 +1,4 @@
-"""A turn before it runs: what is asked for, made durable before anything else happens."""
+"""A request to run a turn, and its durable acceptance."""
 
 import logging
 from collections.abc import Sequence
@@ -33,48 +33,37 @@ from hermes.session.recorder import AcceptedMessages, FinalWrites, no_final_writ
 log = logging.getLogger(__name__)
 
 MAX_RECOVERED = 100
-"""How many messages that were left behind by a crash one turn takes up."""
+"""How many messages left behind by a crash one turn picks up."""
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """One request to run: `new` says that the session's row is still to be written.
-
-    `replaces` takes back every message from that place on, once this one is accepted.
-    `taken` are messages that are durable already and that `closing` settles; a `note` is the
-    house's own, written before the turn begins, for one that goes on where a crash left it.
-    `principal` and `role` are those of who asks now, when it is not who began the session;
-    `source` is from where, when that is not where it began. `instructions` are for this turn
-    only. `handed` are tools that the asker runs: a call of one ends the turn, and the next one
-    may bring its `results`. `bare` leaves our own tools out, `without` some of
-    them; `steps` is a smaller budget than usual. `attended` says that somebody can be asked
-    while it runs, `yolo` that nobody wants to be. `bounds` hold what works in another's name.
-    """
+    """What a surface asks for."""
 
     session: Session
     asked: User | None
     listen: Emit
-    taken: tuple[User, ...] = ()
-    note: User | None = None
+    taken: tuple[User, ...] = ()  # further messages, already durable; completed by `closing`
+    note: User | None = None  # added by Hermes first, when resuming a turn after a crash
     run: str = ""
     address: Address | None = None
     asker: Requester = Requester()
-    principal: str = ""
+    principal: str = ""  # who asks, if not who started the session
     role: Role = Role.OWNER
-    closing: FinalWrites = no_final_writes
-    new: bool = False
-    replaces: int | None = None
+    closing: FinalWrites = no_final_writes  # committed with the end of the run
+    new: bool = False  # the session is not stored yet
+    replaces: int | None = None  # hides every message from this position on, once accepted
     steer: ReadSteering = no_steering
-    later: bool = True
-    source: str = ""
-    instructions: str = ""
-    handed: tuple[ToolSpec, ...] = ()
-    results: tuple[Result, ...] = ()
-    bare: bool = False
-    without: frozenset[str] = frozenset()
-    steps: int | None = None
-    attended: bool = False
-    yolo: bool = False
-    bounds: InheritedLimits | None = None
+    later: bool = True  # results that arrive after the turn can be delivered
+    source: str = ""  # where the request comes from, if not where the session started
+    instructions: str = ""  # for this turn only
+    handed: tuple[ToolSpec, ...] = ()  # run by the client: a call to one ends the turn
+    results: tuple[Result, ...] = ()  # of such calls, returned by the client
+    bare: bool = False  # none of our own tools
+    without: frozenset[str] = frozenset()  # tools to leave out
+    steps: int | None = None  # a smaller budget than the profile's
+    attended: bool = False  # a person can answer approvals while it runs
+    yolo: bool = False  # approve everything
+    bounds: InheritedLimits | None = None  # limits of a turn that acts for another session
     calling: OutputConstraints = UNCONSTRAINED
 
 
@@ -86,7 +75,7 @@ class TurnAcceptor:
     async def accept(
         self, turn: TurnRequest, plan: Plan | RuntimePlan, known: AbstractSet[str], lease: Lease
     ) -> AcceptedMessages:
-        """Make the message durable; with it come those that a crash kept from being heard."""
+        """Store the message; returns it with any messages a crash left unprocessed."""
         session, run, now = turn.session, plan.scope.run, self._clock.now()
         writes: list[Write] = [
             *(
@@ -114,18 +103,18 @@ class TurnAcceptor:
         if turn.asked is not None and started.appended:
             return AcceptedMessages((turn.asked,), recorded=True)
         waiting = await self._readable(started.waiting)
-        settled = [CompleteItem(user.id) for user in waiting if user.id in known]
-        await self._store.commit(*settled, fence=lease.fence)
+        completed = [CompleteItem(user.id) for user in waiting if user.id in known]
+        await self._store.commit(*completed, fence=lease.fence)
         return AcceptedMessages(tuple(user for user in waiting if user.id not in known))
 
     async def _readable(self, items: Sequence[QueueItem]) -> list[User]:
         users: list[User] = []
-        for parcel in items:
+        for item in items:
             try:
-                users.append(msgspec.json.decode(parcel.body, type=User))
+                users.append(msgspec.json.decode(item.body, type=User))
             except msgspec.DecodeError as error:
-                log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
-                await self._store.queues.park(parcel.key, f"It cannot be read: {error}")
+                log.warning("inbox item %s cannot be read: %s", item.key, error)
+                await self._store.queues.park(item.key, f"It cannot be read: {error}")
         return users
 
 
@@ -135,7 +124,7 @@ def _inbox_item(asked: User, session: Session) -> QueueItem:
 
 
 def _initial_session(session: Session, plan: Plan | RuntimePlan) -> Session:
-    """A new session with what is known of it from its first turn."""
+    """A new session with the model and prompt of its first turn."""
     if isinstance(plan, RuntimePlan):
         return session
     model = plan.model
@@ -145,14 +134,14 @@ def _initial_session(session: Session, plan: Plan | RuntimePlan) -> Session:
 
 
 def _session_changes(session: Session, plan: Plan | RuntimePlan) -> list[Write]:
-    """Remember prompt and model with the session, so that the next turn repeats their bytes.
+    """Store prompt and model with the session, so that the next turn repeats the same bytes.
 
-    A turn that is run elsewhere has a model and a prompt of which nothing is known here. In a
-    shared session, the prompt of anybody but its principal is for that turn only.
+    The model and prompt of a runtime are unknown here. In a shared session, a prompt for anyone
+    but its principal applies to that turn only.
     """
     if isinstance(plan, RuntimePlan) or plan.scope.principal != session.principal:
-        again = SessionChange(ended_at=None, end_reason="")
-        return [] if session.ended_at is None else [ChangeSession(session.id, again)]
+        reopened = SessionChange(ended_at=None, end_reason="")
+        return [] if session.ended_at is None else [ChangeSession(session.id, reopened)]
     model, provider = plan.model.name, plan.model.provider
     same = (session.system, session.model, session.provider) == (plan.system, model, provider)
     if same and session.ended_at is None:

@@ -105,7 +105,7 @@ async def test_what_is_typed_is_opened_and_followed_at_its_own_place() -> None:
         pages = PageReader(inside=True)
         assert "leaves at noon" in await pages.read(f"{url}/page")
         assert "leaves at noon" in await pages.read(f"{url}/moved")
-        assert "from one address to the next" in await refused(pages, f"{url}/round")
+        assert "redirects too often" in await refused(pages, f"{url}/round")
         assert "answered 404" in await refused(pages, f"{url}/none")
 
 
@@ -122,7 +122,7 @@ async def test_nothing_leads_inside_by_a_detour() -> None:
         async with served(**targets) as outer:
             for name in targets:
                 said = await refused(PageReader(inside=True), f"{outer}/{name}")
-                assert "leads into this machine" in said or "no address of a web page" in said
+                assert "inside this machine" in said or "not the URL of a web page" in said
 
 
 async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secrets() -> None:
@@ -138,7 +138,7 @@ async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secre
             assert "leaves at noon" in await pages.read(f"{outer}/number")
             assert "leaves at noon" in await pages.read(f"{outer}/name")
             for name in targets:
-                assert "leads into this machine" in await refused(pages, f"{outer}/{name}")
+                assert "inside this machine" in await refused(pages, f"{outer}/{name}")
 
 
 async def test_a_name_means_the_same_from_the_first_address_to_the_last() -> None:
@@ -164,11 +164,9 @@ async def test_who_is_not_at_this_machine_reaches_nothing_inside() -> None:
     async with served(page=page) as url:
         for host in ("127.0.0.1", "localhost", "[::1]", "127.1", "0x7f.0.0.1", "2130706433"):
             address = f"{url.replace('127.0.0.1', host)}/page"
-            assert "leads into this machine" in await refused(PageReader(inside=False), address), (
-                host
-            )
+            assert "inside this machine" in await refused(PageReader(inside=False), address), host
         said = await refused(PageReader(inside=False), f"{url.replace('//', '//me:word@')}/page")
-        assert "no address of a web page" in said
+        assert "not the URL of a web page" in said
 
 
 async def test_what_is_too_large_too_slow_or_no_text_says_so() -> None:
@@ -311,7 +309,7 @@ async def test_sites_that_are_shunned_are_not_opened() -> None:
         names = Lookup(["127.0.0.1"], ["127.0.0.1"])
         pages = PageReader(inside=True, anywhere=True, shunned=shunned, lookup=names)
         for name in ("example.org", "WWW.Example.ORG.", "a.b.example.org"):
-            with pytest.raises(ToolError, match=r"website_blocklist has example\.org"):
+            with pytest.raises(ToolError, match=r"website_blocklist contains example\.org"):
                 await pages.read(f"http://{name}:{port}/page")
         assert "ferry" in await pages.read(f"http://notexample.org:{port}/page")
         with pytest.raises(ToolError, match="website_blocklist"):

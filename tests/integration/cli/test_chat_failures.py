@@ -59,7 +59,7 @@ def test_empty_answer_is_reported(hermes: HermesCli) -> None:
 
 def test_looping_agent_is_stopped(hermes: HermesCli) -> None:
     hermes.configure("tool_loop_guardrails:\n  hard_stop_enabled: true\n")
-    assert "Stopped, because" in error_message(hermes("-z", "in circles"), 1)
+    assert "Stopped because" in error_message(hermes("-z", "in circles"), 1)
 
 
 def test_connection_error_names_the_address(hermes: HermesCli) -> None:

@@ -118,7 +118,7 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert say(child, "/usage") == "This session has used no tokens yet."
-        assert say(child, "/undo").startswith("hermes: There is nothing to take back.")
+        assert say(child, "/undo").startswith("hermes: There is nothing to undo.")
         say(child, "hello COMMANDS")
         help_lines = say(child, "/help").splitlines()
         named = {line.split()[0] for line in help_lines}

@@ -192,7 +192,7 @@ async def test_shared_account_is_refused_by_name(tmp_path: Path) -> None:
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
             log = (one.profile("work") / "logs" / "errors.log").read_text()
-        assert "The profiles default and work use the same account of test." in log
+        assert "The profiles default and work use the same test account." in log
 
 
 async def test_broken_own_profile_ends_the_process(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_chats_are_listed_and_found_by_name(send_home: SendHome) -> None:
     assert send_home("-t", "discord:#general", "hi").out.startswith("discord:5: accepted")
     entries[1]["name"] = "general"
     send_home.home.channel_directory.write_text(json.dumps({"platforms": {"discord": entries}}))
-    assert "2 chats of discord are named" in send_home("-t", "discord:#general", "hi").err
+    assert "2 discord chats are named" in send_home("-t", "discord:#general", "hi").err
 
 
 def test_local_target_always_works(send_home: SendHome) -> None:

@@ -183,8 +183,8 @@ async def test_model_is_chosen_remotely(tmp_path: Path) -> None:
         asked
         == chosen
         == (
-            "The turns of this chat are run by the far gateway at http://far.example:8642, "
-            "and it chooses the model. Choose another one there."
+            "The gateway at http://far.example:8642 runs the turns of this chat and chooses the "
+            "model. Change the model there."
         )
     )
-    assert "chosen by the far gateway" in status
+    assert "chosen by the gateway at" in status

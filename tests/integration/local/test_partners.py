@@ -391,7 +391,7 @@ def test_error_keeps_its_class_and_hint(open_client: Opener, tmp_path: Path) -> 
     text = tmp_path / "text.png"
     text.write_text("no picture")
     with open_client() as client:
-        with pytest.raises(UsageError, match="is no picture") as caught:
+        with pytest.raises(UsageError, match="is not an image") as caught:
             client.say(UserInput((), (bytes(text),)), EventCollector())
         assert "PNG" in caught.value.hint
         with pytest.raises(UsageError, match="cannot be read"):

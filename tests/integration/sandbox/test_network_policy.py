@@ -63,7 +63,7 @@ async def test_who_wants_it_has_it_and_guests_have_not(tmp_path: Path, backend: 
         with listening() as ears:
             assert await knock(app, make_scope(tmp_path), ears) == (1, 1)
             assert await knock(app, make_scope(tmp_path, role=Role.GUEST), ears) == (0, 0)
-        assert app.toolbox.sandboxes.describe("cli").endswith("and have the network")
+        assert app.toolbox.sandboxes.describe("cli").endswith("with network access")
 
 
 async def test_a_channel_has_a_rule_of_its_own(tmp_path: Path) -> None:

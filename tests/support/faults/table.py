@@ -249,7 +249,7 @@ USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("unknown toolset", "unknown toolset 'nope'", "Known toolsets", ["-t", "nope"]),
     _usage("no working folder", "/nowhere is not a folder", "--cwd", ["--cwd", "/nowhere"]),
     _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
-    _usage("no png", "is no picture", "PNG", ["--image", "/etc/hostname"]),
+    _usage("no png", "is not an image", "PNG", ["--image", "/etc/hostname"]),
     _usage(
         "no place", "is not a folder", "another place",
         ["--usage-file", "/nowhere/u.json"],

@@ -224,10 +224,10 @@ async def _leaked_cancel(args: dict[str, Any], context: ToolContext) -> str:
 @pytest.mark.parametrize(
     ("body", "effect", "words", "without"),
     [
-        (_forever, Effect.READ, "took longer than 0.01 s", "stays done"),
-        (_forever, Effect.OUTSIDE, "stays done", "?"),
+        (_forever, Effect.READ, "took longer than 0.01 s", "before that remains"),
+        (_forever, Effect.OUTSIDE, "before that remains", "?"),
         (_crash, Effect.READ, "fake failed with an internal error", "secret"),
-        (_crash, Effect.WRITE, "stays done", "secret"),
+        (_crash, Effect.WRITE, "before that remains", "secret"),
         (_refuse, Effect.OUTSIDE, "No such file. List the folder first.", "stays"),
         (_own_timeout, Effect.READ, "internal error", "longer"),
         (_leaked_cancel, Effect.READ, "internal error", "Interrupted"),

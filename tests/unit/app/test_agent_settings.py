@@ -90,11 +90,11 @@ async def test_the_setting_names_their_file(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (None, "No such file"),
-        ("{", "no JSON"),
-        ("{}", "no list"),
+        ("{", "not valid JSON"),
+        ("{}", "not a list"),
         ('[{"role": "system", "content": "x"}]', "neither user nor assistant"),
-        ('[{"role": "user"}]', "entry 1 has no text"),
-        ("[1]", "entry 1 has no text"),
+        ('[{"role": "user"}]', "entry 1 is not a text"),
+        ("[1]", "entry 1 is not a text"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str | None, why: str) -> None:

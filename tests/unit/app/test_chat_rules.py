@@ -91,7 +91,7 @@ async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
     ):
         with (
             anyio.fail_after(60),
-            pytest.raises(ConfigError, match=r"did not connect within 0\.1 seconds"),
+            pytest.raises(ConfigError, match=r"Could not connect within 0\.1 seconds"),
         ):
             await ConfiguredChannels(app, KNOWN).open("hangs", stack, shared)
 

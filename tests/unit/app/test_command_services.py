@@ -239,7 +239,7 @@ async def test_toolsets_are_switched_in_the_settings(tmp_path: Path) -> None:
         assert toolbox is not None
         assert "terminal" in await toolbox.listed()
         told = await toolbox.switch(["terminal"], "", on=False)
-        assert told == "terminal: no longer offered on all platforms, from the next start on."
+        assert told == "terminal: disabled on all platforms from the next start."
         assert reread(app).agent.disabled_toolsets == ("terminal",)
         assert "already" in await toolbox.switch(["terminal"], "", on=False)
         await toolbox.switch(["terminal"], "", on=True)
@@ -333,7 +333,11 @@ async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:
         assert handing is not None
         session = app.conversation.session
         await app.store.commit(OpenSession(session))
-        for platform, why in (("moon", "no platform"), ("bare", "home"), ("fake", "spoken")):
+        for platform, why in (
+            ("moon", "no platform"),
+            ("bare", "home"),
+            ("fake", "not talked to me"),
+        ):
             with pytest.raises(UsageError, match=why):
                 await handing.hand_off(session, platform)
         old = await _Chat().begin(app)

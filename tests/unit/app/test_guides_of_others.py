@@ -18,7 +18,7 @@ from support.app_profile import call_tool, make_scope, open_profile
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 RULE = "Always answer in rhymes."
-SILENT = "may hold somebody else's words"
+SILENT = "may contain text by someone else"
 FETCHED = f"echo '{RULE}' > AGENTS.md"
 COMMITS = "git -c user.name=a -c user.email=a@example.org commit -q -m x"
 FORMATTER = 'for one in *.md; do sed "s/Always/ALWAYS/" "$one" > new && mv new "$one"; done\n'

@@ -123,8 +123,8 @@ async def test_what_others_can_write_is_refused(tmp_path: Path, what: str, mode:
         ("def handle(:\n", "SyntaxError"),
         ("import nothing_of_that_name\n", "ModuleNotFoundError"),
         ("raise SystemExit(1)\n", "SystemExit"),
-        ("handle = 3\n", "it has no function handle"),
-        ("", "it has no function handle"),
+        ("handle = 3\n", "no function handle"),
+        ("", "no function handle"),
     ],
 )
 async def test_a_broken_handler_is_named(tmp_path: Path, handler: str, why: str) -> None:
@@ -138,10 +138,10 @@ async def test_a_broken_handler_is_named(tmp_path: Path, handler: str, why: str)
     ("manifest", "why"),
     [
         ("events: [", "this is not YAML"),
-        ("- a\n- b\n", "it is no mapping"),
-        ("name: x\n", "it names no event"),
+        ("- a\n- b\n", "not a mapping"),
+        ("name: x\n", "no known event"),
         ("events: 7\n", "Expected `array`"),
-        ("events: ['command:']\n", "it names no event"),
+        ("events: ['command:']\n", "no known event"),
     ],
 )
 async def test_a_broken_manifest_is_named(tmp_path: Path, manifest: str, why: str) -> None:
@@ -157,7 +157,7 @@ def test_unknown_events_are_told_and_the_rest_counts(tmp_path: Path) -> None:
     (source,) = found.sources
     assert source.events == ("agent:end", "command:*", "command:new")
     (warning,) = found.warnings
-    assert warning.endswith("HOOK.yaml: there is no event agent:nap")
+    assert warning.endswith("HOOK.yaml: unknown event agent:nap")
 
 
 async def test_a_missing_handler_is_named(tmp_path: Path) -> None:

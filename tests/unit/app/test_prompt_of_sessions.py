@@ -112,7 +112,7 @@ async def test_the_settings_decide(tmp_path: Path) -> None:
         with pytest.raises(SpendCapReached, match=r"limit of \$0.00 for this session"):
             await plan.allowed()
         session = Session(id="s1", started_at=app.clock.now())
-        with pytest.raises(UsageError, match="switched off"):
+        with pytest.raises(UsageError, match="disabled"):
             await SessionWindow(app).compress(session, CompactionOptions(), preview=True)
 
 

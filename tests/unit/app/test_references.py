@@ -98,7 +98,7 @@ async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> Non
     assert "secret rows" not in said
     assert "secret key" not in said
     assert said.count("not attached") == 8
-    assert "@url:ftp://example.org/: not attached: it is no address of a web page." in said
+    assert "@url:ftp://example.org/: not attached: it is not the URL of a web page." in said
 
 
 async def test_it_is_bounded(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ async def test_it_is_bounded(tmp_path: Path) -> None:
     words = " ".join(f"@file:{number}.txt" for number in range(MAX_REFERENCES + 2))
     said = await expanded(tmp_path, words)
     assert len(said) < 4 * MAX_REFERENCE_CHARACTERS + 5_000
-    assert "there is too much already" in said
+    assert "the attachments are already too long" in said
     assert "(2 references more: not attached.)" in said
 
 

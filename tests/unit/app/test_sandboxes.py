@@ -233,7 +233,7 @@ async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxDeps, tm
     assert sandbox.wall == "bubblewrap"
     assert (await sandbox.run(shell(parts, "true"))).exit_code == 0
     assert (sandbox.name, sandbox.wall) == ("landlock", "landlock")
-    told = "commands are held back by landlock, the weaker wall: bubblewrap does not work here: 1"
+    told = "commands run in landlock, the weaker sandbox: bubblewrap does not work here: 1"
     assert walls.describe("cli").startswith(told)
     assert (PARTIAL_NOTE in walls.describe("cli")) == (os.geteuid() == 0)
     assert await walls.check() == walls.report() == [f"sandbox auto: {walls.describe('cli')}"]
@@ -317,7 +317,7 @@ async def test_each_channel_may_have_its_own(parts: SandboxDeps):
     assert walls.near.name == "local"
     assert walls.report() == [
         "sandbox local: none: commands run as you, on this machine",
-        "sandbox auto: commands are held back by bubblewrap",
+        "sandbox auto: commands run in bubblewrap",
     ]
 
 
@@ -337,7 +337,7 @@ def test_where_commands_begin_on_another_machine(parts: SandboxDeps):
     named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
     far = with_terminal(parts, **named)
     assert Sandboxes(far).remote_location("cli") == ""
-    told = "Commands run on ann@garden over ssh, and begin in ~ there"
+    told = "Commands run on ann@garden over ssh, and start in ~ there"
     assert Sandboxes(far).remote_location("chat") == told
     assert remote_folder(far.terminal, "chat") == "~"
     assert runs_elsewhere(far.terminal, "chat")

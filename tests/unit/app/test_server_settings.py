@@ -57,11 +57,11 @@ def test_an_address() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({}, "a command to start, or a url to call"),
-        ({"command": "x", "url": "http://a"}, "one of the two"),
-        ({"url": "file:///etc/passwd"}, "no address over http"),
+        ({}, "either a command to start or a url to call"),
+        ({"command": "x", "url": "http://a"}, "either a command"),
+        ({"url": "file:///etc/passwd"}, "must be http or https"),
         ({"url": "https://ann:pw@a.example"}, "without a password"),
-        ({"url": "http://a.example", "transport": "pigeon"}, "no transport 'pigeon'"),
+        ({"url": "http://a.example", "transport": "pigeon"}, "unknown transport 'pigeon'"),
         ({"url": "http://a.example", "auth": "oauth"}, "put a token into its headers"),
         ({"url": "http://a.example", "headers": {"A": "b\nC: d"}}, "headers"),
         ({"url": "http://a.example", "headers": {"A": "${NOT_SET}"}}, "NOT_SET is not set"),
@@ -151,7 +151,7 @@ async def test_whoever_came_first_with_a_name_keeps_it(
             app.toolbox.join([first], toolset="one")
             app.toolbox.join([second], toolset="two")
             assert app.toolbox.on("cli")["one_a"] is first
-        assert "one_a of two is left out" in caplog.text
+        assert "skipped one_a of two" in caplog.text
         app.toolbox.join([first, second], toolset="one")
         assert app.toolbox.on("cli")["one_a"] is first
 
@@ -200,5 +200,5 @@ def test_a_package_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
         check=True,
         timeout=TEST_TIMEOUT,
     )
-    assert ran.stdout.startswith("MCP servers cannot be used: ")
+    assert ran.stdout.startswith("Cannot load the MCP package")
     assert "made for another Python" in ran.stdout

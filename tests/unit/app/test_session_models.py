@@ -55,8 +55,8 @@ async def test_a_model_without_a_key_gives_way_and_that_is_said(tmp_path: Path) 
         model = await app.models.model_for(session)
         assert (model.provider, model.name) == ("embedded", LOCAL)
         said = app.models.instead(session)
-        assert "openai/gpt-5 cannot be used now" in said
-        assert f"embedded/{LOCAL} answers instead" in said
+        assert "openai/gpt-5 is unavailable" in said
+        assert f"using embedded/{LOCAL}" in said
         assert "/model NAME" in said
         assert app.models.current(session) == f"embedded/{LOCAL}"
         assert set(app.models.told(session, app.tools)) == set(small_profile().tools)

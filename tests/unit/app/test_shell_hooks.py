@@ -125,7 +125,7 @@ async def test_a_guard_that_was_not_accepted_is_not_run_and_holds_back(bench: Be
         assert len(bench.told()) == 1
         # What was accepted is the program as it was.
         bench.program("guard", '{"action": "block"}')
-        assert "as it is now" in await watch.before(SCOPE, "terminal", ARGS)
+        assert "in its current form" in await watch.before(SCOPE, "terminal", ARGS)
         assert len(bench.told()) == 1
 
 
@@ -136,7 +136,7 @@ async def test_another_profile_is_told_its_own_command(tmp_path: Path) -> None:
     bench.hook("pre_tool_call", bench.program("guard"))
     async with bench.opened() as (_, watch):
         why = await watch.before(SCOPE, "terminal", ARGS)
-    assert "They can: hermes -p work hooks accept" in why
+    assert "accept it: hermes -p work hooks accept" in why
 
 
 async def test_consent_is_for_one_event(bench: Bench) -> None:
@@ -157,10 +157,10 @@ async def test_the_owner_may_accept_whatever_is_named(bench: Bench) -> None:
     ("says", "code", "why"),
     [
         ("", 3, "ended with code 3"),
-        ('{"decision": "bl', 0, "cannot be read"),
+        ('{"decision": "bl', 0, "invalid JSON"),
         ('{"decision": "block"}', 2, "forbids it"),
         ('a warning\n{"decision": "block", "reason": null}', 0, "forbids it"),
-        ('[{"decision": "block"}]', 0, "something else"),
+        ('[{"decision": "block"}]', 0, "something other"),
         ('{"decision": true}', 0, "unknown decision"),
     ],
 )
@@ -176,7 +176,7 @@ async def test_a_guard_that_cannot_answer_holds_back(
     ("command", "seconds", "why"),
     [
         ("/nowhere/guard", 60, "could not be run"),
-        ("./guard.sh", 60, "whole path"),
+        ("./guard.sh", 60, "absolute path"),
         ("'", 60, "could not be run"),
         ("", 60, "could not be run"),
         ("sleep 600", 0.2, "did not answer within 0.2 s"),
@@ -204,7 +204,7 @@ async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
     bench.hook("post_api_request", "true")
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (app, watch):
         assert app.warnings == [
-            "hooks.post_api_request: there is no such event here, so nothing is run for it"
+            "hooks.post_api_request: there is no such event, so its hooks do not run"
         ]
         assert await watch.asked(SCOPE, "hi", new=True) == "It rains."
         await watch.asked(SCOPE, "and?", new=False)
@@ -260,17 +260,17 @@ def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
         (b'{"level": "info"}\n{"decision": "block"}', ""),
         (b'{"decision": "allow"}\n{"action": "deny"}', ""),
         (b'a warning\n\xef\xbb\xbf{"decision": "block"}', ""),
-        (b'[{"decision": "block"}]', "something else"),
-        (b'"Block"', "something else"),
-        (b"block\n", "something else"),
-        (b"true", "something else"),
+        (b'[{"decision": "block"}]', "something other"),
+        (b'"Block"', "something other"),
+        (b"block\n", "something other"),
+        (b"true", "something other"),
         (b'{"decision": true}', "unknown decision"),
         (b'{"decision": "ask"}', "unknown decision"),
         (b'{"action": ["block"]}', "unknown action"),
-        (b'{"permissionDecision": "deny"}', "holds no decision"),
-        (b"{'decision': 'block'}", "cannot be read"),
-        (b'guard: {"decision": "block"}', "cannot be read"),
-        (b'a warning\n{\n  "decision": "block"\n}', "cannot be read"),
+        (b'{"permissionDecision": "deny"}', "contains no decision"),
+        (b"{'decision': 'block'}", "invalid JSON"),
+        (b'guard: {"decision": "block"}', "invalid JSON"),
+        (b'a warning\n{\n  "decision": "block"\n}', "invalid JSON"),
         ('{"decision": "block"}'.encode("utf-16"), "UTF-8"),
         (b"\x00\xff\x8e", "UTF-8"),
     ],

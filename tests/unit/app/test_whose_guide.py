@@ -24,7 +24,7 @@ from support.app_profile import call_tool, make_scope, open_profile
 pytestmark = pytest.mark.anyio
 
 RULE = "Always answer in rhymes."
-SILENT = "may hold somebody else's words"
+SILENT = "may contain text by someone else"
 
 
 def told(app: App, root: Path) -> str:
@@ -186,7 +186,7 @@ async def test_where_there_is_no_folder_there_is_nothing_to_vouch_for(tmp_path: 
     async with open_profile(tmp_path) as app:
         guides = ProjectInstructions(app.home, app.clock)
         assert guides.of("") == []
-        with pytest.raises(UsageError, match="no folder"):
+        with pytest.raises(UsageError, match="no working folder"):
             guides.vouch("", str(tmp_path / "work/AGENTS.md"))
 
 
@@ -197,7 +197,7 @@ async def test_who_cannot_be_vouched_for_is_told_so(tmp_path: Path) -> None:
         vouched = app.home.cache / "vouched"
         vouched.mkdir(parents=True)
         for _ in range(2):
-            with pytest.raises(UsageError, match="is not followed") as raised:
+            with pytest.raises(UsageError, match="is not trusted") as raised:
                 await typed(app, "/trust AGENTS.md")
             assert str(vouched) in str(raised.value)
             assert SILENT in told(app, tmp_path)

@@ -111,5 +111,5 @@ def test_doctor_lists_all_problems(cli: HooksCli) -> None:
     )
     output = cli("doctor")
     assert cli.code == 1
-    for words in ("/nowhere/guard was not found", "whole path", "hooks.pre_verify", "codex"):
+    for words in ("/nowhere/guard was not found", "absolute path", "hooks.pre_verify", "codex"):
         assert words in output

@@ -181,7 +181,7 @@ async def test_servers_with_colliding_tool_names_are_reported(cli: McpCli) -> No
     cli("add", "a.b", "--command", "sh")
     with pytest.raises(UsageError, match=r"could not tell its name from that of 'a\.b'"):
         cli("add", "a_b", "--command", "sh")
-    with pytest.raises(UsageError, match="no two dots or lines in a row"):
+    with pytest.raises(UsageError, match="no two dots or underscores in a row"):
         cli("add", "a__b", "--command", "sh")
     config = cli.context.home().config
     config.write_text("mcp_servers: {a.b: {command: sh}, a_b: {command: sh}}\n")

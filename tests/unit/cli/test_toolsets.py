@@ -107,7 +107,7 @@ def test_enabling_everywhere_updates_platform_lists(cli: ToolsCli) -> None:
 
 def test_unknown_names_in_settings_are_kept(cli: ToolsCli) -> None:
     cli.write("platform_toolsets:\n  cli: [file, web, coding]\n")
-    assert "  web: the settings name it" in cli("list")
+    assert "  web: it is in the settings" in cli("list")
     cli("disable terminal --platform cli")
     assert cli.config.platform_toolsets["cli"] == ("file", "web", "todo", "code_execution")
 
@@ -123,7 +123,7 @@ def test_missing_sandbox_is_reported(cli: ToolsCli) -> None:
     ("line", "hint"),
     [
         ("disable termial", "Did you mean terminal?"),
-        ("enable xyzzy", "`hermes tools list` shows them."),
+        ("enable xyzzy", "See `hermes tools list`."),
         ("disable file --platform telegrm", "Did you mean telegram?"),
     ],
 )
@@ -138,7 +138,7 @@ def test_globally_disabled_toolset_cannot_be_enabled_on_one_platform(cli: ToolsC
     cli("disable file")
     with pytest.raises(UsageError, match="all platforms") as caught:
         cli("enable file --platform webhook")
-    assert caught.value.hint == "Switch on everywhere: hermes tools enable file"
+    assert caught.value.hint == "Enable it everywhere: hermes tools enable file"
 
 
 def test_roles_note_is_shown(cli: ToolsCli) -> None:

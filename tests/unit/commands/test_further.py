@@ -88,11 +88,11 @@ async def test_toolsets_are_enabled_and_disabled(tmp_path: Path) -> None:
 async def test_curator_shows_its_last_run(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         text = await harness.read("/curator")
-        assert "not looked after yet" in text
+        assert "not been curated yet" in text
         await harness.learning.curator.curate(CurationLimits())
         text = await harness.read("/curator")
-        assert "last looked after" in text
-        assert "Nothing was put away" in text
+        assert "last curated" in text
+        assert "Nothing was archived" in text
 
 
 async def test_reload_skills_refreshes_the_prompt(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def test_memory_shows_pending_proposals(tmp_path: Path) -> None:
         await proposed(harness, "hates tea")
         shown = await harness.read("/memory")
         assert "likes tea" in shown
-        assert "1 wait: /memory pending" in shown
+        assert "1 pending: /memory pending" in shown
         pending = await harness.read("/memory pending")
         assert "hates tea" in pending
         assert "example.org" in pending
@@ -161,7 +161,7 @@ async def test_bundle_runs_several_skills(tmp_path: Path) -> None:
             text = text_of(User("m", reply.parts))
             assert "follow the skill make-tea" in text
             assert "follow the skill bake" in text
-            assert "[Not here, of the same bundle: gone.]" in text
+            assert "[Not available, from the same bundle: gone.]" in text
             assert text.endswith("Warm the plates.\n\nat four")
         assert harness.learning.usage.of("bake").use_count == 2
         own = await harness.type("/bake")

@@ -202,7 +202,7 @@ async def test_a_failed_summary_is_put_together_from_the_words(tmp_path: Path) -
         await fill(talk)
         assert talk.model.summaries == 1
         last = request_text(talk.model.asked[-1])
-        assert "No model could be asked" in last
+        assert "No model was available" in last
         record = await talk.compressing.record(talk.conversation.session)
         assert (record.plain, record.calls) == (1, 0)
         assert record.cool_until == talk.clock.now() + COOL_DOWN

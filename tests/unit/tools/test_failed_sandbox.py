@@ -120,7 +120,7 @@ async def test_commands_need_approval_while_the_sandbox_fails(
     await commands.run(f"echo x > note; echo x > {outside}")
     assert Path(scope.workspace, "note").exists()
     assert not outside.exists()
-    assert machine.state == "commands are held back by bubblewrap"
+    assert machine.state == "commands run in bubblewrap"
     assert len(commands.asked) == 3
     changes = [one for one in caplog.records if one.name.startswith("hermes.app")]
     assert len(changes) == 2, caplog.text
@@ -158,7 +158,7 @@ async def test_job_is_refused_with_less_isolation_than_approved(
             async with sandbox.open(job(confinement.wall)) as process:
                 await process.wait()
     assert not note.exists()
-    assert "the weaker wall" in machine.state
+    assert "the weaker sandbox" in machine.state
     assert (await sandbox.confinement()).wall == "landlock"
     assert (await sandbox.run(job("landlock"))).exit_code == 0
     assert note.read_text() == "x\n"
@@ -177,4 +177,4 @@ async def test_commands_need_approval_if_the_sandbox_is_incomplete(
     with pytest.raises(ToolError, match="No"):
         await commands.run("true")
     assert [one.reaching for one in commands.asked] == [Isolation.OPEN]
-    assert "approved as without a sandbox" in machine.state
+    assert "as if there were no sandbox" in machine.state

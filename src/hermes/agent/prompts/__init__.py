@@ -1,4 +1,4 @@
-"""The house's own words to the model, each in a file of its own."""
+"""Texts sent to the model, one Markdown file each."""
 
 from functools import cache
 from pathlib import Path

@@ -58,5 +58,5 @@ async def test_compress_has_codex_shorten_its_thread(tmp_path: Path, program: st
         assert "The word was swordfish." in asked
         assert "I will remember." not in asked
         for line in ("/compress --preview", "/compress here 2", "/compress the colours"):
-            with pytest.raises(UsageError, match="chooses by itself what stays"):
+            with pytest.raises(UsageError, match="chooses what to keep by itself"):
                 await typed(app, line)
