@@ -83,7 +83,7 @@ def test_weights_that_are_gone_are_named_with_the_way_back(hermes: HermesCli) ->
     hermes.configure(f"model:\n  provider: embedded\n  default: {SMALL}\n")
     asked = hermes("-z", "hello")
     assert asked.code == 1
-    assert f"the model {SMALL} is not on this machine" in asked.err
+    assert f"the model {SMALL} is not installed on this machine" in asked.err
     assert "hermes setup --local" in asked.err
 
 

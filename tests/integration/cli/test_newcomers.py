@@ -92,7 +92,7 @@ def test_a_wrong_key(hermes: HermesCli, model: FakeModelProcess) -> None:
 def test_a_wrong_key_is_asked_for_again(hermes: HermesCli, model: FakeModelProcess) -> None:
     with_nothing(hermes)
     with asked(hermes, "setup", "--base-url", model.url) as child:
-        child.expect_exact("custom wants a key (401)")
+        child.expect_exact("custom requires a key (401)")
         child.expect_exact("Key for")
         child.sendline("sk-wrong")
         child.expect_exact("refused the key")

@@ -122,7 +122,7 @@ def test_a_model_that_is_not_listed_is_refused_unless_forced(
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         "hermes: custom does not list the model 'mock-larg'.\n"
-        "  The nearest it has: mock-large; to take the name as it is, add --force\n"
+        "  Similar models: mock-large; to use the name anyway, add --force\n"
     )
     assert not (hermes.home / "config.yaml").exists()
     forced = hermes(*words, "--force")
@@ -183,7 +183,7 @@ def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
         child.expect_exact("Number or name [mock]")
         child.sendline("mock-larg")
         child.expect_exact(
-            "custom does not list the model 'mock-larg'. The nearest it has: mock-large. "
+            "custom does not list the model 'mock-larg'. Similar models: mock-large. "
             "The same name once more takes it as it is."
         )
         child.expect_exact("Number or name [mock]")

@@ -83,10 +83,10 @@ async def talking(
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
-        (Fault("cut", after=2), Unreachable, "broke off"),
+        (Fault("cut", after=2), Unreachable, "closed the connection"),
         (Fault("hang", after=2), Unreachable, "silent for 0.05 s"),
-        (Fault("garbage", after=2), Unreachable, "broken stream"),
-        (Fault("bad_json", after=2), Unreachable, "broken stream"),
+        (Fault("garbage", after=2), Unreachable, "invalid stream"),
+        (Fault("bad_json", after=2), Unreachable, "invalid stream"),
         (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),
         (Fault("error_event", after=2, named="rate_limited"), RateLimited, "limits the rate"),
         (Fault("error_event", after=2, named="overloaded"), Overloaded, "Overloaded"),
@@ -124,14 +124,14 @@ async def test_an_end_without_done_is_an_end():
 
 async def test_nobody_listening():
     async with model_at("http://127.0.0.1:9/v1", local=True) as model:
-        with pytest.raises(Unreachable, match="no connection to mock") as caught:
+        with pytest.raises(Unreachable, match="cannot connect to mock") as caught:
             await read_stream(model)
     assert "Start the local server" in caught.value.hint
 
 
 async def test_an_address_that_is_none():
     async with model_at("nonsense") as model:
-        with pytest.raises(BadRequest, match="is no address"):
+        with pytest.raises(BadRequest, match="is not a valid address"):
             await read_stream(model)
 
 

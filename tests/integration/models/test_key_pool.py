@@ -102,7 +102,7 @@ def test_keys_by_command(auth: House):
     assert KEY not in table
     assert table.splitlines()[1].split() == ["anthropic", "sk-e…9abc", "ANTHROPIC_API_KEY", "ready"]
     assert auth("status").out == (
-        "anthropic: uses key-1 sk-a…mnop from auth.json, as it is the first that does not rest "
+        "anthropic: uses key-1 sk-a…mnop from auth.json, as the first key that is ready "
         "(fill_first) (2 keys)\n"
     )
     assert auth("remove", "anthropic", "spare").out == "spare of anthropic is forgotten\n"
@@ -117,7 +117,7 @@ def test_rests_are_shown_and_ended(auth: House):
     now = SystemClock().now()
     file.rest("openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now)
     assert "rests 50 min (rate limited)" in auth("list").out
-    assert "as all others rest (2 keys)" in auth("status", "openai").out
+    assert "as all other keys are on cooldown (2 keys)" in auth("status", "openai").out
     assert auth("reset", "openai").out == "1 key of openai woken\n"
     assert "rests" not in auth("list").out
 
@@ -128,7 +128,7 @@ def test_rests_are_shown_and_ended(auth: House):
         (("add", "antropic", "k"), "Did you mean anthropic?"),
         (("add", "openai", "k\u00e9y"), "a character that no key has"),
         (("add", "openai", "--oauth"), "How to log in at openai is not known"),
-        (("remove", "openai", "1"), "no key is called '1'"),
+        (("remove", "openai", "1"), "openai has no key '1'"),
         (("add", "openai"), "No key was given"),
     ],
 )

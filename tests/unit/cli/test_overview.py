@@ -67,7 +67,7 @@ def test_channels_that_wait_for_a_gateway_are_named(home: Home, settings: str, t
 async def test_a_model_without_a_key_is_told_as_a_turn_would(home: Home) -> None:
     home.config.write_text("model: {provider: openai, default: gpt-5-mini}\n")
     seen = await collect_overview(home, env(home), SystemClock())
-    assert seen.model_trouble.startswith("there is no key for OpenAI. Set it with ")
+    assert seen.model_trouble.startswith("no key is set for OpenAI. Set it with ")
     home.dotenv.write_text("OPENAI_API_KEY=sk-test\n")
     home.dotenv.chmod(0o600)
     seen = await collect_overview(home, env(home), SystemClock())

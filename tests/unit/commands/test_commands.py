@@ -213,7 +213,7 @@ async def test_a_model_that_is_not_listed_is_refused_unless_forced(tmp_path: Pat
         at.models.listed = ["big-one", "big-two", "small"]
         with pytest.raises(UsageError, match="scripted does not list the model 'big-on'") as caught:
             await at.type("/model big-on")
-        assert caught.value.hint.startswith("The nearest it has: big-one, big-two; ")
+        assert caught.value.hint.startswith("Similar models: big-one, big-two; ")
         assert not at.models.chosen
         assert await at.read("/model big-one") == "Using scripted/big-one from the next message on."
         forced = await at.read("/model big-on --force")
@@ -224,7 +224,7 @@ async def test_a_model_that_nobody_can_check_is_taken_with_one_warning(tmp_path:
     async with desk(tmp_path) as at:
         assert (await at.read("/model big")).splitlines() == [
             "Using scripted/big from the next message on.",
-            "warning: big could not be checked (nobody knows); once it should work: hermes doctor",
+            "warning: big could not be checked (nobody knows); to check it later: hermes doctor",
         ]
 
 

@@ -56,7 +56,7 @@ def test_the_same_key_is_there_once(file: AuthFile):
 def test_what_is_not_there_cannot_be_removed(file: AuthFile, which: str):
     file.add("openai", key("sk-1", "a"), NOW)
     before = file.path.read_bytes()
-    with pytest.raises(UsageError, match="no key is called"):
+    with pytest.raises(UsageError, match="has no key"):
         file.remove("openai", which, NOW)
     assert file.path.read_bytes() == before
 
@@ -175,10 +175,10 @@ def test_the_pool_lies_under_the_settings(file: AuthFile):
 @pytest.mark.parametrize(
     ("rests", "strategy", "place", "why"),
     [
-        ((0, 0), KeyStrategy.FILL_FIRST, 0, "first that does not rest"),
-        ((9, 0), KeyStrategy.FILL_FIRST, 1, "all others rest"),
+        ((0, 0), KeyStrategy.FILL_FIRST, 0, "first key that is ready"),
+        ((9, 0), KeyStrategy.FILL_FIRST, 1, "all other keys are on cooldown"),
         ((9, 5), KeyStrategy.FILL_FIRST, 1, "ready soonest"),
-        ((0,), KeyStrategy.FILL_FIRST, 0, "only one"),
+        ((0,), KeyStrategy.FILL_FIRST, 0, "only key"),
         ((0, 0), KeyStrategy.ROUND_ROBIN, 0, "round_robin"),
     ],
 )

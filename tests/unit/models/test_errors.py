@@ -161,7 +161,7 @@ def test_hints_say_what_to_do(row: str, part: str):
 def test_a_key_of_an_own_address_is_given_anew_by_setup():
     own = msgspec.structs.replace(ACME, key_env="")
     hint = classify_error(401, json.dumps(openai("No.", "x")).encode(), {}, own, NOW).hint
-    assert hint == "Give the right key: hermes setup; or correct its api_key: hermes config edit"
+    assert hint == "Set the right key: hermes setup; or correct api_key: hermes config edit"
 
 
 @given(st.integers(400, 599) | st.none(), st.binary(max_size=200))

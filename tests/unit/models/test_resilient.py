@@ -145,7 +145,7 @@ async def test_what_waiting_does_not_mend_goes_straight_to_the_fallback(error: t
     assert heard.text == "fine"
     assert clock.slept == []
     assert len(notices(heard)) == 1
-    assert notices(heard)[0].endswith("going on with two at two-co")
+    assert notices(heard)[0].endswith("switching to two at two-co")
 
 
 async def test_a_lone_refusal_is_told_as_it_is():

@@ -133,13 +133,13 @@ def test_nothing_at_all_says_what_to_do():
 @pytest.mark.parametrize(
     ("settings", "said", "hint"),
     [
-        ({"provider": "openai"}, "no key for OpenAI", "OPENAI_API_KEY"),
+        ({"provider": "openai"}, "no key is set for OpenAI", "OPENAI_API_KEY"),
         ({"provider": "nobody"}, "unknown provider 'nobody'", "openrouter"),
         ({"provider": "custom"}, "needs an address", "model.base_url"),
-        ({"provider": "custom:attic"}, "no custom provider named 'attic'", "custom_providers"),
+        ({"provider": "custom:attic"}, "no custom provider is named 'attic'", "custom_providers"),
         (
             {"provider": "groq", "disabled": frozenset({"groq"})},
-            "groq is switched off",
+            "groq is disabled",
             "providers.groq.enabled true",
         ),
     ],
@@ -392,14 +392,14 @@ def test_a_key_that_no_header_can_carry_is_told_without_it(key: str):
     box = CustomProvider(name="box", base_url="http://10.0.0.5/v1", api_key=key)
     custom = ModelSettings(provider="box", default="m", custom_providers=(box,))
     for settings, env in ((ModelSettings(), {"OPENAI_API_KEY": key}), (custom, {})):
-        with pytest.raises(ConfigError, match="holds a character that no key has") as caught:
+        with pytest.raises(ConfigError, match="contains an invalid character") as caught:
             chosen(settings, env)
         assert "sk-" not in caught.value.sentence
 
 
 def test_an_address_with_a_password_and_a_key_is_told_without_them():
     settings = ModelSettings(base_url="http://me:hunter2@box.test/v1", api_key="k", default="m")
-    with pytest.raises(ConfigError, match="holds a password") as caught:
+    with pytest.raises(ConfigError, match="contains a password") as caught:
         chosen(settings)
     assert "hunter2" not in caught.value.sentence
     alone = ModelSettings(base_url="http://me:hunter2@box.test/v1", default="m")
