@@ -84,7 +84,7 @@ async def talking(
     ("fault", "error", "said"),
     [
         (Fault("cut", after=2), Unreachable, "closed the connection"),
-        (Fault("hang", after=2), Unreachable, "silent for 0.05 s"),
+        (Fault("hang", after=2), Unreachable, "sent nothing for 0.05 s"),
         (Fault("garbage", after=2), Unreachable, "invalid stream"),
         (Fault("bad_json", after=2), Unreachable, "invalid stream"),
         (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),

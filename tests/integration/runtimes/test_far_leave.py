@@ -210,7 +210,7 @@ async def test_one_that_asks_without_end_is_refused(tmp_path: Path) -> None:
     assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
     assert body["question_id"] == names[MAX_OPEN_QUESTIONS]
     told = [event.text for event in ear.events if isinstance(event, Notice)]
-    assert "8 questions of the far gateway wait already; one more was refused." in told
+    assert "8 questions of the remote gateway are open; one more was refused." in told
     assert ear.texts[-1] == "Done."
 
 
@@ -224,7 +224,7 @@ async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path
                 await ear.until(lambda event: isinstance(event, Notice))
                 far.go_on()
     told = [event.text for event in ear.events if isinstance(event, Notice)]
-    assert told == ["The far gateway asks for leave: rm -r build"]
+    assert told == ["The remote gateway asks for approval: rm -r build"]
     assert (far.decided, ear.texts[-1]) == ([], "Done.")
 
 

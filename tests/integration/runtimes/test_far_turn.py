@@ -118,8 +118,8 @@ async def test_pictures_and_documents_go_along(tmp_path: Path) -> None:
     assert "tape.ogg (audio/ogg), which stayed behind" in words
     told = [event.text for event in ear.events if isinstance(event, Notice)]
     assert told == [
-        "tape.ogg cannot be passed on to the far gateway.",
-        "gone.png cannot be passed on to the far gateway.",
+        "tape.ogg cannot be sent to the remote gateway.",
+        "gone.png cannot be sent to the remote gateway.",
     ]
 
 
@@ -211,7 +211,7 @@ async def test_a_run_that_somebody_stops_there_is_a_failure_here(tmp_path: Path)
                 run = line.split("/")[3]
                 await far.ask("POST", f"/v1/runs/{run}/stop")
     assert ear.ended.outcome is Outcome.FAILED
-    assert "was stopped at the far gateway" in ear.ended.reason
+    assert "was stopped at the remote gateway" in ear.ended.reason
 
 
 async def test_a_turn_has_as_much_time_as_it_is_given(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_a_far_side_that_was_killed_and_came_back_says_what_happened(tmp_p
                 await turn.__aexit__(None, None, None)
                 again = await ask(plan_of(parts, *ear.said), "Still there?")
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "interrupted")
-    assert "was restarted in the middle of this turn" in ear.ended.reason
+    assert "was restarted during this turn" in ear.ended.reason
     heard = ear.said[-1]
     assert text_of(heard).startswith("one")
     assert getattr(heard, "stop", None) is Stop.CANCELLED
@@ -307,7 +307,7 @@ async def test_a_far_side_that_forgot_the_run_says_so(tmp_path: Path) -> None:
             async with far_process(tmp_path / "two", mock.url) as port:
                 link.port = port
                 await turn.__aexit__(None, None, None)
-    assert "no longer knows of this turn" in ear.ended.reason
+    assert "no longer knows this turn" in ear.ended.reason
 
 
 async def test_the_far_side_is_asked_what_it_can_do_once(tmp_path: Path) -> None:

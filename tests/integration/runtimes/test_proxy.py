@@ -154,7 +154,7 @@ REFUSALS = {
     b'{"detail": ["no", 1]}': '["no",1]',
     b"<h1>Bad\n gateway</h1>": "<h1>Bad gateway</h1>",
     b"\xff\xfe": "\ufffd\ufffd",
-    b"": "without a word why",
+    b"": "no reason given",
 }
 
 
@@ -162,7 +162,7 @@ REFUSALS = {
 async def test_a_refusal_is_one_sentence(body: bytes) -> None:
     async with fake_remote_gateway(error_response(401, body)) as far:
         ear = await run_proxy_turn(far.url)
-    hint = "Set GATEWAY_PROXY_KEY to the key of the far gateway."
+    hint = "Set GATEWAY_PROXY_KEY to the key of the remote gateway."
     assert ear.ended.reason == f"⚠️ Proxy error (401): {REFUSALS[body]}. {hint}"
     assert (ear.ended.code, ear.ended.steps, answers(ear)) == ("auth", 0, [])
 
@@ -205,8 +205,8 @@ async def test_nobody_at_the_address() -> None:
         url = far.url
     ear = await run_proxy_turn(url)
     assert ear.ended.reason == snapshot(
-        "⚠️ Proxy connection error: no connection: Connection refused. "
-        "Check GATEWAY_PROXY_URL and that the gateway there is running."
+        "⚠️ Proxy connection error: cannot connect: Connection refused. "
+        "Check GATEWAY_PROXY_URL and that the remote gateway is running."
     )
 
 
@@ -234,7 +234,7 @@ async def test_silence_has_an_end_and_keeps_what_was_heard() -> None:
             await far.left.wait()
     assert (
         ear.ended.reason
-        == "⚠️ Proxy connection error: the far gateway was silent for 0.2 s. Ask again."
+        == "⚠️ Proxy connection error: the remote gateway sent nothing for 0.2 s. Try again."
     )
     assert ear.texts == ["hello", "Half"]
 
@@ -274,13 +274,13 @@ async def test_an_answer_without_end_is_cut_off() -> None:
 
 
 STRANGE = {
-    b"data: {broken\n\n": "broken stream",
-    b"data: [1]\n\n": "broken stream",
-    b'data: {"choices": [{"delta": {"content": 7}}]}\n\n': "broken stream",
-    b"data: " + b"[" * 100_000 + b"\n\n": "broken stream",
+    b"data: {broken\n\n": "invalid stream",
+    b"data: [1]\n\n": "invalid stream",
+    b'data: {"choices": [{"delta": {"content": 7}}]}\n\n': "invalid stream",
+    b"data: " + b"[" * 100_000 + b"\n\n": "invalid stream",
     b'data: {"error": {"message": "the model is gone"}}\n\n': "Proxy error: the model is gone",
     b'data: {"choices":[{"delta":{},"finish_reason":"error"}]}\n\n'
-    + DONE_EVENT: "gave up in mid-answer",
+    + DONE_EVENT: "aborted the answer",
     b"<html>a page</html>": "ended after a part of the answer",
 }
 
@@ -306,7 +306,7 @@ async def test_events_of_other_kinds_are_not_words() -> None:
 async def test_an_empty_answer_is_told() -> None:
     async with fake_remote_gateway(full_answer()) as far:
         ear = await run_proxy_turn(far.url)
-    assert ear.ended.reason == "⚠️ Proxy error: the answer is empty. Ask again."
+    assert ear.ended.reason == "⚠️ Proxy error: the answer is empty. Try again."
 
 
 @pytest.mark.parametrize(

@@ -245,16 +245,16 @@ def test_what_leave_is_asked_for_is_told_and_kept() -> None:
         until=1.0,
     )
     assert mapper.feed(1, asked) == (
-        Notice("The far gateway asks for leave: rm -r build - It deletes files."),
+        Notice("The remote gateway asks for approval: rm -r build - It deletes files."),
     )
-    text = "The far gateway asks for leave: rm -r build - It deletes files."
+    text = "The remote gateway asks for approval: rm -r build - It deletes files."
     choices, reason = ("once", "deny"), "It deletes files."
     assert mapper.leave == [
         RemoteQuestion("q1", text, choices, action="rm -r build", reason=reason),
     ]
     clarify = event("clarify.request", question_id="q2", description="Which one?")
-    assert mapper.feed(2, clarify) == (Notice("The far gateway asks: Which one?"),)
-    assert mapper.leave[1] == RemoteQuestion("q2", "The far gateway asks: Which one?", open=True)
+    assert mapper.feed(2, clarify) == (Notice("The remote gateway asks: Which one?"),)
+    assert mapper.leave[1] == RemoteQuestion("q2", "The remote gateway asks: Which one?", open=True)
     assert mapper.feed(3, event("something.new", of="a younger one")) == ()
 
 
@@ -343,7 +343,7 @@ async def test_one_that_cannot_be_told_is_asked_for_its_owner_alone(tmp_path: Pa
     turn = RemoteTurn(
         parts, RemoteCapabilities(runs=True), RuntimeRequest(guest, "", (user_message("hi"),)), ear
     )
-    with pytest.raises(BadRequest, match="cannot be told who asks"):
+    with pytest.raises(BadRequest, match="does not support roles"):
         await turn.run()
 
 

@@ -109,7 +109,7 @@ async def test_codex_does_it_by_itself(tmp_path: Path, program: str) -> None:
         model.script.default = Reply(text=SUMMARY)
         assert await house.ask("which word?") is Outcome.DONE, house.ended
         assert is_compaction(model.requests[1])
-        assert any("has shortened what it remembers" in text for text in shown(house))
+        assert any("compacted this conversation" in text for text in shown(house))
         assert house.ended is not None
         assert house.ended.usage == Usage(20, 10)
 

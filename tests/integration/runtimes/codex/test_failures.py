@@ -51,7 +51,7 @@ async def test_silence_after_a_tool_is_given_up_on(tmp_path: Path, program: str)
                 outcome = await house.ask("go")
             assert outcome is Outcome.FAILED
             assert house.ended is not None
-            assert "silent for 1 s after a tool" in house.ended.reason
+            assert "sent nothing for 1 s after a tool" in house.ended.reason
             model.script.rules.clear()
             assert await house.ask("again") is Outcome.DONE, house.ended
             assert house.service.started == 2

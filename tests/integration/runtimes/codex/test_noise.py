@@ -110,8 +110,8 @@ async def test_the_answer_is_heard(tmp_path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("nameless", "names none"),
-        ("aborted", "broke the turn off"),
+        ("nameless", "has no thread id"),
+        ("aborted", "stopped the turn"),
         ("wordy", "out of cheese"),
     ],
 )

@@ -189,4 +189,4 @@ async def test_what_the_account_has_used_is_known(tmp_path: Path, program: str) 
         assert await house.ask("hi") is Outcome.DONE, house.ended
         assert house.service.limits.words == "93 % of 5 h, 12 % of 7 d"
     notices = [event.text for event in house.events if isinstance(event, Notice)]
-    assert "Codex: 93 % of what the account may use is used up." in notices
+    assert "Codex: 93 % of the account's limit is used." in notices

@@ -73,4 +73,4 @@ def test_the_log_counts_only_where_codex_does_not_know_better() -> None:
 def test_last_words_of_a_dead_process() -> None:
     assert isinstance(process_ended("a\nERROR auth: invalid_grant\n"), Unauthorized)
     assert "out of cheese." in str(process_ended("warn\npanicked: out of cheese\n"))
-    assert "last words" not in str(process_ended(""))
+    assert "last output" not in str(process_ended(""))
