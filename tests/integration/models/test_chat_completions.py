@@ -106,7 +106,7 @@ async def test_faults(fault: Fault, error: type[ModelError], said: str):
 
 async def test_silence_before_the_first_byte_has_an_end():
     async with talking(Reply(first_byte=30.0), idle=0.05) as (model, _):
-        with pytest.raises(Unreachable, match="silent"):
+        with pytest.raises(Unreachable, match="sent nothing"):
             await read_stream(model)
 
 
@@ -232,7 +232,7 @@ async def test_a_connection_that_died_in_its_sleep_costs_one_attempt_and_no_wait
         (web.Response(text="<html>Welcome</html>", content_type="text/html"), "web page"),
         (
             web.Response(status=308, headers={"location": "https://x.test/"}),
-            "sends us to https://x",
+            "redirects to https://x",
         ),
         (web.Response(status=404, text="404 page not found"), "404"),
     ],
